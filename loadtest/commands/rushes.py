@@ -18,8 +18,8 @@ from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.bounds import allow
+from loadtest.rush.figures import judge_cut_short
 from loadtest.rush.locust_process import BUYERS, LocustProcess
-from loadtest.rush.rush import judge_cut_short
 from loadtest.stack.client import Shop, Strategy
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
 from servers.registry import wait_for

@@ -11,8 +11,8 @@ from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.rush.bounds import require_permission
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
-from loadtest.target.hosts import require_permission
 from loadtest.target.target import load
 from servers.loopback import ask_loopback_directly
 

@@ -29,7 +29,7 @@ from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.load.plan import CONSTANT, Plan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
-from loadtest.target.answer import CORRECT, Answer, pause_after
+from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly
 
@@ -85,7 +85,7 @@ class PlannedBuyer(FastHttpUser):
             answer = self._ask(host, form, request)
             if answer.outcome not in ASK_AGAIN or not self.goes_on:  # after the end nobody does
                 return
-            gevent.sleep(pause_after(answer))
+            gevent.sleep(answer.pause())
             request = Request(request.attempt, time.monotonic_ns())
 
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
@@ -96,11 +96,9 @@ class PlannedBuyer(FastHttpUser):
             f"{host}/buy", data=form, headers=headers, catch_response=True
         ) as response:
             answer = SHOP.read(response)
-            said = {"order": answer.order, "error": answer.why, **answer.body}
-            request.answer(answer.outcome, said)
+            answer.record(request)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
-            failure = f"{response.status_code} {answer.outcome}"
-            response.success() if answer.outcome in CORRECT else response.failure(failure)
+            answer.count(response)
         return answer
 
 

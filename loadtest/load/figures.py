@@ -13,7 +13,7 @@ from loadtest.judge.intervals import Request, by_attempt
 from loadtest.judge.sale_record import FINAL
 from loadtest.judge.verdict import Judgement
 from loadtest.load.plan import Plan
-from loadtest.rush.rush import percentiles, recorded
+from loadtest.rush.figures import percentiles, recorded
 from loadtest.stack.client import Shop
 
 #: Seconds until orders that were promised have to be there: a strategy may settle them later.

@@ -16,7 +16,7 @@ from loadtest.rush import messages
 from loadtest.rush.connections import watch
 from loadtest.rush.visit import Visit
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.answer import CORRECT, Answer, pause_after
+from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer, Target
 
@@ -114,17 +114,13 @@ class Crowd:
         self._asking.add(me.key)
         answer = buy(me)
         self.send(me.key)  # where no connection was asked for
-        request = self.requests[me.key][-1]
-        request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
-        if answer.open:
-            request.type = "info"
+        answer.record(self.requests[me.key][-1])
         return answer
 
     def read(self, response: Any) -> Answer:
-        """The meaning of an answer of our shop. Locust counts a correct one as a success."""
+        """The meaning of an answer of our shop, which Locust counts by it."""
         answer = self.target.read(response)
-        failure = f"{response.status_code} {answer.outcome}"
-        response.success() if answer.outcome in CORRECT else response.failure(failure)
+        answer.count(response)
         return answer
 
     def asks_again(self, answer: Answer) -> bool:
@@ -134,7 +130,7 @@ class Crowd:
         is_late = self._is_over or time.monotonic() > self.released_at + self.told["deadline_s"]
         if not may or answer.outcome not in ASK_AGAIN or is_late:
             return False
-        gevent.sleep(pause_after(answer))
+        gevent.sleep(answer.pause())
         return True
 
     def leave(self) -> NoReturn:
@@ -148,6 +144,13 @@ class Crowd:
         """The target is wrong: there will be no verdict."""
         self.say(messages.BROKEN, error=str(error))
         stay()
+
+    def hear(self, msg: Any) -> None:
+        """Take a message of the process that opened the sale."""
+        if msg.type == messages.GO:
+            gevent.spawn(self.release, msg.data["at"])
+        elif msg.type == messages.END:
+            self.close()
 
     def close(self) -> None:
         """End the rush: nobody asks any more. Report what was asked by now."""

@@ -22,10 +22,10 @@ GO, END = "rush_go", "rush_end"
 #: To the master: a process has buyers; all of them are at the barrier; all that they asked; the
 #: target is wrong.
 HERE, ARRIVED, REPORT, BROKEN = "rush_here", "rush_arrived", "rush_report", "rush_broken"
+KINDS = (GO, END, HERE, ARRIVED, REPORT, BROKEN)
 
 #: Seconds below which two clocks are the same: asking for two times takes some microseconds.
 SAME_CLOCK = 0.001
-PLAIN = (str, int, float, bool, type(None))
 
 
 def clock() -> float:
@@ -46,7 +46,7 @@ def ahead_of(other: float) -> float:
 
 def packed(request: Request, ahead: float = 0.0) -> list[Any]:
     """A request by a clock that ours is `ahead` seconds of. `Request(*packed)` makes it again."""
-    found: list[Any] = [one if isinstance(one, PLAIN) else str(one) for one in values(request)]
+    found = list(values(request))
     if ahead:
         found[1:3] = [None if t is None else t - round(ahead * 1e9) for t in found[1:3]]
     return found

@@ -7,9 +7,8 @@ from typing import Any
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.rush.bounds import RUSH
+from loadtest.rush.bounds import FLAG, RUSH, require_permission
 from loadtest.stack.client import Shop, ShopUnreachable
-from loadtest.target.hosts import FLAG, require_permission
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Target, load
 

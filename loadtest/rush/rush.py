@@ -1,22 +1,37 @@
-"""One rush, in the process that opened its sale: what was asked, its figures, and the verdict."""
+"""One rush, in the process that opens its sale. It is announced to the processes that have the
+buyers, lets everybody go when the last buyer is at the barrier, takes one report of each process,
+and is judged. A rush that lost a process is never exact.
+"""
 
 import socket
+import time
 import uuid
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
-from math import ceil
 from typing import Any
 
 import psutil
+from gevent import event
 
-from loadtest.judge.history import Event as Recorded
-from loadtest.judge.intervals import SAID, Request, by_attempt
+from loadtest.judge.history import Event
+from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import Judgement
+from loadtest.rush import messages
+from loadtest.rush.figures import figures, judge_cut_short, recorded
+from loadtest.rush.messages import logger
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
+
+#: The only process, where Locust has no workers.
+LOCAL = "local"
+#: Seconds from the message to the moment of the release: the message has to be there by then.
+LEAD = 0.05
+#: Seconds between two looks at whether every process is there.
+LOOK_EVERY = 0.2
+#: Seconds for all processes to report the requests that were never answered.
+COLLECT_TIMEOUT = 5.0
 
 
 @dataclass
@@ -51,7 +66,8 @@ class Member:
 class Rush:
     """The buyers of one sale, and what they asked.
 
-    members      the processes that have them, by Locust's names of them
+    runner       Locust's
+    workers      Locust's names of the processes that have the buyers; none: this one has
     released_at  the moment of the monotonic clock at which everybody may buy; 0 before that
     stopped      whether it was stopped before everybody had an answer
     broken       why there is no verdict: the target is wrong, or a process ended before the release
@@ -62,8 +78,9 @@ class Rush:
     buyers: int
     stock: int
     deadline_s: float
+    runner: Any = None
+    workers: Sequence[str] = ()
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    members: dict[str, Member] = field(default_factory=dict)
     arrived: int = 0
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
@@ -72,31 +89,74 @@ class Rush:
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
 
+    def __post_init__(self) -> None:
+        ids = self.workers or (LOCAL,)
+        shares = [range(first, self.buyers, len(ids)) for first in range(len(ids))]
+        self.members = {id: Member(id, own) for id, own in zip(ids, shares, strict=True) if own}
+        self._heard = event.Event()
+
     @cached_property
     def count(self) -> Count:
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         return Count(self.target, keys)
+
+    def key(self, buyer: int) -> str:
+        """The Idempotency-Key of a buyer in this rush."""
+        return f"{self.id}/buyer-{buyer}"
+
+    def open(self) -> dict[str, Any]:
+        """Open the sale. Returns the announcement, with the share of each process as a range: its
+        first buyer and every n-th after it. Raises ShopUnreachable."""
+        before = dict(vars(self.target))
+        self.count.open(self.stock)
+        buyers = {one.id: one.buyers for one in self.members.values()}
+        return {
+            "rush": self.id,
+            "deadline_s": self.deadline_s,
+            "clock": messages.clock(),
+            "state": messages.state(self.target, before) if self.workers else {},
+            "shares": {id: (own.start, own.stop, own.step) for id, own in buyers.items()},
+        }
+
+    def watch(self) -> None:
+        """Release the buyers when all are there, and wait until all have their answers."""
+        arrival_timeout = self.buyers / 20 + self.target.prepare_s
+        self._wait(lambda: self._are_all(lambda one: one.arrived), arrival_timeout)
+        if not self.over:
+            self.released_at = time.monotonic() + (LEAD if self.workers else 0.0)
+            go = {"rush": self.id, "at": self.released_at}
+            for member in self.members.values():
+                self.runner.send_message(messages.GO, go, member.id)
+            self._wait(lambda: self._are_all(lambda one: one.reported), self.deadline_s + 60)
 
     @property
     def over(self) -> bool:
         """Whether there will be no verdict, whatever else happens."""
         return bool(self.broken or self.lost or self.is_judged)
 
-    def share(self, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-        """Expect the buyers from these processes. Returns the share of each, as a range: its first
-        buyer and every n-th after it."""
-        shares = {id: (first, self.buyers, len(ids)) for first, id in enumerate(ids[: self.buyers])}
-        self.members = {id: Member(id, range(*share)) for id, share in shares.items()}
-        return shares
+    def _are_all(self, is_done: Callable[[Member], bool]) -> bool:
+        """Whether nothing is left to wait for: of all this is so, or one of them is lost."""
+        if self.over or all(map(is_done, self.members.values())):
+            return True
+        for member in self.members.values():
+            if not member.reported and self._is_lost(member):
+                self.lose(member)
+        return self.over
 
-    def take(self, arrived: int, requests: Sequence[Request]) -> None:
-        """Add what the buyers of one process report."""
-        self.arrived += arrived
-        self.requests += requests
+    def _wait(self, is_over: Callable[[], bool], seconds: float) -> None:
+        """Wait until it is over, and look again with every message, and every LOOK_EVERY."""
+        until = time.monotonic() + seconds
+        while not is_over() and time.monotonic() < until:
+            self._heard.clear()
+            self._heard.wait(LOOK_EVERY)
 
-    def break_off(self, error: ShopUnreachable) -> None:
-        """End it without a verdict."""
-        self.broken = self.broken or error
+    def _is_lost(self, member: Member) -> bool:
+        """Whether a process has ended, or Locust has waited in vain for its heartbeats."""
+        if member.id == LOCAL:
+            return False
+        clients = self.runner.clients
+        known = clients.get(member.id)
+        return known is None or known in clients.missing or member.has_ended()
 
     def lose(self, member: Member) -> None:
         """A process is gone. Nobody knows what its buyers have asked since the release."""
@@ -105,20 +165,53 @@ class Rush:
             self.lost.append(f"{who} is gone, {many} of its buyers had no answer")
             return
         what = f"{who} is gone, and with it {many} of {self.buyers} buyers: nobody was released"
-        self.break_off(ShopUnreachable(f"{what}. Its log says why; start it and the rush again"))
+        why = ShopUnreachable(f"{what}. Its log says why; start it and the rush again")
+        self.broken = self.broken or why
 
-    def key(self, buyer: int) -> str:
-        """The Idempotency-Key of a buyer in this rush."""
-        return f"{self.id}/buyer-{buyer}"
+    def hear(self, msg: Any) -> None:
+        """Take a message of a process with buyers; that of another one is ignored."""
+        member, told = self.members.get(msg.node_id), msg.data
+        if member is None:
+            return
+        match msg.type:
+            case messages.HERE:
+                member.pid = told["pid"]
+            case messages.ARRIVED:
+                member.arrived = True
+            case messages.REPORT:
+                member.reported = True
+                self.arrived += told["arrived"]
+                self.requests += [Request(*one) for one in told["requests"]]
+                logger.info("worker %d has reported", member.buyers.start)
+            case messages.BROKEN:
+                self.broken = self.broken or ShopUnreachable(told["error"])
+        self._heard.set()
 
-    def events(self) -> list[Recorded]:
-        """Every request and every answer, oldest first."""
-        return recorded(self.requests, self.target.name, self.target.product, self.target.sale)
+    # --- its end --------------------------------------------------------------------------------
 
-    def failed(self, reason: str) -> dict[str, Any]:
-        """The run of a rush that could not be judged."""
+    def judged(self) -> dict[str, Any]:
+        """The run of this rush; `unknown` where it could not be judged. Nobody asks any more: who
+        has not sent a report does so now."""
+        missing = [one for one in self.members.values() if one.pid and not one.reported]
+        try:
+            for member in missing:
+                self.runner.send_message(messages.END, {"rush": self.id}, member.id)
+            self._wait(
+                lambda: all(one.reported or self._is_lost(one) for one in missing), COLLECT_TIMEOUT
+            )
+            return self.result()
+        except ShopUnreachable as error:
+            logger.error("%s", error)
+            reason = str(error)
+        except Exception as error:  # any: if this ended here, the run would never end
+            logger.exception("the rush was not judged")
+            reason = f"the rush was not judged: {error!r}"
         of = {"lock": self.target.name, "sale": self.target.sale}
         return {**of, "verdict": "unknown", "error": reason}
+
+    def events(self) -> list[Event]:
+        """Every request and every answer, oldest first."""
+        return recorded(self.requests, self.target.name, self.target.product, self.target.sale)
 
     def result(self) -> dict[str, Any]:
         """This run as `summary.json` has it, from the shop's own record. One that was stopped, or
@@ -162,77 +255,3 @@ class Rush:
         run |= {"lost": self.lost} if self.lost else {}
         judge_cut_short(run)
         return run
-
-
-def figures(requests: Sequence[Request]) -> dict[str, Any]:
-    """Those that a run has in summary.json, where judge/run.py says what they are. `buy_ms` is of
-    each buyer's whole purchase, `requests` of each single request, with those that asked again."""
-    answers = [
-        (asked[0].sent / 1e9, [one.answered / 1e9 for one in asked if one.answered is not None])
-        for asked in by_attempt(requests).values()
-    ]
-    first = [sent for sent, _ in answers]
-    known = [(sent, answered) for sent, answered in answers if answered]
-    began = min((sent for sent, _ in known), default=0.0)
-    ended = max((answered[-1] for _, answered in known), default=0.0)
-    took = [(one.answered - one.sent) / 1e6 for one in requests if one.answered is not None]
-    return {
-        "duration_s": round(ended - began, 3),
-        "buy_ms": percentiles(((done[-1] - sent) * 1000 for sent, done in known), 50, 95, 99),
-        "arrival_spread_ms": round((max(first) - min(first)) * 1000, 1) if first else 0.0,
-        "began_s": began,
-        "requests": percentiles(took, 50, 99),
-        "in_flight": in_flight([(sent, answered[0]) for sent, answered in known]),
-    }
-
-
-def in_flight(intervals: Iterable[tuple[float, float]]) -> int:
-    """The most requests that were sent and not yet answered at one instant."""
-    steps = sorted(step for sent, answered in intervals for step in ((sent, 1), (answered, -1)))
-    return max(accumulate(step for _, step in steps), default=0)
-
-
-def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
-    """The percentiles p50, p99 and so on, and the largest: `max`. Each is the smallest value that
-    at least so many percent of them do not exceed (nearest rank); without values 0."""
-    ordered = sorted(values) or [0.0]
-    ranks = {f"p{percent}": ceil(len(ordered) * percent / 100) for percent in percents}
-    ranks["max"] = len(ordered)
-    return {name: round(ordered[rank - 1], 1) for name, rank in ranks.items()}
-
-
-def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Recorded]:
-    """Requests and answers as a history has them, oldest first."""
-    of_all = {"by": "buyer", "f": "buy", "lock": lock, "product": product, "sale": sale}
-    found: list[Any] = []
-    for request in requests:
-        who = {**of_all, "attempt": request.attempt}
-        found.append({**who, "type": "invoke", "t": request.sent})
-        if request.answered is not None:
-            answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
-            more = {name: getattr(request, name) for name in SAID}
-            answer |= {name: value for name, value in more.items() if value not in (None, "")}
-            found.append({**who, **answer})
-    return sorted(found, key=lambda event: int(event["t"]))
-
-
-def judge_cut_short(run: MutableMapping[str, Any]) -> None:
-    """Make the verdict on a rush that was stopped, or lost buyers, `unknown`, unless it had
-    oversold by then: that stays true."""
-    stopped = ["the rush was stopped"] if run.get("stopped") else []
-    if reasons := "; ".join([*stopped, *run.get("lost", ())]):
-        run["verdict"] = "oversold" if run["oversold"] else "unknown"
-        run["why"] = f"{reasons}: {run.get('why') or 'not everybody had an answer'}"
-
-
-def sentence(result: Mapping[str, Any]) -> str:
-    """The result of a rush, in a line or a few."""
-    said = f"{result['verdict'].upper()} [{result.get('lock', '-')}]"
-    if "orders" in result:
-        said += (
-            f": {result['orders']} orders for {result['initial_stock']} units, "
-            f"{result['stock_left']} left on the shelf"
-        )
-    more = [f"not judged: {what}" for what in result.get("not_judged", ())]
-    reasons = [result.get("why"), *result.get("findings", ()), result.get("error")]
-    return "\n".join([said, *more, *dict.fromkeys(str(one) for one in reasons if one)])

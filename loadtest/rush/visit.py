@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from loadtest.judge.sale_record import OUTCOMES
-from loadtest.target.answer import CORRECT, NONE, Answer
+from loadtest.rush.bounds import name_of
+from loadtest.target.answer import NONE, Answer
 from loadtest.target.errors import TargetError, call, excerpt, file_of, wrong
-from loadtest.target.hosts import name_of
 from loadtest.target.target import Buyer, Target
 
 #: What an answer in HTML often means.
@@ -82,8 +82,8 @@ class Visit:
         except TargetError as error:
             self.give_up(error)
         for one, _ in self.responses:
-            is_failed = one is response and answer.outcome not in CORRECT
-            report(one, f"{one.status_code} {answer.outcome}" if is_failed else "")
+            with one:
+                answer.count(one) if one is response else one.success()
         self.responses.clear()
         return answer
 
@@ -94,7 +94,8 @@ class Visit:
         for response, expects_errors in sent:
             bad = not expects_errors and not 0 < response.status_code < 400
             if not response._entered:
-                report(response, f"{response.status_code}" if bad else "")
+                with response:
+                    response.failure(f"{response.status_code}") if bad else response.success()
             if bad:
                 asked = f"{response.request_meta['request_type']} {response.request_meta['url']}"
                 said = excerpt(response) if response.status_code else response.error
@@ -102,12 +103,6 @@ class Visit:
                     f"prepare(): {asked} was answered {said}. Repair that request, or send it with "
                     "catch_response=True if it may fail"
                 )
-
-
-def report(response: Any, failure: str = "") -> None:
-    """Report a response to Locust as a success, or as this failure."""
-    with response:
-        response.failure(failure) if failure else response.success()
 
 
 def read(target: Target, response: Any) -> Answer:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.judge.intervals import Request
+
 #: Outcomes that a correct shop answers with: successes of the load test, whatever their status.
 CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", "full"})
-
-
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 PAUSE = (0.2, 0.6)
 
@@ -25,10 +25,25 @@ class Answer:
     #: What else it says that the judge compares; of this project's shop alone.
     body: Mapping[str, Any] = field(default_factory=dict)
 
+    def pause(self) -> float:
+        """Seconds to wait before asking again."""
+        return self.after + random.uniform(*PAUSE)
 
-def pause_after(answer: Answer) -> float:
-    """Seconds to wait before asking again after this answer."""
-    return answer.after + random.uniform(*PAUSE)
+    def record(self, request: Request) -> None:
+        """Record it as the answer to this request, at the present time. What cannot be sent, a
+        UUID for an order, say, becomes text."""
+        said = {"order": self.order, "error": self.why, **self.body}
+        for name in ("order", "error"):
+            if not isinstance(said[name], str | int | float | None):
+                said[name] = str(said[name])
+        request.answer(self.outcome, said)
+        if self.open:
+            request.type = "info"
+
+    def count(self, response: Any) -> None:
+        """Let Locust count its response: what a correct shop answers is a success."""
+        failure = f"{response.status_code} {self.outcome}"
+        response.success() if self.outcome in CORRECT else response.failure(failure)
 
 
 def sold(order: int | str | None = None) -> Answer:

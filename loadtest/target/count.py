@@ -75,7 +75,10 @@ class Count:
             raise self._wrong("orders", found, "a whole number, or a list of Order")
         orders = []
         for one in found:
-            order = self._own(one) if isinstance(one, Order) else one
+            order = one
+            if isinstance(one, Order):  # this project's own shop has keys, taken as they are
+                buyer = str(one.buyer)
+                order = {"order": one.number, "key": self.keys.get(buyer, buyer)}
             if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
                 raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
             orders.append({**order, "order": whole(order["order"]), "key": str(order["key"])})
@@ -84,11 +87,6 @@ class Count:
                 what = f"orders() names order {number} twice: return each once"
                 raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
         return orders
-
-    def _own(self, order: Order) -> dict[str, Any]:
-        """It names its buyer; this project's own shop has keys, which are taken as they are."""
-        buyer = str(order.buyer)
-        return {"order": order.number, "key": self.keys.get(buyer, buyer)}
 
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
         shown = f"{returned!r:.60}"

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from loadtest.judge.intervals import Request
-from loadtest.rush.rush import Member, Rush, figures, in_flight, percentiles
-from loadtest.stack.client import Shop
+from loadtest.rush.figures import figures, in_flight, percentiles
+from loadtest.rush.rush import Member, Rush
+from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 
 
@@ -47,7 +48,7 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     rush = rush_of(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
-    rush.take(arrived, [first, second])
+    rush.arrived, rush.requests = arrived, [first, second]
     return rush
 
 
@@ -84,7 +85,9 @@ def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> 
 
 
 def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
-    assert rush_of(2).failed("no answer") == {
+    rush = rush_of(2)
+    rush.broken = ShopUnreachable("no answer")
+    assert rush.judged() == {
         "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
     }  # fmt: skip
 

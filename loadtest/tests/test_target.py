@@ -10,7 +10,7 @@ from loadtest.judge.intervals import Request
 from loadtest.judge.run import Run
 from loadtest.report.tables import sentences
 from loadtest.rush.rush import Rush
-from loadtest.target import Answer, Order, Target, TargetError, error, sold, sold_out
+from loadtest.target import Order, Target, TargetError, error, sold, sold_out
 from loadtest.target.answer import NONE
 from loadtest.target.target import Orders
 
@@ -58,18 +58,13 @@ def rushed(
         )
         request = Request(key, time.monotonic_ns())
         if letter != "-":
-            answer(request, said)
+            said.record(request)
         requests.append(request)
-    rush.take(len(answers), requests)
+    rush.arrived, rush.requests = len(answers), requests
     return rush.result()
 
 
 OTHER = {"o": sold_out(), "e": error("no such page")}
-
-
-def answer(request: Any, said: Answer) -> None:
-    request.answer(said.outcome, {"order": said.order, "error": said.why})
-    request.type = "info" if said.open else request.type
 
 
 def listed(*buyers: int) -> list[Order]:

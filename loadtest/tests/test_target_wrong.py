@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from loadtest.rush.bounds import is_loopback, require_permission
 from loadtest.rush.visit import read
 from loadtest.target import Order, TargetError, ask, sql
 from loadtest.target.answer import NONE
-from loadtest.target.hosts import is_loopback, require_permission
 from loadtest.target.target import load
 from loadtest.tests.test_target import Shown, listed, rushed
 
