@@ -68,21 +68,12 @@ class ExampleShop:
         if done.returncode:
             raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
 
-    def rush_command(self, url: str) -> list[str]:
-        """The arguments of Python for one rush."""
-        file = (HERE / f"{self.name}_target.py").relative_to(ROOT)
-        return ["-m", "loadtest", "target", str(file), "--host", url, *self.rush]
-
-    def install(self) -> None:
-        """Make its environment, and install there what it lacks. Raises EmbeddedError."""
-        print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
-        subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
-        self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
-
     @contextmanager
     def running(self, *, repaired: bool = False) -> Iterator[str]:
         """The shop, installed and started on this machine; its address. Raises EmbeddedError."""
-        self.install()
+        print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
+        subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
+        self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
         embedded.attach()
         own = {**os.environ, **self.prepare(self, repaired)}
         port = free_port(8001)
@@ -91,9 +82,8 @@ class ExampleShop:
         process = ServerProcess(self.name, self.folder / "log")
         embedded.adopt(process.start(command, folder=self.folder, environment=own))
         try:
-            ready = url + self.page
             process.wait_until(
-                lambda: urlopen(ready, timeout=60).close() or True, timeout=START_TIMEOUT
+                lambda: urlopen(url + self.page, timeout=60).close() or True, timeout=START_TIMEOUT
             )
             yield url
         finally:
@@ -167,7 +157,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     def run(_: Console) -> int:
         with shop.running(repaired=given.repaired) as url:
-            command = [*shop.rush_command(url), "--expect", given.expect]
+            file = str((HERE / f"{given.shop}_target.py").relative_to(ROOT))
+            command = ["-m", "loadtest", "target", file, "--host", url, *shop.rush]
+            command += ["--expect", given.expect]
             if given.rush:
                 return subprocess.run([sys.executable, *command], check=False).returncode
             print(f"{given.shop} listens at {url}. Rush it from another terminal:")

@@ -42,7 +42,7 @@ def running(*, repaired: bool) -> Iterator[str]:
 
 
 def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = SimpleNamespace(running=running, rush_command=lambda url: ["rush"])
+    shop = SimpleNamespace(running=running, rush=())
 
     def ctrl_c(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
