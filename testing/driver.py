@@ -81,15 +81,15 @@ class Driver:
 
     def _take(self, actor: Actor) -> bool:
         """A turn, and the trace of it. Returns whether anything moved."""
-        run, taken = self._run, len(self._run.schedule)
+        run, before, taken = self._run, self._run.trace, len(self._run.schedule)
         moved = self._turn(actor)
         if len(run.schedule) > taken:
             run.trace += actor.name
         elif moved:
             run.trace += actor.name.lower()
-        else:
-            run.passed.add((run.trace, actor.name))
-        run.passed |= {(run.trace, one.name) for one in self._actors.values() if one.has_ended}
+        run.turns.setdefault((before, actor.name), run.trace)
+        ended = [one.name for one in self._actors.values() if one.has_ended]
+        run.turns |= {(run.trace, name): run.trace for name in ended}
         return moved
 
     def _turn(self, actor: Actor) -> bool:

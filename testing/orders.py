@@ -53,13 +53,11 @@ class Seen:
     """
 
     def __init__(self) -> None:
-        self._passed: set[tuple[str, str]] = set()
-        self._known: set[str] = set()
+        self._turns: dict[tuple[str, str], str] = {}
         self._whole: set[str] = set()
 
     def add(self, run: Run) -> None:
-        self._passed |= run.passed
-        self._known |= {run.trace[: end + 1] for end in range(len(run.trace))}
+        self._turns = run.turns | self._turns
         self._whole.add(run.trace)
 
     def has(self, schedule: str) -> bool:
@@ -67,18 +65,12 @@ class Seen:
         trace: str | None = ""
         for name in schedule:
             if trace is not None:
-                trace = self._after(trace, name)
+                trace = self._turns.get((trace, name))
         while trace is not None and trace not in self._whole:  # as Driver.run goes on
             began = trace
             for name in sorted(set(schedule)):
-                while trace is not None and (after := self._after(trace, name)) != trace:
+                while trace is not None and (after := self._turns.get((trace, name))) != trace:
                     trace = after
             if trace == began:
                 return False
         return trace is not None
-
-    def _after(self, trace: str, name: str) -> str | None:
-        """The trace after one more turn, None if that is not known."""
-        if (trace, name) in self._passed:
-            return trace
-        return next((trace + s for s in (name, name.lower()) if trace + s in self._known), None)

@@ -24,8 +24,8 @@ class Run:
     results: list[Any] = field(default_factory=list)  # what was returned; None where it raised
     errors: list[BaseException | None] = field(default_factory=list)  # None where it returned
     trace: str = ""  # the turns, in small letters those that were passed over and woke somebody
-    #: Turns that were passed over and changed nothing, each with the trace before it.
-    passed: set[tuple[str, str]] = field(default_factory=set)
+    #: The trace before a turn, and whose it was: the trace after it, the same where nothing moved.
+    turns: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def is_serial(self) -> bool:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -130,9 +129,3 @@ class Bench(Testbed):
                 shop.ready()
             except ShopUnreachable:
                 self.restart(number)
-
-
-def outcomes(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts for a headline about a sale that was judged, with or without a fault."""
-    names = {"orders": "orders", "stock": "initial_stock", "left": "stock_left"}
-    return {said: run[name] for said, name in names.items()} | {"verdict": run["verdict"]}

@@ -15,7 +15,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
 from workshop import shop_faults
-from workshop.bench import BUYERS, STOCK, Bench, outcomes
+from workshop.bench import BUYERS, STOCK, Bench
 from workshop.lessons import Lesson
 from workshop.refusal import CHECKED, UNDECIDED, Refusal, Result, Undecided
 
@@ -55,7 +55,7 @@ def announced(lesson: Lesson) -> str:
 
 def _rush(bench: Bench) -> Refusal | None:
     judgement, error = bench.rush()
-    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement.as_run())}
+    facts = {"buyers": BUYERS, "error": error, **judgement.as_run()}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:

@@ -18,7 +18,6 @@ from shop.sale.points import Held, point
 from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.token import TokenLock
-from workshop.commands import Commands
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
@@ -42,7 +41,7 @@ class Guarded:
 
     def _lock_for(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
-        return self.kind(Commands(locks_client()), attempt.lock_name, ttl=ttl)
+        return self.kind(locks_client(), attempt.lock_name, ttl=ttl)
 
 
 #: How an exercise says it: `buy = guarded(MyLock)`.

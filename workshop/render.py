@@ -84,24 +84,17 @@ def show_result(
         return
     words = lesson.words(refusal.code)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
+    headline, why = (words[part].format_map(refusal.facts) for part in ("headline", "why"))
     # The checks know a copy of the participant's file.
-    headline = words["headline"].format_map(_Known(refusal.facts))
     out.print(headline.replace(CHECKED, Path(name).name))
     _show_end(out, refusal.story)
-    out.print(f"{words['why']} {words['question']}")
+    out.print(f"{why} {words['question']}")
     out.print(f"Edit {name} and save, or type hint.")
 
 
 def _show_end(out: Console, story: Sequence[str]) -> None:
     for line in story[-LONGEST_STORY:]:
         out.print(f" {line}")
-
-
-class _Known(dict[str, object]):
-    """Facts by name; one that is not known is left out of the text."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
 
 
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:

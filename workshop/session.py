@@ -84,20 +84,18 @@ class Saves:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known = self._stamps()
-        self._changing: dict[Path, Stamp] = {}
+        self._last = dict(self._known)
 
     def saved(self) -> list[Path]:
         """The files that were saved since the last call."""
-        found = []
-        for path, stamp in self._stamps().items():
-            if stamp == self._known.get(path) or stamp[1] == 0:
-                self._changing.pop(path, None)
-            elif self._changing.get(path) == stamp:
-                self._known[path] = stamp
-                found.append(path)
-            else:
-                self._changing[path] = stamp
-        return found
+        last, self._last = self._last, self._stamps()
+        found = {
+            path: stamp
+            for path, stamp in self._last.items()
+            if stamp[1] > 0 and stamp == last.get(path) != self._known.get(path)
+        }
+        self._known |= found
+        return list(found)
 
     def ignore(self, path: Path) -> None:
         """Take this file as it is: nobody has saved it."""

@@ -5,7 +5,7 @@ from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Strategy
-from workshop.bench import MINE, Bench, outcomes
+from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
 #: Fault -> a strategy that stays exact under it. It is judged with the participant's, at the same
@@ -27,7 +27,6 @@ OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", 
 
 def refusal(bench: Bench, fault: str) -> Refusal | None:
     """A fault's damage to the participant's sale; None if it stayed exact. Raises Undecided."""
-    code = f"{fault}-in-the-shop"
     for _ in range(2):  # so that one bad moment of the machine refuses nothing that is right
         cell, control = cells(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
@@ -38,8 +37,8 @@ def refusal(bench: Bench, fault: str) -> Refusal | None:
         if cell["verdict"] == "deadlock":  # no busy machine makes that
             break
     if cell["missing"]:
-        return Refusal("not-like-the-others", facts(cell) | {"control": control["lock"]})
-    return Refusal(code, facts(cell), tuple(cell["story"]))
+        return _not_like(control, cell)
+    return Refusal(f"{fault}-in-the-shop", cell, tuple(cell["story"]))
 
 
 def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
@@ -65,7 +64,7 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["verdict"] == "unknown" or cell["missing"]:
             return _beside_another(bench, fault), found
         if cell["verdict"] != "exact":
-            return Refusal("breaks", facts(cell), tuple(cell["story"])), found
+            return Refusal("breaks", cell, tuple(cell["story"])), found
     return None, found
 
 
@@ -75,10 +74,11 @@ def _beside_another(bench: Bench, fault: str) -> Refusal:
     cell, control = cells(bench, fault, "redis")
     if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
         raise Undecided(f"{fault}: {cell['missing'] or 'nothing to be seen'}")
-    return Refusal("not-like-the-others", facts(cell) | {"control": control["lock"]})
+    return _not_like(control, cell)
 
 
-def facts(cell: Cell) -> dict[str, object]:
-    """The facts for a headline about a sale under a fault."""
+def _not_like(control: Cell, cell: Cell) -> Refusal:
+    """The refusal where a fault showed nothing of the participant's, and did of another's."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
-    return {**outcomes(cell), "fault": cell["fault"], "missing": missing}
+    facts = {**cell, "missing": missing, "control": control["lock"]}
+    return Refusal("not-like-the-others", facts)

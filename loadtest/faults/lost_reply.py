@@ -44,7 +44,7 @@ class LostReplies(Fault):
             else:
                 victim.ask(self.testbed.shop(VICTIMS))
             reached = self._on_server(trial) != before
-        self.require(rule.wait(0), "no reply was cut")
+        self.require(rule.fired, "no reply was cut")
         answers = {"", "unavailable"} if trial.stop else trial.without_reply
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
@@ -115,7 +115,7 @@ class UnknownCommit(Fault):
             # Only its own transaction has its key; a product's name is also looked up elsewhere.
             rule = self.testbed.postgres.lose_reply(b"COMMIT", after=key.encode())
             victim.ask(shop)
-            dropped = rule.wait(0)
+            dropped = rule.fired
             there = [one["order"] for one in shop.orders(trial.sale) if one["key"] == key]
             committed += dropped and victim.first == "unknown" and len(there) == 1
             rule.cancel()

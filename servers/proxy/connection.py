@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ class LostReply:
     after  bytes that the same connection must have sent before it; empty for none
     reply  the first bytes that were dropped; empty until then
     loses  `reply`; `request`: the server never sees it; `nothing`: it fires as that is passed on
+    fired  whether that was lost: the evidence of the fault; a client that was cut off finds it so
     """
 
     def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
@@ -34,16 +34,7 @@ class LostReply:
         self.loses = loses
         self.reply = b""
         self.is_cancelled = False
-        self._fired = threading.Event()
-
-    @property
-    def fired(self) -> bool:
-        """Whether the reply was lost: the evidence of the fault."""
-        return self._fired.is_set()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until the reply was lost, at most `timeout` seconds. Returns whether it was."""
-        return self._fired.wait(timeout)
+        self.fired = False
 
     def cancel(self) -> None:
         """Lose no reply any more. One whose request was passed on already is still lost."""
@@ -52,7 +43,7 @@ class LostReply:
     def fire(self, reply: bytes) -> None:
         """The proxy has lost it."""
         self.reply = reply
-        self._fired.set()
+        self.fired = True
 
 
 class Watcher:

@@ -57,7 +57,7 @@ class ReplyCutter:
 
     @property
     def cut(self) -> int:
-        return int(self._lost.wait(5))
+        return int(self._lost.fired)
 
     def __enter__(self) -> Self:
         self._proxy.start()

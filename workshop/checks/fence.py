@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
 
-from django.db import DatabaseError, connection
+from django.db import connection
 
 from locks import LossReason
 from shop.demo.interleaving import TIMEOUT, Actor, Interleaving
-from shop.demo.mine import BrokenFile
 from shop.demo.schedules import gate_the_commit
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
@@ -16,6 +15,7 @@ from shop.sale.points import point
 from shop.sale.reports import sale_report
 from workshop import kit
 from workshop.checks.purchases import (
+    answer_of,
     at_statement,
     books,
     buy,
@@ -83,10 +83,7 @@ def _late(number: int, place: str) -> Refusal | None:
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, "B"))
         overtaken = _goes_on(b) and b.result == "sold"
-        try:
-            said = a.finishes()
-        except (BrokenFile, DatabaseError) as error:
-            said = str(error).splitlines()[0]
+        said = answer_of(a.finishes)
         b.finishes()
     story = _story(run.log)
     if sale_report(sale).lost_updates:

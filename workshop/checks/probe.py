@@ -15,20 +15,67 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import redis
+from redis.client import Pipeline
+
 from shop.ops.redis import locks_client
 from shop.sale import points
 from workshop.checks.watch import alive
-from workshop.commands import Commands
 from workshop.kit import Guarded
-from workshop.refusal import Refusal, Undecided
+from workshop.refusal import Refusal
 
 #: Seconds that a lock lives where nothing shall end by itself; where it shall; and how long nobody
 #: may be kept out after a death.
 LONG = 60.0
 TTL = 0.3
 RECOVERED_WITHIN = 3 * TTL
-#: How often something that must be quicker than the ttl is tried on a busy machine.
-TRIES = 10
+#: The point after a command of a lock that is tried.
+COMMAND = "own:command"
+
+
+class Commands(redis.Redis):
+    """The connections of another client, and a point COMMAND after each command: the participant's
+    code contains no points; what it sends is seen from outside.
+
+    sent  the names of the commands that were sent
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        super().__init__(connection_pool=client.connection_pool)
+        self.auto_close_connection_pool = False
+        self.sent: list[str] = []
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        self.answered(args)
+        return reply
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        """One that counts as one command, and each of its WATCH and reads before MULTI as one."""
+        return _Pipeline(self, transaction, shard_hint)
+
+    def answered(self, args: tuple[Any, ...]) -> None:
+        """A command was answered: stop here if somebody asked for that."""
+        self.sent.append(str(args[0]))
+        points.point(COMMAND)
+
+
+class _Pipeline(Pipeline):
+    def __init__(self, client: Commands, transaction: bool, shard_hint: str | None) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
+        self._client = client
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        there = bool(self.command_stack)
+        replies = super().execute(raise_on_error)
+        if there:
+            self._client.answered(("EXEC",))
+        return replies
+
+    def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        self._client.answered(args)
+        return reply
 
 
 class Probe:
@@ -66,18 +113,6 @@ class Probe:
     def refuse(self, code: str, **facts: Any) -> Refusal:
         """A refusal with the story so far."""
         return Refusal(code, facts, tuple(self.story))
-
-    def quickly(self, seconds: float, find: Callable[[], Refusal | None]) -> Refusal | None:
-        """Its finding, once it takes no longer than this: else a lock may have ended meanwhile.
-        Raises Undecided where it never is so quick."""
-        story = list(self.story)
-        for _ in range(TRIES):
-            self.story[:] = story
-            began = time.monotonic()
-            found = find()
-            if time.monotonic() - began < seconds:
-                return found
-        raise Undecided(f"nothing was done within {seconds:.2f} s: this machine is too busy")
 
     def commands_of(self, call: Callable[[], Any]) -> int:
         """The number of commands that this call sends."""
@@ -127,7 +162,7 @@ def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]
 
     def at(name: str, facts: Mapping[str, object]) -> None:
         nonlocal happening
-        if happening or not name.startswith("own:command-"):
+        if happening or name != COMMAND:
             return
         sent.append(name)
         if len(sent) == number:

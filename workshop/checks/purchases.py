@@ -1,14 +1,23 @@
-"""Purchases under the participant's file, in this process, stopped or killed by a check."""
+"""Purchases under the participant's file, in this process, stopped or killed by a check; and the
+lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from django.db import DatabaseError, DataError, ProgrammingError, connection
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+)
 
 from shop.demo import schedules
 from shop.demo.mine import BrokenFile, strategy_of
@@ -17,6 +26,7 @@ from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
+from shop.sale.locked import redis_lock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
@@ -92,6 +102,14 @@ def outcome_of(buyer: str) -> str:
     return "sold"
 
 
+def answer_of(purchase: Callable[[], str]) -> str:
+    """Its outcome; of a mistake in the participant's file, what it says."""
+    try:
+        return purchase()
+    except (BrokenFile, DatabaseError) as error:
+        return str(error).splitlines()[0]
+
+
 @contextmanager
 def at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
     """`happens` before the n-th statement that this thread sends inside the block; 0: never. Gives
@@ -146,10 +164,7 @@ def second_of_one() -> Refusal | None:
     """One unit, two buyers one after the other: the second one is told that it is sold out."""
     open_sale(1)
     outcome_of("A")
-    try:
-        said = outcome_of("B")
-    except (BrokenFile, DatabaseError) as error:
-        said = str(error).splitlines()[0]
+    said = answer_of(partial(outcome_of, "B"))
     return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
 
 
@@ -178,3 +193,99 @@ def books(sale: int) -> tuple[int, int]:
     """Orders of this sale, and stock left."""
     orders = PurchaseHistory.objects.filter(sale_id=sale).count()
     return orders, Product.objects.get(name=PRODUCT).amount
+
+
+# --- the lessons ----------------------------------------------------------------------------------
+
+
+def inside_out(module: ModuleType) -> Refusal | None:
+    """The first fault in how lock and transaction are nested, or None."""
+    install(module)
+    return _under_a_lock() or killed() or _nothing_to_sell() or _let_in() or second_of_one()
+
+
+def _under_a_lock() -> Refusal | None:
+    """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
+    free: list[bool] = []
+    found = alone(lambda: free.append(_is_free()))
+    if found is not None:
+        return Refusal("waits-for-itself") if found.facts.get("outcome") == "busy" else found
+    if any(free):
+        return Refusal("not-held")
+    return None if _is_free() else Refusal("never-released")
+
+
+def _nothing_to_sell() -> Refusal | None:
+    """A buyer who finds nothing leaves no lock behind."""
+    open_sale(0)
+    outcome_of("A")
+    return None if _is_free() else Refusal("released-after-a-sale-only")
+
+
+def _is_free() -> bool:
+    lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def _let_in() -> Refusal | None:
+    """No sequence of two buyers' moves sells a unit twice."""
+    runs = list(every_run())
+    bad = [run for run in runs if run.violates]
+    if not bad:
+        return None
+    return Refusal("free-before-commit", {"bad": len(bad), "runs": len(runs)}, (told(bad[0]),))
+
+
+def no_lock(module: ModuleType) -> Refusal | None:
+    """The first fault in how the database is asked, or None."""
+    install(module)
+    return _without_a_lock() or killed() or _schedules() or second_of_one()
+
+
+def any_purchase(module: ModuleType) -> Refusal | None:
+    """The first fault of a purchase whose buyers come one after the other, or None."""
+    install(module)
+    return alone() or killed() or second_of_one()
+
+
+def _without_a_lock() -> Refusal | None:
+    """The first buyer gets the unit, and Redis holds nothing meanwhile."""
+    locked: list[int] = []
+    found = alone(lambda: locked.append(int(locks_client().dbsize())))
+    return found or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
+
+
+def _schedules() -> Refusal | None:
+    """No sequence of two buyers' moves sells a unit twice, or gives up or breaks off."""
+    try:
+        for run in every_run():
+            facts, story = {"schedule": run.schedule}, (told(run),)
+            if run.violates:
+                return Refusal(_how(), facts, story)
+            if broken:
+                return Refusal("sold-out-not-said", {"said": broken[0]}, story)
+            if run.report.undersold:
+                return Refusal("gave-up", facts, story)
+            statements.clear()
+    except AssertionError as error:
+        cause = error.__cause__
+        if isinstance(cause, IntegrityError):
+            return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
+        if isinstance(cause, OperationalError):
+            return Refusal("conflict-not-retried", {"error": str(cause).splitlines()[0]})
+        raise
+    return None
+
+
+def _how() -> str:
+    """The code for a violation, by what was sent."""
+    for buyer, text, rows in statements:
+        if text.startswith("UPDATE product") and rows == 0:
+            own = [other for name, other, _ in statements if name == buyer]
+            if any(other.startswith("INSERT INTO purchase") for other in own[own.index(text) :]):
+                return "row-count-ignored"
+    if any("FOR UPDATE" in text for _, text, _ in statements):
+        return "read-before-lock"
+    return "last-writer-wins"

@@ -1,4 +1,4 @@
-"""Lessons 3 and 4: how a lock is taken, and how it ends where its holder dies."""
+"""Lessons 3 to 5: how a lock is taken, how it ends where its holder dies, and how it is freed."""
 
 import time
 from functools import partial
@@ -6,12 +6,15 @@ from types import ModuleType
 from typing import Any
 
 from workshop.checks.probe import LONG, RECOVERED_WITHIN, TTL, Probe, probed
-from workshop.refusal import Refusal
+from workshop.refusal import Refusal, Undecided
 
 #: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
 SHORTEST, LONGEST = 0.95, 1.05
 #: Part of the ttl below which its unit is wrong.
 ANOTHER_UNIT = 0.2
+#: Seconds that a holder and a contender have before the lock may end, and how often a busy machine
+#: tries to be so quick.
+QUICK, TRIES = TTL / 1.2, 10
 
 
 def one_command(module: ModuleType) -> Refusal | None:
@@ -22,6 +25,11 @@ def one_command(module: ModuleType) -> Refusal | None:
 def ending(module: ModuleType) -> Refusal | None:
     """Lesson 4: the lock of a dead holder ends by itself, wherever its holder died."""
     return probed(module, _lives, _let_in_beside, _in_between, _waiters, _deaths)
+
+
+def release(module: ModuleType) -> Refusal | None:
+    """Lesson 5: a late holder frees nothing but its own lock, and says whether it did."""
+    return probed(module, _own, _late, _freed_in_between)
 
 
 def _seen_by_others(probe: Probe) -> Refusal | None:
@@ -103,17 +111,20 @@ def _lives(probe: Probe) -> Refusal | None:
 
 
 def _waiters(probe: Probe) -> Refusal | None:
-    """A contender who is refused gives the holder's lock no new time."""
-    return probe.quickly(TTL / 1.2, lambda: _one_waiter(probe))
-
-
-def _one_waiter(probe: Probe) -> Refusal | None:
-    lock = probe.lock(ttl=TTL)
-    lock.try_lock("a")
-    time.sleep(TTL / 3)
-    before = int(probe.plain.pttl(lock.key))
-    probe.again(lock).try_lock("b")
-    after = int(probe.plain.pttl(lock.key))
+    """A contender who is refused gives the holder's lock no new time. Raises Undecided where the
+    lock may have ended meanwhile, however often it is tried."""
+    for _ in range(TRIES):
+        began = time.monotonic()
+        lock = probe.lock(ttl=TTL)
+        lock.try_lock("a")
+        time.sleep(TTL / 3)
+        before = int(probe.plain.pttl(lock.key))
+        probe.again(lock).try_lock("b")
+        after = int(probe.plain.pttl(lock.key))
+        if time.monotonic() - began < QUICK:
+            break
+    else:
+        raise Undecided(f"nothing was done within {QUICK:.2f} s: this machine is too busy")
     probe.says(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
     return probe.refuse("waiters-renew", before=before, after=after) if after > before else None
 
@@ -137,3 +148,58 @@ def _deaths(probe: Probe) -> Refusal | None:
                 return probe.refuse("crash-between", command=number, left=left)
             time.sleep(0.02)
     return None
+
+
+def _own(probe: Probe) -> Refusal | None:
+    """A holder gives its own lock back."""
+    lock = probe.lock()
+    if not lock.try_lock("a"):
+        return probe.refuse("never-acquires")
+    said = bool(lock.unlock("a"))
+    probe.says(f"A has the lock and gives it back: unlock() says {said}")
+    if probe.plain.exists(lock.key):
+        probe.says("its key is still there")
+        if said:
+            return probe.refuse("never-released")
+        by_script = any(name.startswith("EVAL") for name in lock.client.sent)
+        return probe.refuse("script-arguments" if by_script else "bytes-and-str")
+    return None if said else probe.refuse("denies")
+
+
+def _late(probe: Probe) -> Refusal | None:
+    """A's lock has ended and B has it. A gives back what it believes to be its own."""
+    lock = probe.lock()
+    lock.try_lock("a")
+    of_a = probe.plain.dump(lock.key)
+    _changes_hands(probe, lock)
+    probe.says("A had the lock; it ended, and B has it now")
+    of_b = probe.plain.dump(lock.key)
+    said = bool(lock.unlock("a"))
+    if not probe.plain.exists(lock.key):
+        probe.says("A, who is late, gives it back: B's lock is gone")
+        return probe.refuse("value-not-unique" if of_b and of_a == of_b else "deletes-blindly")
+    probe.says(f"A, who is late, gives it back: unlock() says {said}, B's lock is there")
+    return probe.refuse("lies") if said else None
+
+
+def _freed_in_between(probe: Probe) -> Refusal | None:
+    """The lock changes hands after each command of the release but the last."""
+
+    def change(lock: Any, number: int) -> None:
+        _changes_hands(probe, lock)
+        probe.says("A has the lock")
+        probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
+
+    for lock, _, facts in probe.in_between(
+        lambda lock: lock.unlock("a"), change, begins=lambda lock: lock.try_lock("a")
+    ):
+        if not probe.plain.exists(lock.key):
+            probe.says("A goes on, and so deletes the lock of B")
+            return probe.refuse("not-atomic-release", **facts)
+    return None
+
+
+def _changes_hands(probe: Probe, lock: Any) -> None:
+    """A's lock ends, and B takes it."""
+    probe.plain.delete(lock.key)
+    probe.again(lock).try_lock("b")

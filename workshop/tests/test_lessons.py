@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shop.errors import Busy, ShopError
 from workshop import render
-from workshop.checks import ask_again
+from workshop.checks import answers
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import Lesson, common, lessons
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
@@ -73,12 +73,12 @@ def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
 
 
 def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[ShopError | None] = [Busy(), None, None]
+    said: list[ShopError | None] = [Busy(), None, None]
 
     def check_out(attempt: object) -> None:
-        if error := answers.pop(0):
+        if error := said.pop(0):
             raise error
 
-    monkeypatch.setattr(ask_again, "check_out", check_out)
+    monkeypatch.setattr(answers, "check_out", check_out)
     keys = {"busy": "k", "unknown": "k"}
-    assert ask_again._shops(lambda outcome, key: keys.get(outcome)) == ["busy", "unknown", "sold"]
+    assert answers._shops(lambda outcome, key: keys.get(outcome)) == ["busy", "unknown", "sold"]

@@ -1,15 +1,22 @@
 """What the lessons say was seen is what was seen."""
 
+import json
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from workshop.lessons import Lesson
-from workshop.observe import BLOCK, FUNCTIONS, block, holds, observed
+from workshop.lessons import Lesson, lessons
+from workshop.observe import BLOCK, OBSERVED, block, holds
 from workshop.tests.test_lessons import EACH
 
 #: The articles' names are no figures.
 ARTICLE = re.compile(r"\bA\d\b")
+
+
+def observed() -> dict[str, Any]:
+    return dict(json.loads(OBSERVED.read_text(encoding="utf-8")))
 
 
 def observe_section(lesson: Lesson) -> str:
@@ -34,7 +41,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
 
 def test_a_predicate_sees_nothing_but_what_was_observed() -> None:
     with pytest.raises(NameError):
-        eval("open('/etc/passwd')", dict(FUNCTIONS), observed())
+        holds(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
 
 
 @EACH

@@ -131,6 +131,9 @@ def test_a_refusal_names_its_facts(out: Console) -> None:
     text = out.export_text()
     assert "between your command 1 and the next one the lock changed hands" in text
     assert " sent [red] :key:\n" in text, "as it is, not as a colour or a picture"
+    unlike = {"fault": "slow", "missing": "nothing was to be seen", "control": "token-watchdog"}
+    render.show_result(out, lesson, Result(Refusal("not-like-the-others", unlike)), "ex07.py")
+    assert "it was made for `token-watchdog`" in out.export_text()
 
 
 class Keyboard(io.TextIOWrapper):
