@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
-from ..cluster.slots import LOOK_UP, Hop, Place, Send, route, slot_of, tag_of
+from ..cluster.slots import LOOK_UP, Hop, Place, Send, route, tag_of
 from ..protocol import Call, WireError
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
@@ -31,7 +31,7 @@ class AsyncNodes(Nodes):
         known = list((manager.nodes_cache or manager.startup_nodes).values())
         super().__init__(client, known, known[0], on_connect=None)
         self.make_connections, self.make_watchdog = AsyncConnections, AsyncNodeWatchdog
-        self.slots: dict[int, AsyncSlot] = {}
+        self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=tag_of(key))
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -68,8 +68,8 @@ class AsyncNodes(Nodes):
 
     async def aclose(self) -> None:
         """Close all connections, and end all tasks."""
-        for slot in list(self.slots.values()):
-            await slot.wakeups.aclose()
+        for wakeups in list(self.wakeups.values()):
+            await wakeups.aclose()
         for node in self.all():
             await node.watchdog.aclose()
             await node.connections.aclose()
@@ -110,12 +110,6 @@ class AsyncSlotWakeUps(AtSlot, AsyncWakeUps):
 class AsyncSlot(ToSlot):
     """What a lock needs of its cluster: the same parts as AsyncShared has."""
 
-    def __init__(self, nodes: AsyncNodes, key: bytes) -> None:
-        super().__init__(nodes, slot_of(key))
-        self._nodes = nodes
-        self.wakeups = AsyncSlotWakeUps(nodes.address, nodes, tag=tag_of(key))
-        self.wakeups.nodes, self.wakeups.slot = nodes, self._slot
-
     @property
     def line(self) -> object:
         """Never the same: commands may go to one node after another, in any order."""
@@ -129,7 +123,7 @@ class AsyncSlot(ToSlot):
         tries = iter(() if tried is None else (tried,))
 
         async def send(step: Send) -> Any:
-            there = self._nodes.at(step.place).connections
+            there = self.watchdog.at(step.place).connections
             for first in tries:
                 return await first
             reply = await there.call(command, within=step.within, asking=step.asking)
@@ -137,14 +131,13 @@ class AsyncSlot(ToSlot):
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return await self._nodes.drive(self.route(command, within), send)
+        return await self.watchdog.drive(self.route(command, within), send)
 
     def post(self, command: Call, *, within: float | None) -> Reply:
         """As AsyncConnections.post: sent at once to where the slot was last; from there on, a task
         sees to it."""
         done: Reply = asyncio.get_running_loop().create_future()
-        place = self.watchdog.topology.place_of(self._slot) or self.watchdog.topology.known[0]
-        first = self.watchdog.at(place).connections.post(command, within=within)
+        first = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
 
         def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
             """The last try is over. `before`: what the first one met, if this is another."""
@@ -160,7 +153,7 @@ class AsyncSlot(ToSlot):
         def answered(reply: Reply) -> None:
             error = reply.exception()
             if isinstance(error, WireError):
-                again = self._nodes.start(self.call(command, within=within, tried=reply))
+                again = self.watchdog.start(self.call(command, within=within, tried=reply))
                 again.add_done_callback(partial(settle, before=error))
             else:
                 settle(reply)
@@ -178,7 +171,4 @@ class AsyncCluster:
 
     def parts(self, key: bytes) -> AsyncSlot:
         """Those of the key's slot."""
-        slots, slot = self._nodes.slots, slot_of(key)
-        if slot not in slots:
-            slots[slot] = AsyncSlot(self._nodes, key)
-        return slots[slot]
+        return AsyncSlot(self._nodes, key)

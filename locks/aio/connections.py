@@ -9,7 +9,6 @@ and what it sends after that, to give a lock back, arrives after what it sent be
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..connection import Address
@@ -37,14 +36,14 @@ Reply: TypeAlias = "asyncio.Future[Any]"
 class Command(NamedTuple):
     """What is sent, and where its reply goes.
 
-    by_text  what is sent instead where the server does not know the script
-    asking   whether ASKING goes before it
+    script  sent by its text instead where the server does not know it
+    asking  whether ASKING goes before it
     """
 
     reply: Reply
     packed: bytes
-    by_text: Callable[[], bytes] | None
-    asking: bool
+    script: Call | None = None
+    asking: bool = False
 
 
 class Line:
@@ -65,15 +64,13 @@ class Line:
         self._sent: deque[Command] = deque()
         self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
 
-    def submit(
-        self, packed: bytes, by_text: Callable[[], bytes] | None = None, *, asking: bool = False
-    ) -> Reply:
+    def submit(self, packed: bytes, script: Call | None = None, *, asking: bool = False) -> Reply:
         """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
 
         The future raises WireError for an error, and for anything but a reply: at once, if the
         connection is closed.
         """
-        command = Command(self._loop.create_future(), packed, by_text, asking)
+        command = Command(self._loop.create_future(), packed, script, asking)
         if self._link.is_open:
             self._send(command)
         elif self.ended:
@@ -112,7 +109,7 @@ class Line:
 
     def _send(self, command: Command) -> None:
         if command.asking:
-            asking = Command(self._loop.create_future(), packed("ASKING"), None, False)
+            asking = Command(self._loop.create_future(), packed("ASKING"))
             asking.reply.cancel()  # nobody waits: what follows it has the same fate
             self._send(asking)
         self._sent.append(command)
@@ -131,8 +128,8 @@ class Line:
             return
         if not isinstance(answer, Exception):
             reply.set_result(answer)
-        elif command.by_text is not None and is_a(answer, "NoScriptError") and self._link.is_open:
-            self._send(command._replace(packed=command.by_text(), by_text=None))
+        elif command.script is not None and is_a(answer, "NoScriptError") and self._link.is_open:
+            self._send(command._replace(packed=eval_(*command.script), script=None))
         else:
             reply.set_exception(WireError(answer, sent=True))
             if is_refusal_of_replica(answer):
@@ -176,8 +173,7 @@ class AsyncConnections:
         See Connections.call(). Sent before this returns, if the connection is open. A future that
         is cancelled leaves nothing behind: a command not sent yet is never sent.
         """
-        by_text = partial(eval_, *command)
-        return self._submit(evalsha(*command), within, by_text, asking=asking)
+        return self._submit(evalsha(*command), within, command, asking=asking)
 
     post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlot
 

@@ -111,7 +111,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         try:
             granted = await keeping.do(keeping.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
-            self._post_release(shared, token)
+            shared.connections.post(self.release_of(token), within=None)
             raise
         return self._lease(shared, token, granted, started)
 
@@ -119,16 +119,12 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         call = partial(shared.connections.call, within=None)
         return Keeping(self, shared.watchdog, lambda steps: run_async(steps, call))
 
-    def _post_release(self, shared: AsyncParts, token: str) -> Reply:
-        reply: Reply = shared.connections.post(self.release_of(token), within=None)
-        return reply
-
     def _lease(self, shared: AsyncParts, token: str, granted: Grant, started: float) -> AsyncLease:
         fence, deadline = granted
 
         def send_release() -> Reply:
             shared.watchdog.remove((self.keys[0], token))
-            reply = self._post_release(shared, token)
+            reply: Reply = shared.connections.post(self.release_of(token), within=None)
             reply.add_done_callback(released)
             return reply
 

@@ -24,8 +24,6 @@ from typing import Any
 
 import redis
 import redis.asyncio
-import redis.asyncio.lock
-import redis.lock
 import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 
 from .. import AsyncRedisLock, RedisLock
@@ -66,16 +64,12 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
 THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
     "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
-    "redis-py Lock": lambda client, name: redis.lock.Lock(
-        client, name, timeout=TTL, blocking_timeout=WAIT
-    ),
+    "redis-py Lock": lambda client, name: client.lock(name, timeout=TTL, blocking_timeout=WAIT),
     "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL),
 }
 TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
     "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
-    "redis-py asyncio": lambda client, name: redis.asyncio.lock.Lock(
-        client, name, timeout=TTL, blocking_timeout=WAIT
-    ),
+    "redis-py asyncio": lambda client, name: client.lock(name, timeout=TTL, blocking_timeout=WAIT),
 }
 #: The lock for threads that excludes one for tasks.
 EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}

@@ -34,6 +34,7 @@ class Nodes(Renewals):
 
     make_connections: Callable[[Address], Any]
     make_watchdog: Callable[[Address], Any]
+    make_wakeups: Callable[[bytes], Any]
 
     def __init__(self, client: Any, known: Sequence[Any], pool: Any, on_connect: Any) -> None:
         super().__init__()
@@ -42,11 +43,22 @@ class Nodes(Renewals):
         remap = getattr(client.nodes_manager, "address_remap", None)
         self.topology = Topology([(node.host, int(node.port)) for node in known], remap)
         self._nodes: dict[Place, Node] = {}
+        self.wakeups: dict[int, Any] = {}  # one for each slot that was waited for
         self._refreshed = -math.inf
 
     def at(self, place: Place) -> Node:
         """The node at this place."""
         return self._nodes.get(place) or self._nodes.setdefault(place, Node(self, place))
+
+    def wakeups_of(self, key: bytes) -> Any:
+        """What wakes the waiters of the key's slot."""
+        slot = slot_of(key)
+        found = self.wakeups.get(slot)
+        if found is None:
+            made = self.make_wakeups(key)
+            made.nodes, made.slot = self, slot
+            found = self.wakeups.setdefault(slot, made)
+        return found
 
     def was_refreshed(self) -> bool:
         """Whether the nodes were asked just now who has which slot."""
@@ -184,9 +196,9 @@ class ToSlot:
     watchdog  all nodes, as renewals
     """
 
-    def __init__(self, nodes: Nodes, slot: int) -> None:
+    def __init__(self, nodes: Any, key: bytes) -> None:
         self.watchdog = nodes
-        self._slot = slot
+        self.wakeups = nodes.wakeups_of(key)
 
     @property
     def connections(self) -> Any:
@@ -199,4 +211,4 @@ class ToSlot:
         which, _, args = command
         adopts = which == script("renew") and args[0] != args[3]
         repeatable = which != script("release") and not adopts
-        return route(self.watchdog.topology, self._slot, until, repeatable=repeatable)
+        return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

@@ -18,7 +18,7 @@ from ..support import lazily, run
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import AtNode, AtSlot, Nodes, ToSlot
-from .slots import LOOK_UP, Hop, Place, Send, route, slot_of, tag_of
+from .slots import LOOK_UP, Hop, Place, Send, route, tag_of
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class SyncNodes(Nodes):
         super().__init__(client, known, pool, client.user_on_connect_func)
         self.make_connections = partial(Connections, most=pool.max_connections)
         self.make_watchdog = NodeWatchdog
-        self.wakeups: dict[int, SlotWakeUps] = {}
+        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
         """Do the steps of route() in this thread; their result. Raises WireError."""
@@ -113,15 +113,8 @@ class Slot(ToSlot):
     """What a lock needs of its cluster: the same parts as shared.Shared has."""
 
     def __init__(self, cluster: Cluster, key: bytes) -> None:
+        super().__init__(cluster.nodes, key)
         self._cluster = cluster  # keeps it alive
-        nodes = cluster.nodes
-        super().__init__(nodes, slot_of(key))
-        found = nodes.wakeups.get(self._slot)
-        if found is None:
-            made = SlotWakeUps(nodes.address, nodes, tag=tag_of(key))
-            made.nodes, made.slot = nodes, self._slot
-            found = nodes.wakeups.setdefault(self._slot, made)
-        self.wakeups = found
 
     def call(self, command: Call, *, within: float | None) -> Any:
         """As Connections.call, but `within` includes the time until a slot has settled."""

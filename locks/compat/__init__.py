@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ except ImportError:  # where valkey-py alone is installed
 
 from ..errors import LockBackendError, LockLost, LockTimeout, Release
 from ..lease import Lease
-from ..protocol import ADD, ANY_HOLDER, SET, Call, WireError
+from ..protocol import ADD, ANY_HOLDER, SET, WireError
 from ..redis_lock import RedisLock
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class _Local(threading.local):
     lease: Lease | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Lock:
     """A lock with redis-py's methods, arguments and exceptions. See redis.lock.Lock for those.
 
@@ -56,31 +59,24 @@ class Lock:
 
     ttl = 10.0
 
-    def __init__(
-        self,
-        redis: Any,
-        name: Token,
-        timeout: float | None = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: float | None = None,
-        thread_local: bool = True,
-        raise_on_release_error: bool = True,
-    ) -> None:
-        self.redis = redis
-        self.name = name
-        self.timeout = timeout
-        self.sleep = sleep
-        self.blocking = blocking
-        self.blocking_timeout = blocking_timeout
-        self.thread_local = bool(thread_local)
-        self.raise_on_release_error = raise_on_release_error
-        self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
-        pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
-        self._exceptions = _exceptions_of(type(redis) if pool is None else pool.connection_class)
-        key = self._encode(name)
+    redis: Any
+    name: Token
+    timeout: float | None = None
+    sleep: float = 0.1
+    blocking: bool = True
+    blocking_timeout: float | None = None
+    thread_local: bool = True
+    raise_on_release_error: bool = True
+
+    def __post_init__(self) -> None:
+        self.thread_local = bool(self.thread_local)
+        self.local: Any = _Local() if self.thread_local else SimpleNamespace(token=None, lease=None)
+        client, timeout = self.redis, self.timeout
+        pool = getattr(client, "connection_pool", None)  # a cluster's client has none
+        self._exceptions = _exceptions_of(type(client) if pool is None else pool.connection_class)
+        key = self._encode(self.name)
         named = key.decode(errors="backslashreplace")
-        self._lock = RedisLock(redis, named, key=key, ttl=timeout or self.ttl, renew=not timeout)
+        self._lock = RedisLock(client, named, key=key, ttl=timeout or self.ttl, renew=not timeout)
 
     @property
     def lease(self) -> Lease | None:
@@ -151,7 +147,7 @@ class Lock:
             # First: as soon as it is released, another thread may have it here, with its own token.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
-            released = self._ask(self._lock.release_of(token)) == 1
+            released = self._ask(self._lock._call, self._lock.release_of(token)) == 1
         except BaseException:
             if self.local.token is None:
                 self.local.token, self.local.lease = before
@@ -208,12 +204,8 @@ class Lock:
             raise self._error("LockError", f"Nothing to {what}: it has no timeout.")
         if lease is not None and lease.token.encode() != token:
             lease = None
-        try:
-            keeping = self._lock._keeping()
-            reply = keeping.do(keeping.prolong(lease, token, seconds, how))
-        except WireError as error:
-            raise error.__cause__ or error from None
-        if reply != 1:
+        keeping = self._lock._keeping()
+        if self._ask(keeping.do, keeping.prolong(lease, token, seconds, how)) != 1:
             raise self._error("LockNotOwnedError", f"Not able to {what}: the lock has ended.")
         return True
 
@@ -222,12 +214,12 @@ class Lock:
         return None if self.local.token is None else self._encode(self.local.token)
 
     def _owner(self) -> bytes | None:
-        owner: bytes | None = self._ask(self._lock.command("inspect"))[0]
+        owner: bytes | None = self._ask(self._lock._call, self._lock.command("inspect"))[0]
         return owner
 
-    def _ask(self, command: Call) -> Any:
+    def _ask(self, ask: Callable[[Any], Any], what: Any) -> Any:
         try:
-            return self._lock._call(command)
+            return ask(what)
         except WireError as error:
             raise error.__cause__ or error from None
 

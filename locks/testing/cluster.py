@@ -1,11 +1,11 @@
 """A real cluster for the tests: primaries, replicas, and slots that can be moved."""
 
+import itertools
 from functools import partial
 from typing import Any
 
+from ..cluster.slots import SLOTS
 from .server import Server, eventually, free_port
-
-SLOTS = 16384
 
 
 class Cluster:
@@ -58,13 +58,12 @@ class Cluster:
         there, here = self._id(to), self._id(source)
         self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", here)
         self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", there)
-        keys = self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000)
-        for number, key in enumerate(keys):
-            if number == len(keys) // 2:
-                pause()
-            self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
-        while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # made meanwhile
+        half = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
+        moved = itertools.count()
+        while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # more are made
             for key in keys:
+                if next(moved) == half:
+                    pause()
                 self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
         arrived()
         for node in (to, source):
@@ -96,12 +95,11 @@ class Cluster:
             node.stop()
 
     def _join(self, primaries: int) -> None:
-        share = SLOTS // primaries
         for number, node in enumerate(self.nodes):
             self.run(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number < primaries:
-                last = SLOTS if number == primaries - 1 else (number + 1) * share
-                self.run(node, "CLUSTER ADDSLOTSRANGE", number * share, last - 1)
+                first, beyond = (SLOTS * share // primaries for share in (number, number + 1))
+                self.run(node, "CLUSTER ADDSLOTSRANGE", first, beyond - 1)
             for other, bus in zip(self.nodes[:number], self._buses, strict=False):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus)
         known = str(len(self.nodes))

@@ -235,8 +235,9 @@ def test_a_release_that_was_repeated_does_not_say_that_the_lease_had_expired() -
 def test_what_a_command_does_is_known_although_two_threads_read_its_script_at_once() -> None:
     """The slower one's copy is another object than what the next ones find."""
     nodes: Any = SimpleNamespace(topology=known(A), address=SimpleNamespace(timeout=5.0))
+    nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
     for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
-        steps = ToSlot(nodes, SLOT).route((Script(*script(name)), (b"key",), args), None)
+        steps = ToSlot(nodes, b"key").route((Script(*script(name)), (b"key",), args), None)
         next(steps)
         steps.throw(error(exceptions.ConnectionError("the reply was lost")))
         steps.send(None)
