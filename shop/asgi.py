@@ -29,7 +29,7 @@ from shop.api.answers import REFUSED, Answer, refused  # noqa: E402  (after the 
 from shop.api.parse import parse_attempt  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import Threads, check_out, wait_out  # noqa: E402
+from shop.sale.async_checkout import Threads, check_out, to_its_end  # noqa: E402
 from shop.sale.points import apoint  # noqa: E402
 from shop.views import sold  # noqa: E402
 
@@ -73,7 +73,11 @@ class Application(ASGIHandler):
         if scope["type"] != "http":  # a web socket: the shop speaks none
             await send({"type": "websocket.close"})
         elif scope["path"] != "/buy" or scope["method"] != "POST":
-            await self._show(scope, receive, send)
+            # Answers, or ends, before a cancellation is passed on. gunicorn cancels the task of a
+            # client that is gone. Django's handler would leave at once, and the thread that answers
+            # would keep its database connection, which nobody could use.
+            page = super().__call__(scope, receive, send)
+            await to_its_end(asyncio.ensure_future(page))
         else:
             with suppress(RequestAborted):  # the client is gone
                 await self._buy(scope, receive, send)
@@ -121,19 +125,6 @@ class Application(ASGIHandler):
             return refused(request, error)
         except Exception as error:
             return response_for_exception(request, error)
-
-    async def _show(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Everything but a purchase. Answers, or ends, before a cancellation is passed on.
-
-        gunicorn cancels the task of a client that is gone. Django's handler would leave at once,
-        and the thread that answers would keep its database connection, which nobody could use.
-        """
-        page = asyncio.ensure_future(super().__call__(scope, receive, send))
-        try:
-            await asyncio.shield(page)
-        except asyncio.CancelledError:
-            await wait_out(page)
-            raise
 
 
 application = Application()

@@ -26,19 +26,13 @@ def request_id_of(given: str | None) -> str:
     return secrets.token_hex(16)
 
 
-class RequestIdFilter(logging.Filter):
-    """Gives every record the id of the request that it belongs to."""
+class RequestFilter(logging.Filter):
+    """Gives every record the id of the request that it belongs to, and keeps expected 4xx answers
+    out of the log: sold out is an answer. A request that Django itself could not read keeps its
+    line, without the traceback: nothing failed but the client."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
-        return True
-
-
-class ExpectedAnswersFilter(logging.Filter):
-    """Keeps expected 4xx answers out of the log: sold out is an answer. A request that Django
-    itself could not read keeps its line, without the traceback: nothing failed but the client."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
         if not 400 <= getattr(record, "status_code", 500) < 500:
             return True
         is_expected = record.name == "django.request" and not record.exc_info
@@ -78,16 +72,13 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 def _to_stderr(kind: str) -> dict[str, Any]:
     """The parts that both configurations share: one handler, `stderr`."""
     return {
-        "filters": {
-            "request_id": {"()": f"{__name__}.RequestIdFilter"},
-            "expected": {"()": f"{__name__}.ExpectedAnswersFilter"},
-        },
+        "filters": {"request": {"()": RequestFilter}},
         "formatters": {"line": {**FORMATTERS[kind]}},  # a copy: logging.config takes it apart
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": "line",
-                "filters": ["request_id", "expected"],
+                "filters": ["request"],
             }
         },
     }

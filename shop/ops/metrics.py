@@ -98,7 +98,7 @@ class LockMetrics(Metrics):
 lock_metrics = cache(LockMetrics)
 
 
-def count(*, route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+def count(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
     """One request was answered."""
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
@@ -114,16 +114,6 @@ def _begin_with_zeros(lock: str) -> None:
         PURCHASES.labels(lock, outcome)
 
 
-def _look_at_promises() -> None:
-    """Set the gauges of a shop that promises. Where Redis does not answer they stay."""
-    if health.backlog is None:
-        return
-    with suppress(redis.RedisError):
-        count, oldest = health.backlog()
-        UNSETTLED.set(count)
-        OLDEST_UNSETTLED.set(oldest)
-
-
 def expose(request: HttpRequest) -> HttpResponse:
     """GET /metrics, for those who have METRICS_TOKEN."""
     if request.method != "GET":
@@ -132,7 +122,11 @@ def expose(request: HttpRequest) -> HttpResponse:
     if not secrets.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
         body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
         return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
-    _look_at_promises()
+    if health.backlog is not None:
+        with suppress(redis.RedisError):  # while Redis does not answer, the gauges stay
+            unsettled, oldest = health.backlog()
+            UNSETTLED.set(unsettled)
+            OLDEST_UNSETTLED.set(oldest)
     registry = REGISTRY
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""Around every request its id, its access line, its metrics; around a lock its hooks."""
+"""Around every request its id, its access line, its metrics."""
 
 import logging
 import time
@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from locks import Metrics
 from shop.ops.logs import NO_REQUEST, request_id, request_id_of
 
 access = logging.getLogger("shop.access")
@@ -36,33 +35,34 @@ class ObserveMiddleware(MiddlewareMixin):
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         super().__init__(get_response)
-        self.count: Callable[..., None] | None = None
-        self.expose: Callable[[HttpRequest], HttpResponse] | None = None
+        self.metrics: Any = None
         if settings.METRICS_TOKEN:
             from shop.ops import metrics  # prometheus-client is not loaded for nothing
 
-            self.count, self.expose = metrics.count, metrics.expose
+            self.metrics = metrics
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        request.META["shop.began"] = time.monotonic()
         request_id.set(request_id_of(request.headers.get("X-Request-ID")))
-        if self.expose is not None and request.path_info == "/metrics":
-            return self.expose(request)
+        if self.metrics is not None and request.path_info == "/metrics":
+            answer: HttpResponse = self.metrics.expose(request)
+            return answer
+        request.META["shop.began"] = time.monotonic()
         return None
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        if self.expose is not None and request.path_info == "/metrics":
+        began = request.META.get("shop.began")
+        if began is None:  # it is Prometheus that asked
             return answer
         answer.headers["X-Request-ID"] = request_id.get()
-        seconds = time.monotonic() - request.META["shop.began"]
+        seconds = time.monotonic() - began
         match = request.resolver_match
         route = NO_ROUTE if match is None else f"/{match.route}"  # of these there are few
         facts: Mapping[str, Any] = getattr(answer, "facts", {})
         if route == PURCHASE:
             facts = {"outcome": "error", "lock": request.META.get("shop.lock"), **facts}
-        if self.count is not None:
+        if self.metrics is not None:
             try:
-                self.count(route=route, status=answer.status_code, seconds=seconds, facts=facts)
+                self.metrics.count(route, answer.status_code, seconds, facts)
             except Exception:
                 logger.exception("not counted")  # what was sold stays sold
         if access.isEnabledFor(logging.INFO):
@@ -82,12 +82,3 @@ class ObserveMiddleware(MiddlewareMixin):
 def forget(**kwargs: Any) -> None:
     """Django logs a refusal after every middleware, so the request is over only here."""
     request_id.set(NO_REQUEST)
-
-
-def hooks_of(lock: str) -> Metrics | None:
-    """The hooks of a strategy's locks; None without METRICS_TOKEN, so that no lock is slower."""
-    if not settings.METRICS_TOKEN:
-        return None
-    from shop.ops.metrics import lock_metrics  # prometheus-client is not loaded before
-
-    return lock_metrics(lock)

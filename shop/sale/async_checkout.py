@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import connection
@@ -47,20 +47,22 @@ async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     """The result of the call, made in a thread of the pool. Cancelled before it has begun, it is
     never made; cancelled later, it is waited for, and then CancelledError is raised."""
     job = pool.submit(copy_context().run, _then_close, call)
-    result = asyncio.wrap_future(job)
+    return await to_its_end(asyncio.wrap_future(job), give_up=job.cancel)
+
+
+async def to_its_end(
+    future: asyncio.Future[T], *, give_up: Callable[[], bool] = lambda: False
+) -> T:
+    """The result of the future. Cancelled meanwhile, however often, this task waits for it all the
+    same, unless `give_up` could end it, and then raises CancelledError."""
     try:
-        return await asyncio.shield(result)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if not job.cancel():
-            await wait_out(result)
+        ended = give_up()
+        while not (ended or future.done()):
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({future})
         raise
-
-
-async def wait_out(future: asyncio.Future[Any]) -> None:
-    """Return when it is done, however often this task is cancelled meanwhile."""
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({future})
 
 
 def _then_close(call: Callable[[], T]) -> T:

@@ -10,7 +10,6 @@ from django.db import connection, transaction
 
 from locks import Lock, RedisLock
 from locks.one_file import OneFileLock
-from shop.ops.observe import hooks_of
 from shop.ops.redis import locks_client
 from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
@@ -44,11 +43,12 @@ def options_of(attempt: Attempt) -> dict[str, Any]:
     A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
     as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
     """
-    return {
-        "ttl": settings.SHOP_LOCK_TTL,
-        "max_hold": settings.SHOP_LOCK_MAX_HOLD,
-        "metrics": hooks_of(attempt.lock),
-    }
+    given = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
+    if not settings.METRICS_TOKEN:
+        return given  # without hooks, so that no lock is slower
+    from shop.ops.metrics import lock_metrics  # prometheus-client is not loaded before
+
+    return {**given, "metrics": lock_metrics(attempt.lock)}
 
 
 class LockInsideTransaction(RuntimeError):

@@ -106,7 +106,7 @@ class Receipt:
             "fence": lease.fence,
             "released": lease.outcome and str(lease.outcome),
         }
-        return replace(self, lock={**self.lock, **of_lease})
+        return replace(self, lock=of_lease)
 
 
 def require_its_sale(attempt: Attempt, stock: Stock) -> None:

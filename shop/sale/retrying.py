@@ -36,14 +36,13 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
         while True:
             try:
                 return buy_once(attempt)
-            except Conflict as conflict:
-                cause: Exception = conflict
-            except OperationalError as error:
-                if getattr(error.__cause__, "sqlstate", None) not in CONFLICTS:
+            except (Conflict, OperationalError) as error:
+                refused = getattr(error.__cause__, "sqlstate", None) in CONFLICTS
+                if not (refused or isinstance(error, Conflict)):
                     raise
-                cause = error
-            if time.monotonic() > deadline:
-                raise Busy("gave up after repeated write conflicts; nothing was sold") from cause
+                if time.monotonic() > deadline:
+                    gave_up = "gave up after repeated write conflicts; nothing was sold"
+                    raise Busy(gave_up) from error
             attempt.committing = False  # a conflict, at the COMMIT too, leaves nothing in doubt
             time.sleep(random.uniform(0, pause))
             pause = min(3 * pause, LONGEST_PAUSE)

@@ -68,25 +68,20 @@ class ReentrantLock(Lock):
 
     def acquire(self, wait: float | None) -> Lease:
         started = now()
+        until = math.inf if wait is None else started + wait
         lease, _ = self._ask(started)
         if lease is None and (wait is None or wait > 0):
             point("reentrant:before_subscribe")
-            lease = self._queue(started, wait)
+            with listen(self.client, self.channel) as channel:
+                channel.subscribed.wait(wait)
+                # Ask again: the unlock may have been published before the channel was subscribed.
+                lease, ends = self._ask(started)
+                while lease is None and (left := until - now()) > 0:
+                    channel.wait(min(left, ends))  # a holder that dies publishes nothing
+                    lease, ends = self._ask(started)
         if lease is None:
             raise LockTimeout(name=self.name)
         return lease
-
-    def _queue(self, started: float, wait: float | None) -> Lease | None:
-        until = math.inf if wait is None else started + wait
-        with listen(self.client, self.channel) as channel:
-            channel.subscribed.wait(wait)
-            while True:
-                # Ask again: the unlock may have been published before the channel was subscribed.
-                lease, ends = self._ask(started)
-                left = until - now()
-                if lease or left <= 0:
-                    return lease
-                channel.wait(min(left, ends))  # a holder that dies publishes nothing
 
     def _ask(self, started: float) -> tuple[Lease | None, float]:
         """Our lease, or None and the seconds until the holder's ends."""

@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 from django.conf import settings
 from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
@@ -38,19 +39,24 @@ from shop.sale.points import point
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy
 
+#: Seconds to establish a session; also how long others wait for the thread that does.
+CONNECT_TIMEOUT = 5.0
+#: What a request that failed, or that got no answer in time, raises.
+FAILED = KazooException, KazooTimeoutError
 
-def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:
+
+def connect(hosts: str, *, ttl: float) -> Any:
     """A started KazooClient with `ttl` seconds of session timeout; one per process, after fork.
 
-    Raises LockBackendError when no server answers within `wait` seconds. The server keeps the
+    Raises LockBackendError when no server answers within CONNECT_TIMEOUT. The server keeps the
     session timeout between 2 and 20 of its ticks.
     """
     from kazoo.client import KazooClient  # not loaded for nothing
 
     client = KazooClient(hosts=hosts, timeout=ttl)
     try:
-        client.start(timeout=wait)
-    except client.handler.timeout_exception as error:
+        client.start(timeout=CONNECT_TIMEOUT)
+    except KazooTimeoutError as error:
         client.close()
         raise LockBackendError(f"no ZooKeeper answers at {hosts}; start it") from error
     return client
@@ -80,7 +86,7 @@ class ZookeeperLock(Lock):
             self._queue(node, math.inf if wait is None else started + wait)
         except BaseException as error:
             self._withdraw(token)
-            if isinstance(error, self._errors()):
+            if isinstance(error, FAILED):
                 raise LockBackendError(name=self.name) from error
             raise
         return self._lease(node, stat, now() - started)
@@ -150,7 +156,7 @@ class ZookeeperLock(Lock):
             self.client.delete_async(lease.token).get(timeout=self.ttl)
         except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
-        except self._errors():
+        except FAILED:
             self._withdraw(lease.token.rpartition("/")[2])
             return Release.UNKNOWN
         return Release.RELEASED
@@ -172,7 +178,7 @@ class ZookeeperLock(Lock):
 
         try:
             delete(self.ttl)
-        except self._errors():
+        except FAILED:
             self.client.handler.spawn(persist)
 
     def _children(self, within: float | None) -> list[str]:
@@ -188,18 +194,13 @@ class ZookeeperLock(Lock):
         )
         return retry(lambda: request().get(timeout=within))
 
-    def _errors(self) -> tuple[type[Exception], ...]:
-        return KazooException, self.client.handler.timeout_exception
 
-
-#: Seconds to establish a session; also how long others wait for the thread that does.
-CONNECT_TIMEOUT = 5.0
 _connecting = Mutex()  # else every thread of a rush would open a session
 
 
 @cache
 def _connected() -> Any:
-    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL, wait=CONNECT_TIMEOUT)
+    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL)
 
 
 def client() -> Any:

@@ -16,8 +16,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 from locks import AsyncRedisLock
 from shop.ops import health
 from shop.ops import redis as shop_redis
-from shop.ops.redis import locks_client
-from shop.ops.sentinels import MasterPool, parse_sentinels
+from shop.ops.redis import MasterPool, locks_client, parse_sentinels
 from shop.tests.node import run
 
 SHOW = """
