@@ -12,13 +12,9 @@ from shop.sale.strategy import STRATEGIES, Strategy
 __all__ = ["STRATEGIES", "Strategy"]
 
 
-def _found() -> list[Strategy]:
-    """The STRATEGY of each file of this folder, in the order in which they are shown."""
-    found = [
-        replace(import_module(f"{__name__}.{file}").STRATEGY, name=file.replace("_", "-"))
-        for _, file, _ in iter_modules(__path__)
-    ]
-    return sorted(found, key=lambda strategy: strategy.place)
-
-
-STRATEGIES.update((strategy.name, strategy) for strategy in _found())
+#: The STRATEGY of each file of this folder; in STRATEGIES in the order in which they are shown.
+_found: list[Strategy] = [
+    replace(import_module(f"{__name__}.{file}").STRATEGY, name=file.replace("_", "-"))
+    for _, file, _ in iter_modules(__path__)
+]
+STRATEGIES.update((one.name, one) for one in sorted(_found, key=lambda one: one.place))

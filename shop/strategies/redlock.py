@@ -105,17 +105,15 @@ class RedlockLock(Polling):
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
     """The connection on which the reply will come, or the error."""
-    pool = client.connection_pool
+    connection: Any = None
     try:
-        connection: Any = pool.get_connection()
-    except redis.RedisError as error:
-        return error
-    try:
+        connection = client.connection_pool.get_connection()
         connection.send_command(*command)
+        return connection
     except redis.RedisError as error:
-        pool.release(connection)
+        if connection is not None:
+            client.connection_pool.release(connection)
         return error
-    return connection
 
 
 def _receive(client: redis.Redis, sent: Any, deadline: float) -> Any:

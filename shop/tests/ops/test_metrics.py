@@ -226,7 +226,7 @@ def test_a_purchase_is_answered_even_if_it_cannot_be_counted(
     settings.METRICS_TOKEN = TOKEN
     open_sale(1)
 
-    def fails(**what: object) -> None:
+    def fails(*what: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(metrics, "count", fails)
