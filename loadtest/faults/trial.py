@@ -1,6 +1,7 @@
 """One strategy under one fault: a product of its own, a victim, its rivals and other buyers."""
 
 import time
+from typing import Any
 
 from loadtest.expected import expected_of
 from loadtest.faults import measure
@@ -72,22 +73,11 @@ class Trial:
 
     # --- buyers ---------------------------------------------------------------------------------
 
-    def buyer(
-        self, name: str, *, stop: str = "", asks_again: bool = True, hold_ms: int = 0
-    ) -> Buyer:
-        """A new buyer, not started yet."""
-        buyer = Buyer(
-            self.testbed.history,
-            attempt=f"{self.attempts}/{name}",
-            lock=self.lock,
-            product=self.product,
-            sale=self.sale,
-            stop=stop,
-            asks_again=asks_again,
-            hold_ms=hold_ms,
-        )
-        self.buyers.append(buyer)
-        return buyer
+    def buyer(self, name: str, **how: Any) -> Buyer:
+        """A new buyer, not started yet; `how` are stop, asks_again and hold_ms, as in Buyer."""
+        attempt, sold = f"{self.attempts}/{name}", (self.lock, self.product, self.sale)
+        self.buyers.append(Buyer(self.testbed.history, attempt, *sold, **how))
+        return self.buyers[-1]
 
     def send(self, buyer: Buyer, node: int = RIVALS) -> Buyer:
         """Start a buyer at a node."""

@@ -11,9 +11,7 @@ from typing import Any, cast
 import pytest
 
 from loadtest.commands import chaos
-from loadtest.commands.chaos import CANARIES, Found
-from loadtest.faults import chaos_rush
-from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, Disturbance, Rush, conclude
+from loadtest.commands.chaos import CANARIES, DISTURBANCES, RAN_OUT, Disturbance, Rush
 from loadtest.faults.testbed import TTL, Testbed, each
 from loadtest.judge.intervals import Hold
 from loadtest.judge.run import Cell
@@ -40,31 +38,30 @@ ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
-    result = Found([rush("evict", cells=[cell("redis"), *ALL_BREAK])])
-    assert (result.exit_code, result.why) == (0, [])
-    result.rushes.append(rush(cells=[{**one, "round": 2} for one in ALL_BREAK]))
-    assert set(result.canaries.values()) == {1}, "the first rush in which each broke"
+    rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK])]
+    assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (0, [])
+    rushes.append(rush(cells=[{**one, "round": 2} for one in ALL_BREAK]))
+    assert set(chaos.canaries_of(rushes).values()) == {1}, "the first rush in which each broke"
 
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_a_run_that_did_not_see_a_canary_break_shows_nothing(lock: str) -> None:
     others = [one for one in ALL_BREAK if one["lock"] != lock]
-    result = Found([rush("evict", cells=[cell("redis"), *others, cell(lock)])])
-    assert result.exit_code == UNKNOWN
-    assert result.why == [f"{lock}, which must break, was not seen to"]
+    rushes = [rush("evict", cells=[cell("redis"), *others, cell(lock)])]
+    assert chaos.exit_code(rushes) == UNKNOWN
+    assert chaos.shortcomings(rushes) == [f"{lock}, which must break, was not seen to"]
 
 
 def test_a_run_that_saw_too_little_shows_nothing_and_says_why() -> None:
     nothing = cell("redis", "unknown", missing="no disturbance was seen to happen")
-    result = Found([rush(unseen=["evict"], cells=[nothing, *ALL_BREAK])])
-    assert result.exit_code == UNKNOWN
-    assert result.why == ["no disturbance was seen to happen"]
+    blind = [rush(unseen=["evict"], cells=[nothing, *ALL_BREAK])]
+    assert chaos.exit_code(blind) == UNKNOWN
+    assert chaos.shortcomings(blind) == ["no disturbance was seen to happen"]
     rushes = [rush("evict", unseen=["kill_node"], cells=[cell("redis"), *ALL_BREAK])] * 3
-    result = Found(rushes[:2])
-    assert result.exit_code == 0  # by chance
-    assert Found(rushes).why == ["kill_node was never seen to happen"]
-    result.errors.append("rush 2 broke: StackError: node A did not start")
-    assert result.exit_code == UNKNOWN
+    assert chaos.exit_code(rushes[:2]) == 0  # by chance
+    assert chaos.shortcomings(rushes) == ["kill_node was never seen to happen"]
+    rushes[1].broke = "StackError: node A did not start"
+    assert chaos.exit_code(rushes[:2]) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -77,10 +74,10 @@ def test_a_run_that_saw_too_little_shows_nothing_and_says_why() -> None:
     ],
 )
 def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken: Cell) -> None:
-    result = Found([rush(cells=[broken])])
-    assert result.why
-    assert result.exit_code == 1
-    assert result.broken == [broken]
+    rushes = [rush(cells=[broken])]
+    assert chaos.shortcomings(rushes)
+    assert chaos.exit_code(rushes) == 1
+    assert chaos.violations(rushes) == [broken]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +99,12 @@ def test_two_holders_are_the_machines_doing_only_where_the_first_ones_lease_had_
         return Hold(("A", 1, 1, attempt), attempt, **given)
 
     one: Cell = {**cell("redis"), "violations": violations}
-    conclude(one, [hold("first", 0, **changed), hold("second", after, outcome="released")], set())
+    chaos.conclude(
+        one, [hold("first", 0, **changed), hold("second", after, outcome="released")], set()
+    )
     assert (one["verdict"] == "unknown") is is_the_machines
-    result = Found([rush("evict", cells=[one, *ALL_BREAK])])
-    assert (result.exit_code, result.why) == (
+    rushes = [rush("evict", cells=[one, *ALL_BREAK])]
+    assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (
         (UNKNOWN, [f"redis: {RAN_OUT}"]) if is_the_machines else (1, [])
     )
 
@@ -135,12 +134,12 @@ class Nothing:
 
 @pytest.fixture(autouse=True)
 def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+    monkeypatch.setattr(chaos, "DISTURB_WITHIN", 0.0)
 
 
 def disturb(rush: Rush, testbed: Nothing) -> None:
     shared = cast(Testbed, testbed)
-    each(rush.chosen, lambda one: chaos_rush.disturb(shared, rush, one, Random(1)))
+    each(rush.chosen, lambda one: chaos.disturb(shared, rush, one, Random(1)))
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
