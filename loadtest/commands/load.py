@@ -20,8 +20,7 @@ from loadtest.commands.output import Output
 from loadtest.commands.rushes import judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
-from loadtest.load.figures import Measured, figures, judged, measured
-from loadtest.load.plan import Chosen, Plan
+from loadtest.load.figures import Chosen, Measured, Plan, figures, judged, measured
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS

@@ -12,7 +12,7 @@ from loadtest.commands.output import console_on_stdout
 from loadtest.commands.rushes import CONTRAST
 from loadtest.expected import EXPECTED as LOCKS
 from loadtest.faults import FAULTS
-from loadtest.load.plan import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
+from loadtest.load.figures import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
 from loadtest.rush.bounds import BUYERS, RUSH, Parse, number, whole
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import NAMES, SERVERS, StackError

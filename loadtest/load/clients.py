@@ -26,7 +26,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request, values
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.load.plan import CONSTANT, Plan
+from loadtest.load.figures import CONSTANT, Plan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import Answer

@@ -10,8 +10,7 @@ import pytest
 from loadtest.commands import load
 from loadtest.commands.main import COMMANDS, parse
 from loadtest.judge.intervals import Request
-from loadtest.load.figures import Measured, figures, jain, judged
-from loadtest.load.plan import THREADS, Chosen, Plan
+from loadtest.load.figures import THREADS, Chosen, Measured, Plan, figures, jain, judged
 from loadtest.report import load_table
 from loadtest.stack.client import Shop
 from loadtest.tests import reported
