@@ -18,7 +18,6 @@ from shop.errors import (
     KeyReused,
     Lost,
     SaleOver,
-    ShopError,
     SoldOut,
     Unavailable,
 )
@@ -92,20 +91,12 @@ def named_errors(attempt: Attempt) -> Iterator[None]:
         logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)
         raise Unavailable("the lock's server does not answer; nothing was sold") from error
     except (DatabaseError, InterfaceError) as error:
-        named = _named(error, attempt)
-        if named is None:
+        if getattr(error.__cause__, "sqlstate", None) in TOOK_TOO_LONG:
+            raise Busy("the database was busy for too long; nothing was sold") from error
+        if not is_gone(error):
             raise
-        raise named from error
-
-
-def _named(error: DatabaseError | InterfaceError, attempt: Attempt) -> ShopError | None:
-    sqlstate = getattr(error.__cause__, "sqlstate", None)
-    if sqlstate in TOOK_TOO_LONG:
-        return Busy("the database was busy for too long; nothing was sold")
-    if not is_gone(error):
-        return None
-    logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
-    discard_dead(error)
-    if attempt.committing:
-        return CommitUnknown()
-    return Unavailable("the database does not answer; nothing was sold")
+        logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
+        discard_dead(error)
+        if attempt.committing:
+            raise CommitUnknown from error
+        raise Unavailable("the database does not answer; nothing was sold") from error

@@ -4,19 +4,17 @@ A1's pessimistic lock. The database queues the buyers and releases the row when 
 commits, rolls back or dies; no second server, no ttl.
 """
 
+from functools import partial
+
 from django.db import transaction
 
-from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
+from shop.sale.purchase import Attempt, Receipt, read_stock, sell_one
 from shop.sale.strategy import Strategy
-
-
-def read_for_update(attempt: Attempt) -> Stock:
-    return read_stock(attempt, for_update=True)
 
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        return sell_one(attempt, read=read_for_update)
+        return sell_one(attempt, read=partial(read_stock, for_update=True))
 
 
 STRATEGY = Strategy(
