@@ -90,32 +90,29 @@ class Rush:
     is_judged: bool = False
 
     def __post_init__(self) -> None:
-        ids = self.workers or (LOCAL,)
-        shares = [range(first, self.buyers, len(ids)) for first in range(len(ids))]
-        self.members = {id: Member(id, own) for id, own in zip(ids, shares, strict=True) if own}
+        ids = (self.workers or [LOCAL])[: self.buyers]
+        self.members = {
+            id: Member(id, range(first, self.buyers, len(ids))) for first, id in enumerate(ids)
+        }
         self._heard = event.Event()
 
     @cached_property
     def count(self) -> Count:
-        keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
-        return Count(self.target, keys)
-
-    def key(self, buyer: int) -> str:
-        """The Idempotency-Key of a buyer in this rush."""
-        return f"{self.id}/buyer-{buyer}"
+        names = [f"buyer-{number}" for number in range(self.buyers)]
+        return Count(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
         """Open the sale. Returns the announcement, with the share of each process as a range: its
         first buyer and every n-th after it. Raises ShopUnreachable."""
         before = dict(vars(self.target))
         self.count.open(self.stock)
-        buyers = {one.id: one.buyers for one in self.members.values()}
+        shares = {id: one.buyers for id, one in self.members.items()}
         return {
             "rush": self.id,
             "deadline_s": self.deadline_s,
             "clock": messages.clock(),
             "state": messages.state(self.target, before) if self.workers else {},
-            "shares": {id: (own.start, own.stop, own.step) for id, own in buyers.items()},
+            "shares": {id: (own.start, own.stop, own.step) for id, own in shares.items()},
         }
 
     def watch(self) -> None:

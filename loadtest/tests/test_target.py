@@ -50,7 +50,7 @@ def rushed(
     rush.count.open(STOCK)
     requests = []
     for number, letter in enumerate(answers):
-        key = rush.key(number)
+        key = f"rush/buyer-{number}"
         said = (
             sold(called.format(number + 1) if order else None)
             if letter == "s"
