@@ -21,7 +21,7 @@ from loadtest.rush import messages
 from loadtest.rush.figures import figures, judge_cut_short, recorded
 from loadtest.rush.messages import logger
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.count import Count, scope
+from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
 #: The only process, where Locust has no workers.
@@ -218,7 +218,8 @@ class Rush:
         last = {one.attempt: one for one in self.requests}
         self.count.settle(sum(one.outcome == "sold" for one in last.values()))
         left, opened = self.count.stock(), self.count.opened
-        orders = self.count.match(self.requests)
+        found = self.count.orders()
+        orders = match(found, self.requests, keyed=self.target.keyed)
         judgement = Judgement(
             events=self.events(),
             initial_stock=self.stock,
@@ -244,7 +245,7 @@ class Rush:
             **judgement.as_run(),
             **figures(self.requests),
         }
-        run |= scope(self.target, listed=self.count.listed, shows_stock=left is not None)
+        run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
         if left is None:
             run |= {"stock_left": None, "lost_updates": None}
         run |= {"stopped": True} if self.stopped else {}

@@ -6,13 +6,16 @@ idempotency keys. What is judged and what is not stands in the run as `judged` a
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadtest.judge.intervals import Request
 from loadtest.target.errors import TargetError, call, file_of
 from loadtest.target.target import Order, Target
+
+#: How many orders there are, or each with its number and its buyer's name or key.
+Found = int | list[dict[str, Any]]
 
 
 @dataclass
@@ -22,8 +25,7 @@ class Count:
     target: Target
     keys: Mapping[str, str]  # of each buyer by its name: an Order may name its buyer by either
     opened: int | None = None  # units that the shop showed when the sale was opened, if any
-    before: Collection[int | str] = ()  # numbers of the orders that there were then
-    listed: bool = True  # whether the target lists its orders: it may only say how many
+    before: Found = 0  # the orders that there were then
 
     def open(self, stock: int) -> None:
         """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""
@@ -34,7 +36,7 @@ class Count:
                 f"{file_of(self.target)}: open({stock}) put up {self.opened} units, by stock(): "
                 "let it put up as many as it is given"
             )
-        self.before = {order["order"] for order in self._orders()}
+        self.before = self._orders()
 
     def stock(self) -> int | None:
         """Units left, None if the shop shows none. Raises ShopUnreachable, TargetError."""
@@ -50,20 +52,25 @@ class Count:
         is `unsettled`; at most `settles_s` seconds. Raises ShopUnreachable, TargetError."""
         deadline = time.monotonic() + self.target.settles_s
         while time.monotonic() < deadline:
-            if call(self.target, self.target.unsettled) == 0 and len(self.orders()) >= sold:
-                return
+            if call(self.target, self.target.unsettled) == 0:
+                found = self.orders()
+                if (found if isinstance(found, int) else len(found)) >= sold:
+                    return
             time.sleep(0.1)
 
-    def orders(self) -> list[dict[str, Any]]:
-        """The orders since the sale was opened, each with the key of its buyer. Raises
-        ShopUnreachable, TargetError."""
-        return [order for order in self._orders() if order["order"] not in self.before]
+    def orders(self) -> Found:
+        """The orders since the sale was opened, each with the key of its buyer, or their number.
+        Raises ShopUnreachable, TargetError."""
+        found, before = self._orders(), self.before
+        if isinstance(found, int):
+            return max(0, found - before) if isinstance(before, int) else found
+        known = () if isinstance(before, int) else {one["order"] for one in before}
+        return [one for one in found if one["order"] not in known]
 
-    def _orders(self) -> list[dict[str, Any]]:
+    def _orders(self) -> Found:
         found: Any = call(self.target, self.target.orders)
-        self.listed = not _is_number(found)
-        if not self.listed:
-            return [{"order": number, "key": ""} for number in range(1, found + 1)]
+        if _is_number(found):
+            return int(found)
         if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
             raise self._wrong("orders", found, "a whole number, or a list of Order")
         orders = []
@@ -81,37 +88,6 @@ class Count:
                 raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
         return orders
 
-    def match(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """The orders as the judge takes them; the requests are changed in place to fit them.
-
-        Where there is only a number of orders, each answer `sold` gets one, then each answer that
-        left it open, and what is left belongs to nobody: the totals are judged, and no single
-        buyer. Order numbers that are words become whole numbers. An answer that names no order gets
-        its buyer's.
-
-        Raises ShopUnreachable, and TargetError where no order names a buyer of the rush, nor any
-        answer an order.
-        """
-        orders = self.orders()
-        if not self.listed:
-            orders = _assigned(len(orders), requests)
-        elif not self.target.keyed:
-            orders = _owned(orders, requests)
-        words: dict[str, int] = {}
-
-        def place(number: int | str) -> int:
-            number = whole(number)
-            return number if isinstance(number, int) else words.setdefault(number, -1 - len(words))
-
-        orders = [{**order, "order": place(order["order"])} for order in orders]
-        number_of = {order["key"]: order["order"] for order in orders}
-        for request in requests:
-            if request.outcome == "sold" and (request.order is None or not self.listed):
-                request.order = number_of.get(request.attempt)
-            elif request.order is not None:
-                request.order = place(request.order)
-        return orders
-
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
         shown = f"{returned!r:.60}"
         return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
@@ -125,6 +101,36 @@ def whole(number: int | str) -> int | str:
     """A number that is written as text is that number; other words stay as they are."""
     text = str(number)
     return int(text) if text.isdecimal() and text == str(int(text)) else number
+
+
+def match(found: Found, requests: Sequence[Request], *, keyed: bool) -> list[dict[str, Any]]:
+    """The orders as the judge takes them; the requests are changed in place to fit them.
+
+    Where there is only a number of orders, each answer `sold` gets one, then each answer that left
+    it open, and what is left belongs to nobody: the totals are judged, and no single buyer. Order
+    numbers that are words become whole numbers. An answer that names no order gets its buyer's.
+
+    Raises TargetError where no order names a buyer of the rush, nor any answer an order.
+    """
+    if isinstance(found, int):
+        orders = _assigned(found, requests)
+    else:
+        orders = found if keyed else _owned(found, requests)
+    words: dict[str, int] = {}
+
+    def place(number: int | str) -> int:
+        number = whole(number)
+        return number if isinstance(number, int) else words.setdefault(number, -1 - len(words))
+
+    orders = [{**order, "order": place(order["order"])} for order in orders]
+    number_of = {order["key"]: order["order"] for order in orders}
+    for request in requests:
+        named: Any = request.order
+        if request.outcome == "sold" and (named is None or isinstance(found, int)):
+            request.order = number_of.get(request.attempt)
+        elif named is not None:
+            request.order = place(named)
+    return orders
 
 
 def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
