@@ -70,8 +70,7 @@ class Child:
         self._wait_for_workers()
         self.is_over.clear()
         asked = {**self.usual, **asked}
-        first, *others = asked.pop("hosts")
-        self.environment.host = first
+        self.environment.host, *others = asked.pop("hosts")
         rushes.token = asked.pop("restock_token")
         report = asked.pop("report", "")
         asked["num_users"] = asked.pop("buyers")

@@ -21,31 +21,27 @@ from loadtest.stack.client import Shop
 from servers.loopback import ask_loopback_directly
 
 
-def main(arguments: list[str]) -> int:
+def run(console: Console) -> int:
     """0 if every lock's verdict is the one that the shop's registry expects, 1 if not, 2 if a rush
     could not be run. With arguments this process becomes Locust, and the exit code is Locust's."""
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")
     if file := os.environ.get("SHOP_RESTOCK_TOKEN_FILE"):
         token = Path(file).read_text().strip()
-    if arguments:
+    if arguments := sys.argv[1:]:
         os.environ["SHOP_RESTOCK_TOKEN"] = token
         os.execv(sys.executable, [sys.executable, "-m", "locust", "--host", host, *arguments])
-    return exit_code_of(lambda console: _rushes(host, token, console))
-
-
-def _rushes(host: str, token: str, console: Console) -> int:
     ask_loopback_directly()
     Shop(host).strategies()  # a shop that is not there says so better than Locust would
     runs = []
     with LocustProcess(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
             console.print(f"[dim]the rush, lock: {lock}[/]")
-            run = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
-            runs.append(compared(run))
+            one = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
+            runs.append(compared(one))
     console.print(report.sheet(runs, report.DEMO).table())
-    return 0 if all(run["as_expected"] for run in runs) else 1
+    return 0 if all(one["as_expected"] for one in runs) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code_of(run))

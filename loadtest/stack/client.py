@@ -55,29 +55,18 @@ class Shop:
         self.token = token
         self.timeout = timeout
 
-    def buy(
-        self,
-        *,
-        product: str,
-        lock: str,
-        buyer: str,
-        key: str,
-        stop: str = "",
-        sale: int = 0,
-        hold_ms: int = 0,
-    ) -> tuple[int, dict[str, Any]]:
+    def buy(self, *, key: str, stop: str = "", **wanted: Any) -> tuple[int, dict[str, Any]]:
         """Ask for one unit. Returns status and body of the answer, whatever it is.
 
-        stop     the point at which this purchase stops until it is resumed (SHOP_DEMO)
-        sale     number of the sale that the buyer comes for; 0: whichever is open
-        hold_ms  milliseconds between its check and its decrement (SHOP_DEMO)
+        stop    the point at which this purchase stops until it is resumed (SHOP_DEMO)
+        wanted  product, lock and buyer; `sale` is the number of the sale that the buyer comes for,
+                `hold_ms` milliseconds between its check and its decrement (SHOP_DEMO): those that
+                are 0 are not sent
 
         Raises Refused when nobody listened, so that nothing can have happened, and
         ShopUnreachable when no answer came, so that it may have.
         """
-        wanted: dict[str, Any] = {"product": product, "lock": lock, "buyer": buyer}
-        wanted |= {"sale": sale} if sale else {}
-        wanted |= {"hold_ms": hold_ms} if hold_ms else {}
+        wanted = {name: value for name, value in wanted.items() if value != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop}
         status, text = send("POST", f"{self.url}/buy", wanted, headers, self.timeout)
         try:

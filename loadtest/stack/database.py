@@ -16,6 +16,8 @@ from servers.embedded import ROOT
 SETTINGS = "shop.settings"
 #: Begins the name of the database that those of all stacks are copies of.
 TEMPLATE = "oversold_template_"
+#: The words of manage.py that make the shop's tables.
+MIGRATE = ("migrate", "--no-input", "--verbosity", "0")
 
 
 def create(progress: Callable[[str], None], *, log: IO[bytes]) -> str:
@@ -29,15 +31,10 @@ def create(progress: Callable[[str], None], *, log: IO[bytes]) -> str:
         first = f"oversold_first_{secrets.token_hex(4)}"
         url = embedded.create_database(first)
         shop = {**PLAIN, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": SETTINGS}
-        migrate({**inherited(), "DATABASE_URL_FILE": "", **shop}, log=log)
+        manage(*MIGRATE, environment={**inherited(), "DATABASE_URL_FILE": "", **shop}, log=log)
         embedded.keep_as(first, template, instead_of=TEMPLATE)
     name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
     return embedded.create_database(name, template=template)
-
-
-def migrate(environment: Mapping[str, str], *, log: IO[bytes]) -> None:
-    """Run `manage.py migrate`. Raises StackError where it fails."""
-    manage("migrate", "--no-input", "--verbosity", "0", environment=environment, log=log)
 
 
 def manage(

@@ -139,7 +139,7 @@ class Stack:
             self.nodes[-1].start()
         if os.environ.get("DATABASE_URL"):
             self.progress("migrating")
-            database.migrate(environment, log=self.log)
+            database.manage(*database.MIGRATE, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,19 @@ def start(
         start_new_session=True,
         preexec_fn=preexec_fn,
     )
+
+
+def finish(command: subprocess.Popen[str]) -> str:
+    """What it prints until it ends."""
+    return command.communicate(timeout=180)[0]
+
+
+def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -> None:
+    """Ended by what a terminal sends, to the whole group, it says so and has stopped all."""
+    os.killpg(command.pid, signal.SIGINT)
+    assert "stopped; everything that was started is stopped too" in finish(command)
+    assert command.returncode == 130
+    assert_nothing_is_left(folder)
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
     each other's fences and close each other's sales. With one Redis, the page of a stack would show
     the round of steps that another module's stack left there, and take its steps in it."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("DATABASE_URL", "REDIS_URL"):
+        for name in EXTERNAL:
             patch.delenv(name, raising=False)
         yield
 
@@ -55,15 +55,12 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Real servers to make faults on. It uses no server of the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in EXTERNAL:
-            patch.delenv(name, raising=False)
-        with (
-            (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
-            Testbed(log=log, progress=lambda step: None, threads=THREADS) as testbed,
-        ):
-            yield testbed
+    """Real servers to make faults on."""
+    with (
+        (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
+        Testbed(log=log, threads=THREADS) as testbed,
+    ):
+        yield testbed
 
 
 @pytest.fixture(scope="module")

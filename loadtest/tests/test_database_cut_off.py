@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.commands.faults import EXTERNAL
 from loadtest.faults.testbed import SETTINGS, Testbed
 from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
@@ -43,10 +42,8 @@ class CutOff(Testbed):
 
 
 @pytest.fixture
-def cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., CutOff]]:
+def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
     """Start a stack with these settings."""
-    for name in EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
     with ExitStack() as opened:
         log = opened.enter_context((tmp_path / "log").open("wb"))
 

@@ -2,10 +2,7 @@
 last one makes its shop do wrong."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,12 @@ import pytest
 from loadtest.judge.history import read
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Judged
-from loadtest.tests.checkout import assert_nothing_is_left, start
+from loadtest.tests.checkout import (
+    assert_ctrl_c_leaves_nothing,
+    assert_nothing_is_left,
+    finish,
+    start,
+)
 
 #: Fields of every rush beside those of the judge.
 FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
@@ -23,11 +25,6 @@ FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", 
 @pytest.fixture(autouse=True)
 def _without_the_results_of_the_test_before(clone: Path) -> None:
     shutil.rmtree(clone / "results", ignore_errors=True)
-
-
-def finish(demo: subprocess.Popen[str]) -> str:
-    printed, _ = demo.communicate(timeout=120)
-    return printed
 
 
 def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
@@ -83,11 +80,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
-    os.killpg(demo.pid, signal.SIGINT)  # what a terminal does
-
-    assert "stopped" in finish(demo)
-    assert demo.returncode == 130
-    assert_nothing_is_left(clone)
+    assert_ctrl_c_leaves_nothing(demo, clone)
     assert not list((clone / "results").iterdir())
 
 
@@ -116,8 +109,7 @@ def test_what_is_planted_in_the_shop_leaves_the_demo_without_a_verdict(clone: Pa
         assert text.count(old) == 1, file
         (clone / file).write_text(text.replace(old, new))
     demo = start(clone, "-m", "loadtest", "--buyers", "30", "--stock", "15")
-    printed, _ = demo.communicate(timeout=120)
-
+    printed = finish(demo)
     assert demo.returncode == 1, printed
     assert "Traceback" not in printed
     summary = json.loads((clone / "results" / "latest" / "summary.json").read_text())

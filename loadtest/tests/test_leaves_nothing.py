@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, start
+from loadtest.tests.checkout import assert_nothing_is_left, finish, start
 from servers.tests.polling import eventually
 
 #: Prints each line of its input, until that ends.
@@ -136,11 +136,6 @@ def closed_pipe(command: Command) -> None:
     assert command.end() == 1
 
 
-def end_of_its_work(command: Command) -> None:
-    command.stdin.close()
-    assert command.end() == 0
-
-
 @pytest.fixture(scope="module")
 def held(clone: Path) -> Iterator[Path]:
     """The clone, with its servers kept running."""
@@ -168,9 +163,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe, end_of_its_work]
-)
+@pytest.mark.parametrize("ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe])
 def test_a_command_leaves_no_process_and_is_forgotten(
     held: Path, ends: Callable[[Command], None]
 ) -> None:
@@ -226,7 +219,7 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
     before = users(clone) if (clone / "var" / "users.json").exists() else []
     fill_the_disk()
     demo = start(clone, "-m", "loadtest")
-    printed, _ = demo.communicate(timeout=60)
+    printed = finish(demo)
     assert demo.returncode == 2
     assert "no space is left" in printed
     assert "Traceback" not in printed

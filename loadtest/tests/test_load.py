@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,13 @@ import pytest
 
 from loadtest.judge.run import Judged
 from loadtest.stack.stack import ROOT
-from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
+from loadtest.tests.checkout import (
+    assert_ctrl_c_leaves_nothing,
+    assert_nothing_is_left,
+    finish,
+    processes_of,
+    start,
+)
 from servers.tests.polling import eventually
 
 SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
@@ -67,11 +72,6 @@ clients.write(SimpleNamespace(runner=None))
 took = time.process_time() - began
 assert took < 5 * least, f"{took} s, and JSON needs {least} s"
 """
-
-
-def finish(command: subprocess.Popen[str]) -> str:
-    printed, _ = command.communicate(timeout=180)
-    return printed
 
 
 def runs_of(clone: Path) -> list[dict[str, Any]]:
@@ -145,8 +145,5 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
         what="Locust and its two workers",
         timeout=30,
     )
-    os.killpg(loading.pid, signal.SIGINT)  # what a terminal does
-    assert "stopped; everything that was started is stopped too" in finish(loading)
-    assert loading.returncode == 130
-    assert_nothing_is_left(clone)
+    assert_ctrl_c_leaves_nothing(loading, clone)
     assert sorted(path.name for path in (clone / "results").iterdir()) == before
