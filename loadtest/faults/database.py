@@ -7,8 +7,7 @@ from psycopg.conninfo import make_conninfo
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, VICTIMS, each, wait_for
 from loadtest.faults.trial import Trial
-from loadtest.stack.database import manage
-from loadtest.stack.node import StackError
+from loadtest.stack.node import StackError, manage
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO
 
@@ -16,18 +18,6 @@ from servers.process import STOP_TIMEOUT, ServerProcess
 
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
-#: Settings of a real shop in the user's environment or .env that would spoil a demo.
-PLAIN = {
-    "DEBUG": "0",
-    "HTTPS": "0",
-    "ALLOWED_HOSTS": "localhost,127.0.0.1",
-    "SHOP_BEHIND_PROXY": "0",
-    "BUY_RATE_LIMIT": "",
-    "SHOP_MAX_PURCHASES": "0",
-    "SHOP_MAX_WAITING": "0",
-    "GUNICORN_CMD_ARGS": "",
-    "PYTHONUTF8": "1",
-}
 
 
 class StackError(RuntimeError):
@@ -46,6 +36,31 @@ def inherited() -> dict[str, str]:
         if name == "LOCUST_ALLOWED_HOSTS"
         or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
     }
+
+
+def manage(
+    *words: str, environment: Mapping[str, str], log: IO[bytes], timeout: float | None = None
+) -> str:
+    """Run `manage.py` with these words. Returns what it printed, which the log has too. Raises
+    StackError where it fails, or takes more than `timeout` seconds."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"manage.py {words[0]} took more than {timeout:g} s") from error
+    log.write(done.stdout)
+    log.flush()
+    if done.returncode:
+        raise StackError(f"manage.py {words[0]} failed; see {log.name}")
+    return done.stdout.decode(errors="replace")
 
 
 def family(pid: int) -> list[psutil.Process]:

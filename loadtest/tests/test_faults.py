@@ -21,7 +21,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
-from loadtest.stack import database
+from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock, and a
@@ -113,7 +113,7 @@ def test_an_operator_whose_command_raised_no_fence_spoils_that_product_alone(
     def operator(*words: str, timeout: float, **given: Any) -> str:
         if "fence-at-write" in words:
             return "nothing to do"
-        return database.manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
+        return manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
 
     monkeypatch.setattr(database_faults, "manage", operator)
     found = cells(testbed, FenceAheadRaised, "redis", "one-file", "fence-at-write")

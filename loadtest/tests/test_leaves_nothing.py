@@ -22,7 +22,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from loadtest.commands import main as program, rushes
-from loadtest.stack import database, stack
+from loadtest.stack import stack
 from servers import process
 
 process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
@@ -40,7 +40,7 @@ class StubbornNode(stack.Node):
         self.server.wait_until(lambda: up in self.server.tail(), timeout=20)
 
 stack.Node = StubbornNode
-database.create = lambda progress, log: "postgresql://nobody-asks"
+stack.Stack._own_database = lambda self: "postgresql://nobody-asks"
 
 def run(console):
     from loadtest.commands.output import Progress
