@@ -1,5 +1,6 @@
 """A copy of the project in a folder of its own, like a fresh clone."""
 
+import json
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -99,6 +101,11 @@ def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -
     assert "stopped; everything that was started is stopped too" in finish(command)
     assert command.returncode == 130
     assert_nothing_is_left(folder)
+
+
+def runs_of(results: Path) -> list[dict[str, Any]]:
+    """The runs of the newest results."""
+    return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from loadtest.tests.checkout import (
     assert_ctrl_c_leaves_nothing,
     assert_nothing_is_left,
     finish,
+    runs_of,
     start,
 )
 
@@ -112,8 +113,7 @@ def test_what_is_planted_in_the_shop_leaves_the_demo_without_a_verdict(clone: Pa
     printed = finish(demo)
     assert demo.returncode == 1, printed
     assert "Traceback" not in printed
-    summary = json.loads((clone / "results" / "latest" / "summary.json").read_text())
-    runs = {run["lock"]: run for run in summary["runs"]}
+    runs = {run["lock"]: run for run in runs_of(clone / "results")}
     found = {lock: run["verdict"] for lock, run in runs.items()}
     assert found == {"none": "oversold", "token": "unknown", "redis": "unknown"}
     rules = {"none": "broken_history", "token": "unrecorded", "redis": "unlocked"}

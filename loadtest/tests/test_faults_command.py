@@ -24,6 +24,7 @@ from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
 from loadtest.stack.client import Strategy
 from loadtest.stack.stack import StackError
+from loadtest.tests.checkout import runs_of
 
 LOCKS = ("token", "redis")
 Play = Callable[[str, Sequence[Strategy]], list[Cell]]
@@ -81,10 +82,6 @@ def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int,
     return code, printed.getvalue()
 
 
-def summary_of(results: Path) -> list[dict[str, Any]]:
-    return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
-
-
 def test_a_fault_whose_servers_broke_is_unknown_and_after_two_the_others_are_not_tried(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
@@ -99,7 +96,7 @@ def test_a_fault_whose_servers_broke_is_unknown_and_after_two_the_others_are_not
     code, printed = run(monkeypatch, play, "crash", "slow", "pause", "clock", "stall")
     assert tried == ["crash", "slow", "pause", "clock"]
     assert code == EXIT_CODES["unknown"]
-    found = {(one["fault"], one["verdict"], one["missing"]) for one in summary_of(results)}
+    found = {(one["fault"], one["verdict"], one["missing"]) for one in runs_of(results)}
     why = "StackError: node A did not start"
     assert {("crash", "unknown", why), ("pause", "unknown", why), ("clock", "unknown", why)} < found
     assert {one[0] for one in found} == {"crash", "slow", "pause", "clock", "stall"}
@@ -123,7 +120,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     with pytest.raises(KeyboardInterrupt):
         run(monkeypatch, play, "crash", "slow", "pause", "stall")
     assert kept == [{"crash"}, {"crash", "slow"}]
-    assert {one["fault"] for one in summary_of(results)} == {"crash", "slow"}
+    assert {one["fault"] for one in runs_of(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")
     assert (results / "latest" / "report.html").exists()
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from loadtest.tests.checkout import assert_nothing_is_left, finish, start
+from servers.registry import is_alive
 from servers.tests.polling import eventually
 
 #: Prints each line of its input, until that ends.
@@ -151,16 +151,9 @@ def users(root: Path) -> list[dict[str, Any]]:
     return list(json.loads((root / "var" / "users.json").read_text())["users"])
 
 
-def children(root: Path) -> list[int]:
-    """The pids of what the newest user has started."""
-    return [child["pid"] for child in users(root)[-1]["children"]]
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def children(root: Path) -> list[dict[str, Any]]:
+    """What the newest user has started."""
+    return list(users(root)[-1]["children"])
 
 
 @pytest.mark.parametrize("ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe])
@@ -172,7 +165,7 @@ def test_a_command_leaves_no_process_and_is_forgotten(
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"
     ends(command)
-    assert [pid for pid in started if runs(pid)] == []
+    assert not any(map(is_alive, started))
     assert len(users(held)) == 1, "the holder"
 
 
@@ -192,10 +185,10 @@ def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held
     killed.read_until("stopping: node A, node B")
     killed.send(signal.SIGKILL)
     killed.end()
-    assert all(runs(pid) for pid in left)
+    assert all(map(is_alive, left))
 
     following = Command(held)
-    assert [pid for pid in left if runs(pid)] == []
+    assert not any(map(is_alive, left))
     ctrl_c(following)
 
 
@@ -237,7 +230,7 @@ def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works
     command.send(signal.SIGINT)
     assert command.end() == 130
     assert "no space is left" in command.printed
-    assert [pid for pid in started if runs(pid)] == []
+    assert not any(map(is_alive, started))
     assert len(users(held)) == 2, "it is still registered"
 
     (held / "var" / "users.partial").unlink()

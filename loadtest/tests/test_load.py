@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from loadtest.tests.checkout import (
     assert_nothing_is_left,
     finish,
     processes_of,
+    runs_of,
     start,
 )
 from servers.tests.polling import eventually
@@ -74,17 +74,13 @@ assert took < 5 * least, f"{took} s, and JSON needs {least} s"
 """
 
 
-def runs_of(clone: Path) -> list[dict[str, Any]]:
-    return list(json.loads((clone / "results/latest/summary.json").read_text())["runs"])
-
-
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
     asked = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
     loading = start(clone, *SMALL, *asked, "--locust-workers", "2")
     printed = finish(loading)
     assert loading.returncode == 0, printed
     assert_nothing_is_left(clone)
-    by_lock = {run["lock"]: run for run in runs_of(clone)}
+    by_lock = {run["lock"]: run for run in runs_of(clone / "results")}
     assert by_lock["row-lock"]["verdict"] == "exact"
     assert by_lock["none"]["lost_updates"] > 0
     for run in by_lock.values():
@@ -110,7 +106,7 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     loading = start(clone, *SMALL, *asked)
     printed = finish(loading)
     assert loading.returncode == 0, printed
-    (run,) = runs_of(clone)
+    (run,) = runs_of(clone / "results")
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
     assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
     assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"

@@ -14,6 +14,7 @@ from rich.console import Console
 from loadtest.commands.target import run
 from loadtest.stack.stack import StackError
 from loadtest.target import ask
+from loadtest.tests.checkout import runs_of
 from loadtest.tests.steered import cart_shop
 from servers.embedded import VAR
 from servers.loopback import free_port
@@ -39,10 +40,6 @@ def rush(results: Path, tmp_path: Path) -> Rushing:
     return run_it
 
 
-def summary(results: Path) -> Any:
-    return json.loads((results / "latest" / "summary.json").read_text())
-
-
 def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_units(
     results: Path, rush: Rushing, host: str
 ) -> None:
@@ -57,7 +54,7 @@ def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_u
     assert sorted(seen[:first]) == ["/cart"] * 40 + ["/login"] * 20
     assert seen[first:] == ["/checkout"] * 20
 
-    found = summary(results)
+    found = json.loads((results / "latest" / "summary.json").read_text())
     runs = found["runs"]
     assert {(run["verdict"], run["lock"]) for run in runs} == {("exact", "my_shop")}
     assert [run["initial_stock"] for run in runs] == [8, 4, 1]
@@ -77,11 +74,11 @@ def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
         status, printed = rush(host)
         assert status == 1, printed
         assert "(expected exact)" in printed
-        assert not summary(results)["runs"][0]["as_expected"]
+        assert not runs_of(results)[0]["as_expected"]
         status, printed = rush(host, expect="undersold")
     assert status == 0, printed
     assert "(expected" not in printed
-    (only,) = summary(results)["runs"]
+    (only,) = runs_of(results)
     assert (only["verdict"], only["orders"]) == ("undersold", 3)
     assert (only["expected"], only["as_expected"]) == ("undersold", True)
     assert "was answered with order " in printed, "the terminal says what was found"
