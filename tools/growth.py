@@ -170,7 +170,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
                 (out.path / "growth.md").write_text(markdown(summary))
         out.finish()
     reasons = [*repeated(runs), *report.reasons(runs)]
-    return out.conclude(runs, _sheet(runs).table(), reasons, LEGEND, "growth.md")
+    return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
 
 
 def _base(setting: Setting, out: Output) -> float:

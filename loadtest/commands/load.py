@@ -88,8 +88,7 @@ def run(console: Console, **given: Any) -> int:
         (out.path / load_table.NAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
-    table = load_table.sheet(summary).table()
-    return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)
+    return out.conclude(load_table.sheet(summary), reasons, load_table.LEGEND, load_table.NAME)
 
 
 def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict[str, Any]:

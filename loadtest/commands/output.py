@@ -11,13 +11,13 @@ from typing import Self
 
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
 
 from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.report.tables import Sheet
 from loadtest.stack.stack import ROOT, Stack
 from servers.embedded import VAR
 
@@ -128,16 +128,14 @@ class Output:
         html_report.write(self.path, summary, events, title=title, faults=faults)
         self.finish()
 
-    def conclude(
-        self, runs: Sequence[Run], table: Table, reasons: Sequence[str], legend: str, *files: str
-    ) -> int:
+    def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, file: str) -> int:
         """Print the table of a run that is finished, why verdicts are off, what its words mean, and
         where its files are. Returns 0 if every verdict was the expected one, else 1."""
-        self.console.print(table)
+        self.console.print(sheet.table())
         report.print_reasons(self.console, reasons)
         self.console.print(legend, style="dim")
-        self.print_files("summary.json", *files)
-        return 0 if all(run["as_expected"] for run in runs) else 1
+        self.print_files("summary.json", file)
+        return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1
 
     def print_files(self, *names: str) -> None:
         """Print where these files are."""

@@ -82,7 +82,9 @@ def demo(console: Console, **given: Any) -> int:
         table = report.markdown(summary, report.DEMO)
         out.write(summary, events, "demo.md", table, title="the rush")
     console.print()
-    return _conclude(out, summary["runs"], report.DEMO, NEXT)
+    runs = summary["runs"]
+    sheet = report.sheet(runs, report.DEMO)
+    return out.conclude(sheet, report.reasons(runs), NEXT, html_report.NAME)
 
 
 def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
@@ -102,12 +104,8 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     runs = summary["runs"]
     off = sum(not one["as_expected"] for one in runs)
     legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
-    return _conclude(out, runs, report.MATRIX, legend)
-
-
-def _conclude(out: Output, runs: Sequence[Run], columns: Sequence[str], legend: str) -> int:
-    table = report.sheet(runs, columns).table()
-    return out.conclude(runs, table, report.reasons(runs), legend, html_report.NAME)
+    sheet = report.sheet(runs, report.MATRIX)
+    return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
 
 @contextmanager
