@@ -2,32 +2,32 @@
 -- settled it, however often this is asked.
 -- KEYS[1]    the stream
 -- KEYS[2]    the stream of those that are broken
--- KEYS[2i+1] of a sale: units that nobody was promised
--- KEYS[2i+2] of that sale: the books, a hash of what became of its promises
+-- KEYS[3..]  for each promise, of its sale: units that nobody was promised; and the books, a hash
+--            of what became of its promises
 -- ARGV[1]    milliseconds for which the books are kept after their last use
 -- ARGV[2]    how many that are broken are kept
--- ARGV[3..]  for each promise: its id, the number i of its sale, and `kept`, `broken` (its order
---            cannot be written) or `again` (its buyer has another order: the unit is free again)
+-- ARGV[3..]  for each promise: its id, and `kept`, `broken` (its order cannot be written) or
+--            `again` (its buyer has another order: the unit is free again)
 -- returns    how many were on the stream until now
 local clock = redis.call('time')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local taken = 0
-for at = 3, #ARGV, 3 do
-    local id, count, books = ARGV[at], KEYS[2 * ARGV[at + 1] + 1], KEYS[2 * ARGV[at + 1] + 2]
-    local entry = ARGV[at + 2] == 'broken' and redis.call('xrange', KEYS[1], id, id)[1]
+for at = 3, #ARGV, 2 do
+    local id, ending, count, books = ARGV[at], ARGV[at + 1], KEYS[at], KEYS[at + 1]
+    local entry = ending == 'broken' and redis.call('xrange', KEYS[1], id, id)[1]
     if entry then
         redis.call('xadd', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'entry', id, unpack(entry[2]))
     end
     if redis.call('xdel', KEYS[1], id) == 1 then
         taken = taken + 1
-        redis.call('hincrby', books, ARGV[at + 2], 1)
+        redis.call('hincrby', books, ending, 1)
         local lag = math.max(0, now - tonumber(string.match(id, '^%d+')))
         local step = lag < 100 and 1 or lag < 1000 and 10 or 100
         redis.call('hincrby', books, 'lag:' .. math.ceil(math.min(lag, 60000) / step) * step, 1)
         if lag > tonumber(redis.call('hget', books, 'longest') or -1) then
             redis.call('hset', books, 'longest', lag)
         end
-        if ARGV[at + 2] == 'again' and redis.call('exists', count) == 1 then
+        if ending == 'again' and redis.call('exists', count) == 1 then
             redis.call('incr', count)
         end
         redis.call('pexpire', books, ARGV[1])

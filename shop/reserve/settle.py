@@ -130,12 +130,11 @@ def step() -> int:
 def acknowledge(ended: list[Ended]) -> int:
     """Take settled promises off the stream. Returns how many were still on it. Raises
     redis.RedisError, and then they are settled once more, which does nothing."""
-    sales = list(dict.fromkeys(sale for _, sale, _ in ended))
-    keys = [key for sale in sales for key in (count_key(sale), books_key(sale))]
-    args: list[str | int] = [KEEP, MOST_BROKEN]
+    keys, args = [STREAM, BROKEN], list[str | int]([KEEP, MOST_BROKEN])
     for entry, sale, ending in ended:
-        args += [entry, sales.index(sale) + 1, ending.value]
-    taken: int = lua("settled")(locks_client(), [STREAM, BROKEN, *keys], args)
+        keys += [count_key(sale), books_key(sale)]
+        args += [entry, ending.value]
+    taken: int = lua("settled")(locks_client(), keys, args)
     return taken
 
 
