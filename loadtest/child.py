@@ -89,15 +89,14 @@ class Child:
         """Run each rush that the shop's page asks for, with what it wants and these options."""
         wanted, stop = folder / "wanted", folder / "stop"
         runs: dict[int, dict[str, Any]] = {}
-        number = 0
 
-        def write(name: str, value: object) -> None:
-            new = folder / f".{name}"
-            new.write_text(json.dumps(value))
-            new.replace(folder / name)
+        def write(state: object) -> None:
+            new = folder / ".state"
+            new.write_text(json.dumps(state))
+            new.replace(folder / "state")
 
         def heard(progress: dict[str, Any]) -> bool:
-            write("state", {"number": number, "rush": progress})
+            write({"rush": progress, "runs": runs})
             return stop.exists()
 
         while True:
@@ -107,9 +106,7 @@ class Child:
             run = self.rush({**asked, **json.loads(wanted.read_text())}, heard)
             if "error" not in run:
                 runs[run["sale"]] = run
-            number += 1
-            write("runs", runs)
-            write("state", {"number": number, "rush": None})
+            write({"rush": None, "runs": runs})
             stop.unlink(missing_ok=True)
             wanted.unlink()
 

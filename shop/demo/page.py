@@ -60,8 +60,8 @@ def state(request: HttpRequest) -> HttpResponse:
     with beside_the_pool():
         newest = reports.recent_reports(product, steps.PRODUCT)
     sales = {sale["product"]: sale for sale in newest}
-    now = rush.state()
-    sale = named(sales[product], rush.runs(), now["rush"]) if product in sales else None
+    now, runs = rush.state()
+    sale = named(sales[product], runs, now["rush"]) if product in sales else None
     try:
         round_now = steps.state()
     except redis.RedisError:
@@ -77,9 +77,9 @@ def history(request: HttpRequest) -> HttpResponse:
     product = parse_product(request.GET)
     with beside_the_pool():
         sales = reports.recent_reports(product, count=SHOWN)
-    now, runs = rush.state()["rush"], rush.runs()  # in the order in which a rush ends
+    now, runs = rush.state()
     came = [one for one in sales if one["open"] or one["orders"] or one["sale"] in runs]
-    return JsonResponse({"sales": [named(sale, runs, now) for sale in came]})
+    return JsonResponse({"sales": [named(sale, runs, now["rush"]) for sale in came]})
 
 
 def named(
@@ -95,27 +95,20 @@ def named(
     `running`, `exact`, `open` or `closed`. A rush that somebody stopped is `stopped`, unless it had
     oversold by then.
     """
-    run = runs.get(sale["sale"])
-    on = now if now is not None and now["sale"] == sale["sale"] else None
-    known = run or on or {}
+    run = runs.get(sale["sale"], {})
+    rush_on = now if now and now["sale"] == sale["sale"] else {}
+    known = run or rush_on
+    ended = "stopped" if run.get("stopped") else run.get("verdict", "")
+    exact = sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]
+    by_hand = "exact" if exact else "open" if sale["open"] else "closed"
+    refuted = sale["oversold"] and ended in NOT_OVERSOLD
     return {
         **sale,
-        "verdict": _verdict(sale, run, is_on=on is not None),
+        "verdict": "oversold" if refuted else ended or ("running" if rush_on else by_hand),
         "lock": known.get("lock") or ", ".join(sale["locks"]),
-        "is_on": on is not None,
+        "is_on": bool(rush_on),
         "run": {name: known.get(name) for name in ("buyers", "hold_ms", "duration_s")},
     }
-
-
-def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any] | None, *, is_on: bool) -> str:
-    said = "" if run is None else "stopped" if run.get("stopped") else str(run["verdict"])
-    if sale["oversold"] and said in NOT_OVERSOLD:
-        return "oversold"
-    if said or is_on:
-        return said or "running"
-    if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
-        return "exact"
-    return "open" if sale["open"] else "closed"
 
 
 @endpoint("GET", shown=True)

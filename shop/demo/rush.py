@@ -5,8 +5,7 @@ opens the sale too. It and the nodes meet in a folder of this machine, SHOP_RUSH
 
 wanted  written by a node: the rush that the page asks for, until it is over; so there is one
 stop    written by a node: that rush is to end
-state   written by make serve: how far the rush is
-runs    written by make serve: how each of them ended
+state   written by make serve: how far the rush is, and how each before it ended
 """
 
 import json
@@ -58,19 +57,16 @@ def stop(*, product: str) -> None:
         _path("stop").touch()
 
 
-def state() -> dict[str, Any]:
-    """How the rushes go.
+def state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """How the rushes go; and sale -> what became of its rush, as in `summary.json`.
 
     on      whether a rush is on
-    number  how many rushes there were
+    number  how many have ended
     rush    the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
     """
-    return {"number": 0, "rush": None, **_read("state"), "on": bool(_read("wanted"))}
-
-
-def runs() -> dict[int, dict[str, Any]]:
-    """Sale -> what became of its rush, as in `summary.json`."""
-    return {int(sale): run for sale, run in _read("runs").items()}
+    told = {"rush": None, "runs": {}, **_read("state")}
+    runs = {int(sale): run for sale, run in told["runs"].items()}
+    return {"on": bool(_read("wanted")), "number": len(runs), "rush": told["rush"]}, runs
 
 
 def _path(name: str) -> Path:

@@ -29,12 +29,11 @@ class Rushes:
 
     def say(self, rush: object) -> None:
         """How far it is."""
-        self._write("state", {"number": 1, "rush": rush})
+        self._write("state", {"rush": rush})
 
     def ran(self, run: dict[str, Any]) -> None:
         """It is over, and ended so."""
-        self._write("state", {"number": 1, "rush": None})
-        self._write("runs", {run["sale"]: run})
+        self._write("state", {"rush": None, "runs": {run["sale"]: run}})
 
     def _write(self, name: str, value: object) -> None:
         (self.folder / name).write_text(json.dumps(value))
