@@ -35,17 +35,16 @@ def blocks_of(strategy: Strategy) -> list[dict[str, Any]]:
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own = [_block(strategy.file, part) for part in _parts(text)]
-    shared = [_block_of(one) for one in SHARED]
+    shared = {one: _block(_file_of(one), inspect.getsource(one)) for one in SHARED}
     for mark in strategy.marks:
-        lines = ((block, n) for block in own + shared for n in range(len(block["lines"])))
-        found = next(((block, n) for block, n in lines if mark in block["lines"][n]), None)
-        if found is None:
+        for block in (*own, *shared.values()):
+            if found := [n for n, line in enumerate(block["lines"]) if mark in line]:
+                block["marked"].append(found[0])
+                break
+        else:
             raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")
-        found[0]["marked"].append(found[1])
-    sells = shared[SHARED.index(purchase.sell_one)]
-    return own + [
-        one for one in shared if one["marked"] or (one is sells and not strategy.deferred)
-    ]
+    always = None if strategy.deferred else purchase.sell_one
+    return own + [block for one, block in shared.items() if block["marked"] or one is always]
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -58,9 +57,9 @@ def _parts(text: str) -> Iterator[str]:
             yield part
 
 
-def _block_of(function: Callable[..., Any]) -> dict[str, Any]:
+def _file_of(function: Callable[..., Any]) -> str:
     file = Path(inspect.getfile(inspect.unwrap(function)))
-    return _block(str(file.relative_to(settings.BASE_DIR)), inspect.getsource(function))
+    return str(file.relative_to(settings.BASE_DIR))
 
 
 def _block(file: str, code: str) -> dict[str, Any]:

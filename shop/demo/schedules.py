@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from django.db import connection, connections
+from django.db import connection
 from django.test import override_settings
 
 from shop.demo.interleaving import TIMEOUT
@@ -120,11 +120,10 @@ def run_schedule(lock: str, schedule: str, units: int) -> Run:
 
 def gate_the_commit() -> None:
     """Make the COMMIT a point, so that it is sent when the test says so."""
-    wrapper = connections["default"]
-    commit = wrapper.commit
+    commit = connection.commit
 
     def gated_commit() -> None:
         point("at_commit")
         commit()
 
-    setattr(wrapper, "commit", gated_commit)  # noqa: B010
+    setattr(connection, "commit", gated_commit)  # noqa: B010
