@@ -84,24 +84,8 @@ function faultLines(faults, end) {
 }
 
 function shelfLine(name, data, color, type, more = {}) {
-  const paint = css(color);
-  return {
-    id: name,
-    name,
-    data,
-    type: "line",
-    step: "end",
-    xAxisIndex: 1,
-    yAxisIndex: 1,
-    showSymbol: false,
-    silent: true,
-    lineStyle: { color: paint, width: 3, type },
-    itemStyle: { color: paint },
-    endLabel: { show: true, color: paint, fontWeight: 700, fontSize: fontSize(), formatter: ({ value }) => `${name} ${value[1]}` },
-    labelLayout: { moveOverlap: "shiftY" },
-    emphasis: { disabled: true },
-    ...more,
-  };
+  const line = stepLine(name, 1, color, type, 3, { fontWeight: 700, fontSize: fontSize() });
+  return { ...line, id: name, data, xAxisIndex: 1, yAxisIndex: 1, silent: true, ...more };
 }
 
 function dashed(name, data, label) {

@@ -1,5 +1,5 @@
-// What the page and the report of a run share: elements, icons, verdicts, words. Text is set as text.
-// The page imports it; the report has it inline, without `export` (loadtest/report/html).
+// What the page and the report of a run share: elements, icons, verdicts, words, a chart's lines. Text is
+// set as text. The page imports it; the report has it inline, without `export` (loadtest/report/html).
 
 export const $ = (id) => document.getElementById(id);
 
@@ -61,4 +61,21 @@ export function icon(name) {
 export function badge(verdict, sign = signOf(verdict)) {
   const word = words(WORDS[verdict] || verdict).toUpperCase();
   return element("span", { class: `badge ${lookOf(verdict)}` }, icon(sign), word);
+}
+
+// Orders or stock in a chart, by a column of its data: in steps, with the last number at the end.
+export function stepLine(name, column, color, type, width, font) {
+  const paint = css(color);
+  return {
+    name,
+    encode: { x: 0, y: column },
+    type: "line",
+    step: "end",
+    showSymbol: false,
+    lineStyle: { color: paint, width, type },
+    itemStyle: { color: paint },
+    endLabel: { show: true, formatter: ({ value }) => `${name} ${value[column]}`, ...font, color: paint },
+    labelLayout: { moveOverlap: "shiftY" },
+    emphasis: { disabled: true },
+  };
 }

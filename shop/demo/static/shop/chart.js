@@ -1,7 +1,7 @@
 // Orders against the line of the initial stock, and stock. While a rush is on, as the polls saw it;
 // afterwards as the orders themselves record it.
 
-import { $, css } from "../assets/dom.js";
+import { $, css, stepLine } from "../assets/dom.js";
 import { ask } from "./ask.js";
 
 const MOST_ORDERS = 2000;
@@ -53,18 +53,7 @@ function draw(report, rows) {
   const font = { color: ink, fontSize: size };
   const quiet = { color: css("--quiet"), fontSize: size };
   const axis = { type: "value", axisLabel: { ...quiet, showMaxLabel: false } };
-  const line = (name, column, color, type) => ({
-    name,
-    encode: { x: 0, y: column },
-    type: "line",
-    step: "end",
-    showSymbol: false,
-    lineStyle: { color, width: 4, type },
-    itemStyle: { color },
-    endLabel: { show: true, offset: [0, -size / 2], formatter: ({ value }) => `${name} ${value[column]}`, ...font, color },
-    labelLayout: { moveOverlap: "shiftY" },
-    emphasis: { disabled: true },
-  });
+  const above = { ...font, offset: [0, -size / 2] };
   chart.setOption(
     {
       animation: false,
@@ -86,7 +75,7 @@ function draw(report, rows) {
       },
       series: [
         {
-          ...line("orders", 1, css("--orders"), "solid"),
+          ...stepLine("orders", 1, "--orders", "solid", 4, above),
           markLine: {
             silent: true,
             symbol: "none",
@@ -95,7 +84,7 @@ function draw(report, rows) {
             data: [{ yAxis: report.initial_stock }],
           },
         },
-        line("stock", 2, css("--stock"), "dotted"),
+        stepLine("stock", 2, "--stock", "dotted", 4, above),
       ],
     },
     { notMerge: true },
