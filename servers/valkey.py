@@ -53,13 +53,13 @@ class Valkey:
         assert self._process.process is not None
         return self._process.process.pid
 
-    def start(self, port: int | None = None) -> int:
-        """Start it and wait until it answers; on `port`, or on the port that it had before.
+    def start(self) -> int:
+        """Start it and wait until it answers; when it is started again, on the port that it had.
 
         Returns its pid. Raises EmbeddedError when it does not answer in START_TIMEOUT seconds.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or self.port or free_port()
+        self.port = self.port or free_port()
         listen = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
         follow = ["--replicaof", "{} {}".format(*self.replica_of)] if self.replica_of else []
         pid = self._process.start(

@@ -1,8 +1,8 @@
 """The only module that an exercise imports: `from workshop.kit import PollingLock, guarded`."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from django.conf import settings
 from django.db import transaction
@@ -70,11 +70,9 @@ class RenewedLock(TokenLock):
         return super()._release(lease)
 
 
-@contextmanager
-def hold(attempt: Attempt) -> Iterator[Held]:
+def hold(attempt: Attempt) -> AbstractContextManager[Held]:
     """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
-    with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
-        yield lease
+    return held(redis_lock(attempt), even_inside_a_transaction=True)
 
 
 def acquire(attempt: Attempt) -> Lease:

@@ -20,5 +20,5 @@ class Outage:
 
     def end(self) -> None:
         if self._down:
-            embedded.adopt(self.server.start(self.server.port))
+            embedded.adopt(self.server.start())
             self._down = False
