@@ -107,8 +107,8 @@ class GuardedValkey(embedded.Valkey):
         self.file.write_text("user default on nopass ~* &* +@all\n")  # to wait for its start
         super().__init__(folder, "--aclfile", str(self.file))
 
-    def start(self, port: int | None = None) -> int:
-        pid = super().start(port)
+    def start(self) -> int:
+        pid = super().start()
         self.file.write_text(self.users.read_text())
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
             client.execute_command("ACL LOAD")
