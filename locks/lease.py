@@ -8,7 +8,6 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import LockLost, LockNotHeld, LossReason, Release
@@ -25,7 +24,6 @@ def new_token() -> str:
     return f"{os.getpid()}-{secrets.token_hex(16)}"
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class BaseLease:
     """One acquisition, without the release: what `Lease` and `AsyncLease` have in common.
 
@@ -40,15 +38,24 @@ class BaseLease:
     unique    whether nobody else uses the token: else a release that got no answer is not repeated
     """
 
-    name: str
-    token: str
-    deadline: float
-    fence: int | None = None
-    waited_seconds: float = 0.0
-    keeping: Callable[[], Keeping] | None = None
-    unique: bool = True
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        token: str,
+        deadline: float,
+        fence: int | None = None,
+        waited_seconds: float = 0.0,
+        keeping: Callable[[], Keeping] | None = None,
+        unique: bool = True,
+    ) -> None:
+        self._keeping = keeping
+        self.unique = unique
+        self.name = name
+        self.token = token
+        self.fence = fence
+        self.waited_seconds = waited_seconds
+        self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
         #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
@@ -101,9 +108,9 @@ class BaseLease:
         self._check_usable(None, advice="; acquire a new one")
         if self.loss is not None:
             raise LockLost(name=self.name)
-        if self.keeping is None:
+        if self._keeping is None:
             raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
-        return self.keeping()
+        return self._keeping()
 
     def lasts_until(self, deadline: float, asked: float = math.inf) -> None:
         """Move the deadline, but never back: a renewal may cross an extension.

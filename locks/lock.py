@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
-from dataclasses import KW_ONLY, dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
@@ -120,7 +119,6 @@ class Hold(AbstractContextManager[L], ContextDecorator):
             lease.add_note_to(error)
 
 
-@dataclass(eq=False, repr=False)
 class Options(Generic[B]):
     """What RedisLock and AsyncRedisLock are given. See RedisLock for what it means.
 
@@ -130,29 +128,37 @@ class Options(Generic[B]):
     Raises ValueError for arguments that cannot work.
     """
 
-    client: Any
-    name: str
-    _: KW_ONLY
-    ttl: float
-    key: str | bytes | None = None
-    renew: bool = True
-    max_hold: float | None = None
-    fence_ttl: float = FENCE_TTL
-    on_lost: Callable[[B, LossReason], None] | None = None
-    metrics: Metrics | None = None
-
-    def __post_init__(self) -> None:
-        key, ttl, max_hold, fence_ttl = self.key, self.ttl, self.max_hold, self.fence_ttl
-        check_name_and_ttl(self.name, ttl)
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        *,
+        ttl: float,
+        key: str | bytes | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+        fence_ttl: float = FENCE_TTL,
+        on_lost: Callable[[B, LossReason], None] | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        check_name_and_ttl(name, ttl)
         if max_hold is not None and not max_hold >= ttl:
             raise ValueError(f"max_hold is {max_hold!r}: give seconds, at least the ttl of {ttl}")
         if not fence_ttl >= ttl or fence_ttl == math.inf:
             raise ValueError(f"fence_ttl is {fence_ttl!r}: give seconds, at least the ttl of {ttl}")
-        self.renewed_for = (math.inf if max_hold is None else max_hold) if self.renew else 0.0
-        self.keys = keys_of(self.name, key.encode() if isinstance(key, str) else key)
-        if self.on_lost or self.metrics:
+        self.client = client
+        self.name = name
+        self.ttl = ttl
+        self.renew = renew
+        self.max_hold = max_hold
+        self.fence_ttl = fence_ttl
+        self.on_lost = on_lost
+        self.metrics = metrics
+        self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
+        self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        if on_lost or metrics:
             from . import hooks  # noqa: F401  now, since an import can hang in a forked child
-        self._connect(self.client)
+        self._connect(client)
 
     def _connect(self, client: Any) -> None:
         raise NotImplementedError

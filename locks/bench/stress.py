@@ -99,26 +99,26 @@ def check(book: int, lease: Any) -> None:
     note(book, token=lease.token, fence=lease.fence, at=at)
 
 
-def in_thread(lock: RedisLock, book: int) -> None:
+def in_thread(lock: RedisLock, book: int, chance: random.Random) -> None:
     while not over.is_set():
         try:
-            with lock.hold(wait=random.choice(WAITS)) as lease:
+            with lock.hold(wait=chance.choice(WAITS)) as lease:
                 check(book, lease)
-                time.sleep(random.choice(HOLDS))
+                time.sleep(chance.choice(HOLDS))
                 check(book, lease)
         except LockError:
             time.sleep(0.01)
 
 
-async def in_task(lock: AsyncRedisLock, book: int) -> None:
+async def in_task(lock: AsyncRedisLock, book: int, chance: random.Random) -> None:
     while not over.is_set():
         try:
             # Cancelled at any moment, in the queue or in the block.
-            async with asyncio.timeout(random.choice([None, None, None, 0.01, 0.1, 0.5])):
-                wait = random.choice(WAITS)
-                async with lock.hold(wait=wait, cancel_on_loss=random.random() < 0.5) as lease:
+            async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
+                wait = chance.choice(WAITS)
+                async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:
                     check(book, lease)
-                    await asyncio.sleep(random.choice(HOLDS))
+                    await asyncio.sleep(chance.choice(HOLDS))
                     check(book, lease)
         except (LockError, TimeoutError):
             await asyncio.sleep(0.01)
@@ -127,7 +127,8 @@ async def in_task(lock: AsyncRedisLock, book: int) -> None:
 async def tasks(door: str, port: int, ttl: float, book: int) -> dict[str, int]:
     client = client_of(door, port)
     lock = AsyncRedisLock(client, "stress", ttl=ttl)
-    await asyncio.gather(*(in_task(lock, book) for _ in range(TASKS)))
+    chances = [random.Random(f"{os.getpid()}-{n}") for n in range(TASKS)]
+    await asyncio.gather(*(in_task(lock, book, chance) for chance in chances))
     here = await lock._here()
     found = await asyncio.to_thread(left, here.wakeups.waiters, here.watchdog, ttl + 5)
     await client.aclose()
@@ -137,8 +138,9 @@ async def tasks(door: str, port: int, ttl: float, book: int) -> dict[str, int]:
 
 def threads(door: str, port: int, ttl: float, book: int) -> dict[str, int]:
     lock = RedisLock(client_of(door, port), "stress", ttl=ttl)
+    chances = [random.Random(f"{os.getpid()}-{n}") for n in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(in_thread, [lock] * THREADS, [book] * THREADS))
+        list(pool.map(lambda chance: in_thread(lock, book, chance), chances))
     return left(lock._wakeups.waiters, lock._watchdog, ttl + 5)
 
 
