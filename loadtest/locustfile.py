@@ -15,13 +15,13 @@ from typing import Any
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.rush import guard
-from loadtest.rush.rushes import Rushes, add_arguments
+from loadtest.rush import guard, options
+from loadtest.rush.rushes import Rushes
 from loadtest.target import Answer
 from loadtest.target import Buyer as Person  # number, name and key: Buyer is the Locust user
 
 rushes = Rushes()
-events.init_command_line_parser.add_listener(add_arguments)
+events.init_command_line_parser.add_listener(options.add_arguments)
 
 
 class Buyer(FastHttpUser):

@@ -57,13 +57,10 @@ class ExampleShop:
     def folder(self) -> Path:
         return VAR / "targets" / self.name
 
-    @property
-    def interpreter(self) -> str:
-        return str(self.folder / "venv" / "bin" / "python")
-
     def python(self, *arguments: str, **own: str) -> None:
         """Run its Python in its folder, with these variables too. Raises EmbeddedError."""
-        command, env = [self.interpreter, *arguments], {**os.environ, **own}
+        command = [f"{self.folder}/venv/bin/python", *arguments]
+        env = {**os.environ, **own}
         done = subprocess.run(command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
@@ -78,7 +75,7 @@ class ExampleShop:
         own = {**os.environ, **self.prepare(self, repaired)}
         port = free_port(8001)
         url = f"http://127.0.0.1:{port}"
-        command = [self.interpreter, "-m", *self.serve.format(port=port).split()]
+        command = [f"{self.folder}/venv/bin/python", "-m", *self.serve.format(port=port).split()]
         process = ServerProcess(self.name, self.folder / "log")
         embedded.adopt(process.start(command, folder=self.folder, environment=own))
         try:

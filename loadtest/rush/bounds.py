@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from loadtest.stack.node import StackError
-from loadtest.target.errors import TargetError
+from loadtest.target.target import TargetError
 
 Parse = Callable[[str], Any]
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgpack
 
 from loadtest.judge.intervals import Request, values
-from loadtest.target.errors import TargetError, file_of
-from loadtest.target.target import Target
+from loadtest.target.target import Target, TargetError, file_of
 
 logger = logging.getLogger("loadtest")
 

@@ -29,15 +29,12 @@ from loadtest.rush.bounds import allow
 from loadtest.rush.crowd import Crowd, stay
 from loadtest.rush.figures import sentence
 from loadtest.rush.messages import logger
-from loadtest.rush.options import add_arguments, hosts, permissions, target_of
+from loadtest.rush.options import hosts, permissions, target_of
 from loadtest.rush.rush import LOCAL, LOOK_EVERY, Rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
-from loadtest.target.errors import TargetError
-from loadtest.target.target import Target
+from loadtest.target.target import Target, TargetError
 from servers.loopback import ask_loopback_directly
-
-__all__ = ["Rushes", "add_arguments"]
 
 #: Seconds without a heartbeat after which Locust takes a worker for lost. Its 3 are too few where
 #: thousands of buyers begin at once. A worker keeps the limit that held when it connected.

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 from loadtest.judge.sale_record import OUTCOMES
 from loadtest.rush.bounds import name_of
 from loadtest.target.answer import NONE, Answer
-from loadtest.target.errors import TargetError, call, excerpt, file_of, wrong
-from loadtest.target.target import Buyer, Target
+from loadtest.target.target import Buyer, Target, TargetError, call, excerpt, file_of, wrong
 
 #: What an answer in HTML often means.
 HINT = (

@@ -9,8 +9,7 @@ the target in ours.py.
 
 from loadtest.target.answer import Answer, again, error, sold, sold_out
 from loadtest.target.asking import ask, sql
-from loadtest.target.errors import TargetError
-from loadtest.target.target import Buyer, Order, Target
+from loadtest.target.target import Buyer, Order, Target, TargetError
 
 __all__ = [
     "Answer",

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from loadtest.stack.client import ShopUnreachable, send
-from loadtest.target.errors import EXCERPT, TargetError
+from loadtest.target.target import EXCERPT, TargetError
 
 #: Seconds.
 TIMEOUT = 30.0

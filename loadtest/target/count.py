@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.judge.intervals import Request
-from loadtest.target.errors import TargetError, call, file_of
-from loadtest.target.target import Order, Target
+from loadtest.target.target import Order, Target, TargetError, call, file_of
 
 #: How many orders there are, or each with its number and its buyer's name or key.
 Found = int | list[dict[str, Any]]
