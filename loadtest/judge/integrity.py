@@ -12,7 +12,7 @@ from typing import Any
 
 from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.history import DAMAGED, Event
-from loadtest.judge.intervals import Commit, Request
+from loadtest.judge.intervals import Commit, Request, grouped
 from loadtest.judge.sale_record import Record
 
 #: Outcomes that only a node gives that has begun the purchase.
@@ -127,10 +127,7 @@ def wrong_lock(record: Record) -> Iterator[Case]:
 def contradiction(record: Record) -> Iterator[Case]:
     """What the database has of an order is what its node recorded of it and its buyer was answered:
     the product, the sale, the stock seen, the fence, and who bought."""
-    answers: dict[int | None, list[Request]] = {}
-    for request in record.requests:
-        if request.type == "ok":
-            answers.setdefault(request.order, []).append(request)
+    answers = grouped((r for r in record.requests if r.type == "ok"), lambda answer: answer.order)
     for order in record.orders:
         if what := _unlike(record, order, answers.get(order["order"], [])):
             yield of_order(order, what)

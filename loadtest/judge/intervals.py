@@ -1,11 +1,11 @@
 """What the events of one product amount to: requests, holds of its lock, and commits."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from loadtest.judge.history import Event
 
@@ -13,6 +13,8 @@ from loadtest.judge.history import Event
 SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 #: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
 _Handler = tuple[str, int, int, str]
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 
 
 def type_of(outcome: str) -> str:
@@ -64,11 +66,11 @@ class Request:
 values = attrgetter(*Request.__slots__)
 
 
-def by_attempt(requests: Iterable[Request]) -> dict[str, list[Request]]:
-    """The requests of each attempt, in their order."""
-    found: dict[str, list[Request]] = {}
-    for request in requests:
-        found.setdefault(request.attempt, []).append(request)
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """The items of each key, in their order."""
+    found: dict[_Key, list[_Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 
@@ -136,7 +138,7 @@ class ProductHistory:
 
     @cached_property
     def requests_of(self) -> dict[str, list[Request]]:
-        return by_attempt(self.requests)
+        return grouped(self.requests, attrgetter("attempt"))
 
     @cached_property
     def holds(self) -> list[Hold]:
@@ -167,9 +169,7 @@ class ProductHistory:
     def commits(self) -> list[Commit]:
         """Every commit that a node recorded, in the order in which they began."""
         found: list[Commit] = []
-        held: dict[_Handler, list[Hold]] = {}
-        for hold in self.holds:
-            held.setdefault(hold.by, []).append(hold)
+        held = grouped(self.holds, lambda hold: hold.by)
         reads: dict[_Handler, Event] = {}
         promised: set[int | None] = {None}
         open_: dict[_Handler, Commit] = {}

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import Commit, ProductHistory, Request
+from loadtest.judge.intervals import Commit, ProductHistory, Request, grouped
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
 OUTCOMES = (
@@ -110,11 +111,8 @@ class Record(ProductHistory):
     @cached_property
     def of_nodes(self) -> dict[str, list[Event]]:
         """What the nodes recorded of each attempt, oldest first."""
-        found: dict[str, list[Event]] = {}
-        for event in self.events:
-            if event["by"] == "node":
-                found.setdefault(event["attempt"], []).append(event)
-        return found
+        of_nodes = (event for event in self.events if event["by"] == "node")
+        return grouped(of_nodes, itemgetter("attempt"))
 
     @cached_property
     def last(self) -> dict[str, Request]:

@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from loadtest.judge.intervals import Request, by_attempt
+from loadtest.judge.intervals import Request, grouped
 from loadtest.judge.sale_record import FINAL
 from loadtest.judge.verdict import Judgement
 from loadtest.rush.figures import percentiles, recorded
@@ -112,7 +112,7 @@ class Measured:
     @cached_property
     def purchases(self) -> list[list[Request]]:
         """The requests of each purchase."""
-        groups = (by_attempt(requests).values() for requests in self.requests.values())
+        groups = (grouped(asked, lambda r: r.attempt).values() for asked in self.requests.values())
         return [asked for of_product in groups for asked in of_product]
 
 

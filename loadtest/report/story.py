@@ -13,7 +13,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loadtest.judge.intervals import Commit, ProductHistory, Request
+from loadtest.judge.intervals import Commit, ProductHistory, grouped
 from loadtest.judge.verdict import ASK_AGAIN, Judgement
 
 #: Lines of a timeline, with the last one, which sums up.
@@ -156,12 +156,9 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
 
 def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Every other answer they got: when first, and how often."""
-    answers: dict[tuple[str, str], list[Request]] = {}
-    for request in sale.requests:
-        if request.attempt in cast and request.outcome != "sold" and request.answered:
-            answers.setdefault((request.attempt, request.outcome), []).append(request)
+    others = (r for r in sale.requests if r.attempt in cast and r.outcome != "sold" and r.answered)
     explaining = {key for finding in sale.findings for key in finding.attempts}
-    for (attempt, outcome), times in answers.items():
+    for (attempt, outcome), times in grouped(others, lambda r: (r.attempt, r.outcome)).items():
         often = f", {len(times)} times" if len(times) > 1 else ""
         weight = 3 if attempt in explaining and outcome == "sold_out" else 1
         text = f"{name(attempt)} is answered {outcome}{often}"

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import SAID, Request, by_attempt
+from loadtest.judge.intervals import SAID, Request, grouped
 
 
 def figures(requests: Sequence[Request]) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def figures(requests: Sequence[Request]) -> dict[str, Any]:
     each buyer's whole purchase, `requests` of each single request, with those that asked again."""
     answers = [
         (asked[0].sent / 1e9, [one.answered / 1e9 for one in asked if one.answered is not None])
-        for asked in by_attempt(requests).values()
+        for asked in grouped(requests, lambda one: one.attempt).values()
     ]
     first = [sent for sent, _ in answers]
     known = [(sent, answered) for sent, answered in answers if answered]

@@ -6,14 +6,14 @@ data; its scripts draw the rest.
 
 import html
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.intervals import ProductHistory, grouped
 from loadtest.judge.run import Summary
 from loadtest.report import tables as report
 from loadtest.report.html.timeline import timeline
@@ -94,17 +94,14 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     The attempts of a rush begin with the run's `attempts`; those of a cell name its fault and its
     strategy; the last part of an attempt's id is the buyer.
     """
-    found: dict[str, list[Event]] = defaultdict(list)
-    made: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event["by"] == "fault":
-            made[event["f"]].append(event)
-        if "attempt" in event:
-            found[event["attempt"].rpartition("/")[0]].append(event)
+    made = grouped((event for event in events if event["by"] == "fault"), itemgetter("f"))
+    of_buyers = (event for event in events if "attempt" in event)
+    found = grouped(of_buyers, lambda event: event["attempt"].rpartition("/")[0])
     cells = {tuple(name.split("/")[-2:]): name for name in found}
     runs = []
     for run in summary["runs"]:
         name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
-        there = sorted([*found[name], *made[run["fault"]]], key=lambda event: event["t"])
+        there = [*found.get(name, ()), *made.get(run["fault"], ())]
+        there.sort(key=itemgetter("t"))
         runs.append({**run, "timeline": timeline(ProductHistory(there), run)})
     return {"runs": runs}

@@ -40,11 +40,8 @@ function tableOfBuyers(timeline) {
 
 function fillDetail(run, faults) {
   const under = faults[run.fault] ? ` under ${run.fault}` : "";
-  $("detail-title").replaceChildren(
-    element("span", {}, `${nameOfRun(run)}${under} `),
-    badge(run.verdict),
-    ...(run.as_expected ? [] : [surprise(run)]),
-  );
+  const title = element("span", {}, `${nameOfRun(run)}${under} `, badge(run.verdict), surprise(run));
+  $("detail-title").replaceChildren(title);
   fillFacts(run, faults);
   const story = run.story || [];
   $("story").hidden = !story.length;

@@ -10,9 +10,9 @@ const MARKS = {
   wait: { title: "waiting for an answer", color: "--wait", bar: 0.5 },
   hold: { title: "holding the lock", color: "--hold", bar: 0.86 },
   section: { title: "from the read to the commit", color: "--section", bar: 0.36 },
-  sold: { title: "committed", color: "--good", sign: "circle" },
-  stale: { title: "stale write: it erased decrements", color: "--bad", sign: "diamond" },
-  open: { title: "a commit that nobody knows of", color: "--odd", sign: "ring" },
+  sold: { title: "committed", color: "--good", sign: "circle", filled: true },
+  stale: { title: "stale write: it erased decrements", color: "--bad", sign: "diamond", filled: true },
+  open: { title: "a commit that nobody knows of", color: "--odd", sign: "circle" },
   refused: { title: "refused: sold out", color: "--quiet", sign: "cross" },
   turned: { title: "refused: busy, lost, full, unavailable", color: "--odd", sign: "cross" },
   unknown: { title: "no answer, or an open one", color: "--odd", sign: "square" },
@@ -28,29 +28,16 @@ function markOfOutcome(outcome) {
   return outcome === "unknown" ? "unknown" : "turned";
 }
 
-// The path of a sign of this size around a point, as SVG has it.
-function signPath(sign, x, y, size) {
-  const r = size / 2;
-  if (sign === "diamond") return `M${x} ${y - r}L${x + r} ${y}L${x} ${y + r}L${x - r} ${y}Z`;
-  if (sign === "cross") return `M${x - r} ${y - r}L${x + r} ${y + r}M${x + r} ${y - r}L${x - r} ${y + r}`;
-  if (sign === "square") return `M${x - r} ${y - r}H${x + r}V${y + r}H${x - r}Z`;
-  return `M${x - r} ${y}a${r} ${r} 0 1 0 ${size} 0a${r} ${r} 0 1 0 ${-size} 0Z`;
-}
-
-const isHollow = (sign) => sign === "cross" || sign === "ring" || sign === "square";
-
 // A bar, or a sign, as the legend has it.
-function swatch({ color, bar, sign, hatched }) {
-  const svg = icon("dash");
-  svg.setAttribute("viewBox", "0 0 28 16");
+function swatch({ color, bar, sign = "dash", filled, hatched }) {
+  const svg = icon(sign);
+  svg.setAttribute("viewBox", bar ? "5 8 14 8" : "2 2 20 20");
   svg.setAttribute("class", "swatch");
-  const isLine = Boolean(bar) || isHollow(sign);
-  svg.firstChild.setAttribute("d", bar ? "M1 8H27" : signPath(sign, 14, 8, 11));
-  Object.assign(svg.firstChild.style, {
-    fill: isLine ? "none" : `var(${color})`,
-    stroke: isLine ? `var(${color})` : "none",
-    strokeWidth: bar ? bar * 16 : 2.5,
-    strokeDasharray: hatched ? "3 2" : "none",
+  Object.assign(svg.style, {
+    fill: filled ? `var(${color})` : "none",
+    stroke: filled ? "none" : `var(${color})`,
+    strokeWidth: bar ? bar * 8 : 3,
+    strokeDasharray: hatched ? "1.5 1" : "none",
   });
   return svg;
 }

@@ -4,6 +4,7 @@ Small arrays and no objects, because a matrix has thousands of lanes. Times are 
 the first buyer of the run asked.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory
@@ -37,6 +38,11 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
         return None if t is None else round((t - asked[0].sent) / 1e6, 2)
 
     lane = {attempt: n for n, attempt in enumerate(history.requests_of)}
+
+    def row(attempt: str, times: Sequence[int | None], *said: object) -> list[object]:
+        """The lane of an attempt, times in it, and what else is known of them."""
+        return [lane[attempt], *map(ms, times), *said]
+
     nodes = {e["attempt"]: e["node"] for e in events if "attempt" in e and "node" in e}
     holds = [hold for hold in history.holds if hold.attempt in lane]
     # Orders are numbered in the order of their commits: see Record.committed.
@@ -49,7 +55,8 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     lost, seen = run.get("lost_updates") or 0, [commit.amount for commit in happened]
     known = [amount for amount in seen if amount is not None]
     writes = stale_writes(initial, known) if lost > 0 and known == seen else ()
-    stale = {happened[place].attempt for place, _ in writes}  # whose commits erased decrements
+    state = {one.attempt: OPEN if one.done is None else SOLD for one in commits}
+    state |= {happened[place].attempt: STALE for place, _ in writes}
     # Without lost updates every order took one unit. With them each commit left the stock that it
     # had read, less one.
     shelf = [
@@ -59,33 +66,18 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     end = max(event["t"] for event in events if event["by"] != "fault")
     return {
         "lanes": [[name(attempt), nodes.get(attempt, "")] for attempt in lane],
-        "requests": [
-            [lane[r.attempt], ms(r.sent), ms(r.answered), r.outcome, r.order] for r in asked
-        ],
+        "requests": [row(r.attempt, (r.sent, r.answered), r.outcome, r.order) for r in asked],
         "holds": [
-            [
-                lane[hold.attempt],
-                ms(hold.asked or None),
-                ms(hold.start),
-                ms(hold.end),
-                hold.fence,
-                hold.outcome or ("" if hold.released else "never released"),
-            ]
-            for hold in holds
+            row(h.attempt, (h.asked or None, h.start, h.end), h.fence, release)
+            for h in holds
+            for release in [h.outcome if h.released else "never released"]
         ],
         "commits": [
-            [
-                lane[commit.attempt],
-                ms(commit.read_at),
-                ms(commit.done or commit.begun),
-                commit.amount,
-                commit.order,
-                OPEN if commit.done is None else STALE if commit.attempt in stale else SOLD,
-            ]
-            for commit in commits
+            row(c.attempt, (c.read_at, c.done or c.begun), c.amount, c.order, state[c.attempt])
+            for c in commits
         ],
         "overlaps": [
-            [lane[this.attempt], ms(late.start), ms(min(early.end, late.end)), lane[that.attempt]]
+            row(this.attempt, (late.start, min(early.end, late.end)), lane[that.attempt])
             for early, late in overlaps(holds)
             for this, that in ((early, late), (late, early))
         ],

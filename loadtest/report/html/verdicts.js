@@ -18,7 +18,7 @@ function surprise(run) {
 }
 
 // An empty text heads nothing.
-function table(heads, rows, numbersFrom) {
+function table(heads, rows, numbersFrom, attributes = {}) {
   const row = (texts, scope) => {
     const cells = texts.map((text, column) => {
       const look = column >= numbersFrom ? { class: "number" } : {};
@@ -28,7 +28,7 @@ function table(heads, rows, numbersFrom) {
     return element("tr", {}, ...cells);
   };
   const body = element("tbody", {}, ...rows.map((texts) => row(texts, "row")));
-  return element("table", {}, element("thead", {}, row(heads, "col")), body);
+  return element("table", attributes, element("thead", {}, row(heads, "col")), body);
 }
 
 function tableOfRuns(runs, { heads, rows }) {
@@ -70,8 +70,8 @@ function gridOfRuns(runs) {
     const row = (rows[run.lock] ??= [run.lock, ...faults.map(() => "")]);
     row[faults.indexOf(run.fault) + 1] = cellOf(run, number);
   });
-  const made = table(["", ...faults.map((fault) => element("span", {}, fault))], Object.values(rows));
-  for (const [name, value] of Object.entries(GRID)) made.setAttribute(name, value);
+  const heads = ["", ...faults.map((fault) => element("span", {}, fault))];
+  const made = table(heads, Object.values(rows), Infinity, GRID);
   made.querySelector("button").tabIndex = 0;
   made.addEventListener("keydown", moveInGrid);
   return made;
@@ -82,23 +82,19 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
 // One cell of the grid is in the tab order; the arrow keys go on from there, over empty places.
 function moveInGrid(event) {
   const move = MOVES[event.key];
-  const from = event.target.closest("td");
-  if (!move || !from) return;
+  let cell = event.target.closest("td");
+  if (!move || !cell) return;
   event.preventDefault();
-  const rows = from.closest("tbody").rows;
-  for (let far = 1; ; far++) {
-    const row = rows[from.parentElement.sectionRowIndex + far * move[0]];
-    const cell = row && row.cells[from.cellIndex + far * move[1]];
-    if (!cell || cell.tagName !== "TD") return;
-    const button = cell.querySelector("button");
-    if (button) return takeFocus(button);
-  }
+  const { rows } = cell.closest("tbody");
+  do cell = rows[cell.parentElement.sectionRowIndex + move[0]]?.cells[cell.cellIndex + move[1]];
+  while (cell?.matches("td:empty"));
+  if (cell?.tagName === "TD") takeFocus(cell.firstChild);
 }
 
 function takeFocus(button) {
   const grid = button.closest(".grid");
   if (grid) {
-    for (const other of grid.querySelectorAll("button[tabindex='0']")) other.tabIndex = -1;
+    grid.querySelector("button[tabindex='0']").tabIndex = -1;
     button.tabIndex = 0;
   }
   button.focus();

@@ -21,6 +21,8 @@ const PATHS = {
   question: "M8 9a4 4 0 1 1 5.5 3.7c-1 .5-1.5 1-1.5 2.3m0 4h.01",
   lock: "M6 11h12v9H6zM8.5 11V8a3.5 3.5 0 0 1 7 0v3",
   square: "M6 6h12v12H6z",
+  circle: "M5 12a7 7 0 1 0 14 0a7 7 0 1 0-14 0z",
+  diamond: "M12 5l7 7l-7 7l-7-7z",
   database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
 };
 
