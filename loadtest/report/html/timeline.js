@@ -30,7 +30,8 @@ function signSeries(name, data, chart, isCrowded) {
   const { color, sign, filled } = MARKS[name];
   const paint = css(color);
   const at = (lane) => chart.convertToPixel({ yAxisIndex: 0 }, lane);
-  const symbolSize = () => Math.max(6, Math.min(16, (at(1) - at(0)) * 0.72));
+  const band = () => at(1) - at(0) || Infinity; // a single lane has no other one next to it
+  const symbolSize = () => Math.max(6, Math.min(16, band() * 0.72));
   const itemStyle = filled
     ? { color: paint, borderColor: css("--card"), borderWidth: isCrowded ? 0 : 1.5, opacity: 1 }
     : { color: "transparent", borderColor: paint, borderWidth: isCrowded ? 1.5 : 2.5, opacity: 1 };
