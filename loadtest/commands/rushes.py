@@ -240,10 +240,11 @@ def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
     expected = EXPECTED[run["lock"]][fault]
     as_expected = run["verdict"] == expected
     found = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
-    if not as_expected and expected == "oversold" and run["buyers"] <= run["initial_stock"]:
+    buyers, units = run["buyers"], run["initial_stock"]
+    if not as_expected and expected == "oversold" and not 0 < units < buyers:
         found["why"] = (
-            f"{run['buyers']} buyers for {run['initial_stock']} units are too few to oversell: "
-            "let more buyers come than there are units"
+            f"{buyers} buyers for {units} units cannot oversell: let more buyers come than there "
+            "are units, and give at least one"
         )
     return cast(Run, found)
 
