@@ -96,10 +96,11 @@ def _is_number(found: object) -> bool:
     return isinstance(found, int) and not isinstance(found, bool)
 
 
-def whole(number: int | str) -> int | str:
-    """A number that is written as text is that number; other words stay as they are."""
+def whole(number: object) -> int | str:
+    """A number that is written as text is that number; another word is text, as answers have it: a
+    database may give a UUID."""
     text = str(number)
-    return int(text) if text.isdecimal() and text == str(int(text)) else number
+    return int(text) if text.isdecimal() and text == str(int(text)) else text
 
 
 def match(found: Found, requests: Sequence[Request], *, keyed: bool) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@ answers and what it shows are said by the test."""
 
 import time
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -50,13 +51,9 @@ def rushed(
     rush.count.open(STOCK)
     requests = []
     for number, letter in enumerate(answers):
-        key = f"rush/buyer-{number}"
-        said = (
-            sold(called.format(number + 1) if order else None)
-            if letter == "s"
-            else OTHER.get(letter, NONE)
-        )
-        request = Request(key, time.monotonic_ns())
+        named = called.format(number + 1) if order else None
+        said = sold(named) if letter == "s" else OTHER.get(letter, NONE)
+        request = Request(f"rush/buyer-{number}", time.monotonic_ns())
         if letter != "-":
             said.record(request)
         requests.append(request)
@@ -75,6 +72,7 @@ def listed(*buyers: int) -> list[Order]:
 BEFORE = [Order("old-1", "buyer-0"), Order("old-2", "somebody")]
 #: The shop's own ids of the buyers.
 NUMBERED = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
+BY_UUID = [Order(cast(Any, UUID(int=number)), f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
 AS_TEXT = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
 #: Two of the orders are somebody else's.
 SWAPPED = [*listed(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
@@ -114,6 +112,8 @@ def case(
         case("one too many by number", Shown([*NUMBERED, Order("no-9", "7009")], 0), "ssssoo",
              "oversold", "lost_update", "ghost_order", oversold=1, **NAMED),
         case("a number given as text", Shown(AS_TEXT, 0), "ssssoo", "exact", called="{}", **NAMED),
+        case("a UUID", Shown(BY_UUID, 0), "ssssoo", "exact", called=str(UUID(int=0))[:-1] + "{}",
+             **NAMED),
         case("under the names of others", Shown(SWAPPED, 0), "sssseo",
              "unknown", "lost_ack", "false_sold_out"),
         case("under other names and numbers", Shown(SWAPPED, 0), "sssseo",
