@@ -57,7 +57,8 @@ class Seen:
         self._whole: set[str] = set()
 
     def add(self, run: Run) -> None:
-        self._turns = run.turns | self._turns
+        for turn, after in run.turns.items():
+            self._turns.setdefault(turn, after)
         self._whole.add(run.trace)
 
     def has(self, schedule: str) -> bool:
