@@ -22,7 +22,7 @@ class Refusal:
     """An effect that the goal of the exercise forbids.
 
     code   its name in lessons.toml, where its reason and its question are
-    facts  what the headline's places are filled with
+    facts  what the places of its headline and its reason are filled with
     story  what happened, a line each
     """
 
