@@ -1,5 +1,6 @@
-// What the page and the report of a run share: elements, icons, verdicts, words, a chart's lines. Text is
-// set as text. The page imports it; the report has it inline, without `export` (loadtest/report/html).
+// What the page and the report of a run share: elements, icons, verdicts, words, a chart's lines.
+// Text is set as text. The page imports it; the report has it inline, without `export`
+// (loadtest/report/html).
 
 export const $ = (id) => document.getElementById(id);
 
