@@ -49,7 +49,7 @@ function openLanes(run) {
   const chart = echarts.init(box);
   redraw = () => {
     chart.resize();
-    const option = timelineOption(timeline, run, chart, height);
+    const option = timelineOption(timeline, run, box.clientWidth, height);
     chart.setOption(option, { notMerge: true });
     fillLegend(option.series);
   };

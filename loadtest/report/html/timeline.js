@@ -2,7 +2,6 @@
 
 const SHELF = 170; // pixels, with its axis
 const THIN = 8; // pixels of a lane below which its bars fill it
-const CROWD = 80; // lanes above which signs have thin edges, or none
 const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
@@ -26,21 +25,26 @@ function barSeries(name, data, more = {}) {
 }
 
 // A sign in a lane, at one time. It never gets smaller than can be seen.
-function signSeries(name, data, chart, isCrowded) {
+function signSeries(name, data) {
   const { color, sign, filled } = MARKS[name];
   const paint = css(color);
-  const at = (lane) => chart.convertToPixel({ yAxisIndex: 0 }, lane);
-  const band = () => at(1) - at(0) || Infinity; // a single lane has no other one next to it
-  const symbolSize = () => Math.max(6, Math.min(16, band() * 0.72));
-  const itemStyle = filled
-    ? { color: paint, borderColor: css("--card"), borderWidth: isCrowded ? 0 : 1.5, opacity: 1 }
-    : { color: "transparent", borderColor: paint, borderWidth: isCrowded ? 1.5 : 2.5, opacity: 1 };
-  return { ...LANES, type: "scatter", id: name, data, symbol: `path://${PATHS[sign]}`, symbolSize, itemStyle, z: 5 };
+  const renderItem = ({ coordSys: shown }, api) => {
+    const [x, y] = api.coord([api.value(1), api.value(0)]);
+    const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
+    if (!isInside || Math.abs(y - shown.y - shown.height / 2) > shown.height / 2) return null;
+    const size = Math.max(6, Math.min(16, api.size([0, 1])[1] * 0.72));
+    const scale = size / (sign === "square" ? 12 : 14); // of an icon of 24 pixels
+    const style = filled
+      ? { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 }
+      : { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 };
+    const place = { x: x - 12 * scale, y: y - 12 * scale, scaleX: scale, scaleY: scale };
+    return { type: "path", shape: { pathData: PATHS[sign] }, ...place, style: { ...style, strokeNoScale: true } };
+  };
+  return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // at both ends it is whole
 }
 
-function seriesOf(timeline, run, chart) {
+function seriesOf(timeline, run) {
   const { requests, holds, commits, overlaps, faults, shelf, end } = timeline;
-  const isCrowded = timeline.lanes.length > CROWD;
   const signs = {};
   const put = (name, lane, when) => (signs[name] = signs[name] || []).push([lane, when]);
   for (const [lane, , answered, outcome] of requests) {
@@ -55,7 +59,7 @@ function seriesOf(timeline, run, chart) {
     barSeries("hold", holds.map(([lane, , start, stop]) => [lane, start, stop])),
     barSeries("section", commits.filter((c) => c[1] !== null).map(([lane, read, when]) => [lane, read, when])),
     barSeries("overlap", overlaps.map(([lane, start, stop]) => [lane, start, stop]), { z: 4 }),
-    ...Object.entries(signs).map(([name, data]) => signSeries(name, data, chart, isCrowded)),
+    ...Object.entries(signs).map(([name, data]) => signSeries(name, data)),
     shelfLine("orders", shelf.map(([when, orders]) => [when, orders]), "--orders", "solid", {
       markLine: dashed("--ink", [{ yAxis: run.initial_stock }], {
         position: "insideStartTop",
@@ -91,10 +95,10 @@ function dashed(name, data, label) {
   return { silent: true, symbol: "none", lineStyle, label: { color, fontSize: fontSize(), ...label }, data };
 }
 
-function timelineOption(timeline, run, chart, height) {
+function timelineOption(timeline, run, width, height) {
   const { lanes, end, shelf } = timeline;
   const font = fontSize();
-  const left = font * (chart.getWidth() < 600 ? 6.2 : 7);
+  const left = font * (width < 600 ? 6.2 : 7);
   const right = font * 7.5;
   const quiet = css("--quiet");
   const line = { lineStyle: { color: css("--line") } };
@@ -148,6 +152,6 @@ function timelineOption(timeline, run, chart, height) {
       },
       { id: "y", type: "slider", show: lanes.length > 40, yAxisIndex: 0, right: 6, width: 18, top: 26, height, showDetail: false, ...zoom },
     ],
-    series: seriesOf(timeline, run, chart),
+    series: seriesOf(timeline, run),
   };
 }
