@@ -13,10 +13,15 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from shop.ops.environment import (
+    next_database,
+    parse_rate,
+    parse_sentinels,
+    through_sentinels,
+    with_login,
+)
 from shop.ops.logs import logging_config
 from shop.ops.postgres import TIMEOUTS_MS, database
-from shop.ops.redis import next_database, parse_sentinels, through_sentinels, with_login
-from shop.ops.throttle import parse_rate
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

@@ -5,12 +5,10 @@ a visitor cannot choose: a count per name that a buyer gives would let anybody u
 attempts, and have a new name's.
 """
 
-import re
 from ipaddress import IPv6Address, ip_address
 from math import ceil
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 
 from shop.errors import Throttled
@@ -19,16 +17,6 @@ from shop.ops.redis import locks_client
 
 #: Bits of an IPv6 address that a visitor can choose; a household is given at least this many.
 OWN_BITS = 64
-
-
-def parse_rate(text: str) -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
-    if not text:
-        return None
-    parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
-    if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
-        raise ImproperlyConfigured(f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s")
-    return int(parts[1]), float(parts[2])
 
 
 def admit(*, address: str) -> None:

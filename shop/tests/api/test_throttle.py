@@ -8,8 +8,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from shop.errors import Throttled
+from shop.ops.environment import parse_rate
 from shop.ops.redis import locks_client
-from shop.ops.throttle import admit, parse_rate
+from shop.ops.throttle import admit
 from shop.tests.outage import Outage
 from shop.tests.till import (
     Answer,

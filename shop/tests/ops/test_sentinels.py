@@ -16,7 +16,8 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 from locks import AsyncRedisLock
 from shop.ops import health
 from shop.ops import redis as shop_redis
-from shop.ops.redis import MasterPool, locks_client, parse_sentinels
+from shop.ops.environment import parse_sentinels
+from shop.ops.redis import MasterPool, locks_client
 from shop.tests.node import run
 
 SHOW = """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shop.ops.redis import next_database
+from shop.ops.environment import next_database
 from shop.tests.node import run
 
 SHOW = """
