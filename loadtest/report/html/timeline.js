@@ -5,7 +5,8 @@ const THIN = 8; // pixels of a lane below which its bars fill it
 const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
-const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true };
+// Drawn at once: of a series that comes in parts ECharts clips nothing.
+const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true, progressive: 0 };
 
 // A bar in a lane, from one time to another.
 function barSeries(name, data, more = {}) {
