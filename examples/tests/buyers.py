@@ -55,7 +55,7 @@ class Child:
         assert self.hears() == "ready"
 
     def ask(self, **what: Any) -> None:
-        """Send one request: `stop` (at a statement), or `buyers`, a number that buy at once."""
+        """Send one request: the `name` of one buyer, or `buyers`, a number that buy at once."""
         assert self.process.stdin is not None
         print(json.dumps(what), file=self.process.stdin, flush=True)
 

@@ -1,8 +1,7 @@
 """A process that buys: python -m examples.tests.child MODULE PRODUCT TTL.
 
 It reads one request from its standard input, as JSON. With `buyers` that many buy at once, else the
-one of this `name`, who waits before the first UPDATE for a
-further line.
+one of this `name`, who waits before the first UPDATE for a further line.
 """
 
 import json
