@@ -127,9 +127,10 @@ def wrong_lock(record: Record) -> Iterator[Case]:
 def contradiction(record: Record) -> Iterator[Case]:
     """What the database has of an order is what its node recorded of it and its buyer was answered:
     the product, the sale, the stock seen, the fence, and who bought."""
-    answers = grouped((r for r in record.requests if r.type == "ok"), lambda answer: answer.order)
+    sold = (request for request in record.requests if request.type == "ok")
+    answers = grouped(sold, lambda answer: (answer.attempt, answer.order))
     for order in record.orders:
-        if what := _unlike(record, order, answers.get(order["order"], [])):
+        if what := _unlike(record, order, answers.get((order["key"], order["order"]), [])):
             yield of_order(order, what)
     wanted = record.sale
     for event in record.events:
@@ -137,16 +138,20 @@ def contradiction(record: Record) -> Iterator[Case]:
         if wanted and event["by"] == "node" and sale not in (None, wanted):
             key = event["attempt"]
             yield Case(f"{key} came for sale {wanted}, and {event['f']} was of sale {sale}", key)
-    twice = Counter(c.order for c in record.commits if not _is_in_doubt(record, c))
+    twice = Counter(c.order for c in record.commits if not _may_be_forgotten(record, c))
     for number, times in twice.items():
         if number is not None and times > 1 and record.recorded:
             yield Case(f"order {number} was recorded {times} times by the nodes")
 
 
-def _is_in_doubt(record: Record, commit: Commit) -> bool:
-    """Whether it did not end, and left its buyer in doubt: a database that forgot it, as after a
-    failover, may give its number to another one."""
-    asked = record.requests_of.get(commit.attempt, ())
+def _may_be_forgotten(record: Record, commit: Commit) -> bool:
+    """Whether the database may have forgotten it, as after a failover, and given its number to
+    another one: it did not end, and left its buyer in doubt, or its buyer was answered with this
+    order and does not have it, which is a `lost_ack`."""
+    key, order = commit.attempt, commit.order
+    if order in record.acknowledged.get(key, ()) and order != record.number_of.get(key):
+        return True
+    asked = record.requests_of.get(key, ())
     return commit.done is None and any(r.covers(commit.begun) and r.type == "info" for r in asked)
 
 
