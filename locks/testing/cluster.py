@@ -16,10 +16,11 @@ class Cluster:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
-        self._buses = [str(free_port()) for _ in range(primaries + replicas)]
+        self._buses: list[str] = []
         try:
-            for bus in self._buses:
-                self.nodes.append(Server(*options.split(), "--cluster-port", bus))
+            for _ in range(primaries + replicas):
+                self._buses.append(str(free_port()))  # just before: another may take it meanwhile
+                self.nodes.append(Server(*options.split(), "--cluster-port", self._buses[-1]))
             self._join(primaries)
         except BaseException:
             self.stop()
