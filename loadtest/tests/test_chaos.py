@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 
 from loadtest.commands import chaos
-from loadtest.commands.chaos import CANARIES, DISTURBANCES, RAN_OUT, Disturbance, Rush
+from loadtest.commands.chaos import CANARIES
+from loadtest.faults import chaos_rush
+from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, Disturbance, Rush
 from loadtest.faults.testbed import TTL, Testbed, each
 from loadtest.judge.intervals import Hold
 from loadtest.judge.run import Cell
@@ -99,9 +101,8 @@ def test_two_holders_are_the_machines_doing_only_where_the_first_ones_lease_had_
         return Hold(("A", 1, 1, attempt), attempt, **given)
 
     one: Cell = {**cell("redis"), "violations": violations}
-    chaos.conclude(
-        one, [hold("first", 0, **changed), hold("second", after, outcome="released")], set()
-    )
+    holds = [hold("first", 0, **changed), hold("second", after, outcome="released")]
+    chaos_rush.conclude(one, holds, set())
     assert (one["verdict"] == "unknown") is is_the_machines
     rushes = [rush("evict", cells=[one, *ALL_BREAK])]
     assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (
@@ -134,12 +135,11 @@ class Nothing:
 
 @pytest.fixture(autouse=True)
 def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos, "DISTURB_WITHIN", 0.0)
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
 
 
 def disturb(rush: Rush, testbed: Nothing) -> None:
-    shared = cast(Testbed, testbed)
-    each(rush.chosen, lambda one: chaos.disturb(shared, rush, one, Random(1)))
+    each(rush.chosen, lambda one: chaos_rush.disturb(cast(Testbed, testbed), rush, one, Random(1)))
 
 
 def test_disturbances_of_different_servers_overlap() -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
-from loadtest.faults import Fault, fault_report
+from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults import database as database_faults
 from loadtest.faults.database import DbKill, FenceAheadRaised
 from loadtest.faults.holder import LateRelease, Pause, Slow
@@ -192,8 +192,8 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
-    monkeypatch.setattr(chaos, "DISTURB_WITHIN", 0.05)
+    monkeypatch.setattr(chaos_rush, "COME_WITHIN", 0.05)
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "CANARIES", ())
     printed = io.StringIO()
