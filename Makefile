@@ -19,7 +19,8 @@
 # make lock   the lock files again, after a change of a range; ARGS=--upgrade: the newest versions
 # make audit  the locked packages against a database of known vulnerabilities
 # make sbom   what an installation contains, var/sbom.cdx.json, and the table in docs/licences.md
-# make package  sdist and wheel of oversold-locks in var/dist, installed into a clean environment
+# make package  sdists and wheels of oversold-locks and oversold-testing in var/dist, each installed
+#             into a clean environment
 # make readme put the latest results into the tables of README.md and docs/
 # make site   the static site, var/site: two buyers to step through, every fault, the documents
 # make screenshots  the README's pictures, from real runs in Chromium
@@ -83,9 +84,14 @@ readme: install
 package: $(TOOLS)/.installed
 	@rm -rf var/dist var/clean
 	@$(TOOLS)/bin/python -m build --outdir var/dist .
-	@$(PYTHON) -m venv var/clean
-	@var/clean/bin/python -m pip install --quiet --disable-pip-version-check var/dist/*.whl
-	@cd var/dist && ../clean/bin/python -c "from oversold_locks import RedisLock, AsyncRedisLock"
+	@$(TOOLS)/bin/python -m build --outdir var/dist testing
+	@for name in locks testing; do $(PYTHON) -m venv var/clean/$$name && \
+	  var/clean/$$name/bin/python -m pip install --quiet --disable-pip-version-check \
+	  var/dist/oversold_$$name-*.whl || exit 1; done
+	@cd var/dist && ../clean/locks/bin/python -c "from oversold_locks import RedisLock, AsyncRedisLock"
+	@cd var/dist && ../clean/testing/bin/python -m pytest -p no:cacheprovider -c /dev/null \
+	  --rootdir . --fixtures . | \
+	  grep "^interleave" > /dev/null
 	@echo "var/dist:"; ls var/dist
 
 site: install $(TOOLS)/.installed
@@ -105,7 +111,7 @@ test-workshop: install-dev
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+FAST = deploy/tests $(addprefix tools/tests/test_,ci.py documents.py growth.py) $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   faults_command \
   history html_report load_command open_answers planted rules rush story target \
   target_wrong terminal verdict)))

@@ -12,9 +12,9 @@ from django.db import IntegrityError, InterfaceError, OperationalError, transact
 from examples.models import Order, Product
 from locks.one_file import Lease, LockTimeout, OneFileLock
 
-TTL = 10.0  # seconds that the lock survives a holder that stopped answering
-WAIT = 5.0  # seconds that a buyer waits
-MAX_HOLD = 20.0  # seconds after which a holder whose database hangs is renewed no more
+LOCK_TTL_SECONDS = 10.0  # how long the lock outlives a holder that died
+LOCK_WAIT_SECONDS = 5.0  # how long a buyer waits for the lock
+MAX_HOLD_SECONDS = 20.0  # when the lock of a holder whose database hangs is no longer renewed
 
 
 class SoldOut(Exception):
@@ -22,17 +22,34 @@ class SoldOut(Exception):
 
 
 class TryAgain(Exception):
-    """Not sold, or nobody knows. Answer 503: asking again with the same key is safe."""
+    """Not sold, or the outcome is unknown. Answer 503: a retry with the same key is safe."""
 
 
 def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again. Raises SoldOut and TryAgain,
-    IntegrityError for a key that bought something else, Product.DoesNotExist."""
-    lock = OneFileLock(client, f"product:{product}", ttl=TTL, max_hold=MAX_HOLD)
+    """Sell one unit; the same key gets the same order again.
+
+    Args:
+        client: A client whose time-outs and retries are bounded, because they limit how long a
+            silent server blocks the buyer:
+            `redis.Redis(socket_timeout=1, retry=Retry(NoBackoff(), 1))`.
+        product: The id of the product.
+        buyer: The name of the buyer.
+        key: The idempotency key of the purchase.
+
+    Raises:
+        SoldOut: No unit is left, and this key has bought none.
+        TryAgain: Not sold, or unknown; the same key may be tried again.
+        IntegrityError: The key has bought something else.
+        Product.DoesNotExist: There is no such product.
+    """
+    lock = OneFileLock(
+        client, f"product:{product}", ttl=LOCK_TTL_SECONDS, max_hold=MAX_HOLD_SECONDS
+    )
     try:
         try:
-            with lock.hold(wait=WAIT) as lease, transaction.atomic(durable=True):
-                return _sell(product, buyer, key, lease)
+            with lock.hold(wait=LOCK_WAIT_SECONDS) as lease:  # outside
+                with transaction.atomic(durable=True):  # inside: commits before the release
+                    return _sell(product, buyer, key, lease)
         except (SoldOut, IntegrityError):
             order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
             if order is None:
@@ -44,14 +61,15 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
     # The first statement claims the fence: a holder that was paused until its lock passed on finds
-    # a higher one, and sells nothing. Checked at the write only, both could have read the same.
-    behind = Product.objects.filter(pk=product, fence__lt=lease.fence)
-    claimed = behind.update(fence=lease.fence)
+    # a higher one, and sells nothing. If it were checked at the write only, both holders could have
+    # read the same stock.
+    older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
+    has_claimed = older_fence.update(fence=lease.fence)
     amount = Product.objects.values_list("amount", flat=True).get(pk=product)
-    if not claimed:
+    if not has_claimed:
         raise TryAgain("a newer holder of the lock has claimed this product")
     if amount < 1:
         raise SoldOut
-    # What takes time and needs the stock to stay (a payment, another system) belongs here.
+    # A payment, or a call of another system that needs the stock to stay, belongs here.
     Product.objects.filter(pk=product).update(amount=amount - 1)
     return Order.objects.create(product_id=product, buyer=buyer, key=key)

@@ -1,11 +1,11 @@
-"""What the examples sell. Add the marked parts to the models that you have, without `app_label`."""
+"""The models of the examples. Add the marked parts to your own, without `app_label`."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class Product(models.Model):
-    """An article of the shop, and its stock."""
+    """A product of the shop, and its stock."""
 
     name = models.CharField(max_length=64, unique=True)
     amount = models.IntegerField()

@@ -1,7 +1,7 @@
 """The same without a lock: one conditional UPDATE, when the database alone is enough.
 
-It is enough where check and decrement are one statement on one row. It is not where something else
-has to happen between them, in another system or over seconds: then see checkout.py.
+It is enough if check and decrement are one statement on one row. If something has to happen between
+them, in another system or for seconds, see checkout.py.
 """
 
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
@@ -15,16 +15,21 @@ class SoldOut(Exception):
 
 
 class TryAgain(Exception):
-    """Not sold, or nobody knows. Answer 503: asking again with the same key is safe."""
+    """Not sold, or the outcome is unknown. Answer 503: a retry with the same key is safe."""
 
 
 def buy(*, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again. Raises SoldOut and TryAgain,
-    IntegrityError for a key that bought something else."""
+    """Sell one unit; the same key gets the same order again.
+
+    Raises:
+        SoldOut: No unit is left, and this key has bought none.
+        TryAgain: Not sold, or unknown; the same key may be tried again.
+        IntegrityError: The key has bought something else.
+    """
     try:
         with transaction.atomic(durable=True):
-            on_the_shelf = Product.objects.filter(pk=product, amount__gt=0)
-            if not on_the_shelf.update(amount=F("amount") - 1):
+            in_stock = Product.objects.filter(pk=product, amount__gt=0)
+            if not in_stock.update(amount=F("amount") - 1):
                 raise SoldOut
             return Order.objects.create(product_id=product, buyer=buyer, key=key)
     except (SoldOut, IntegrityError):

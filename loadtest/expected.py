@@ -10,6 +10,7 @@ single process (1 node, 1 worker).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 VERDICTS = {"x": "exact", "O": "oversold", "U": "undersold", "D": "deadlock"}
@@ -119,6 +120,62 @@ def parse(table: str) -> dict[str, dict[str, str]]:
 
 #: Lock -> fault -> the verdict that is expected of the judge.
 EXPECTED = parse(TABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a strategy is, as far as the way it is judged depends on it.
+
+    The fields are those of GET /strategies (shop/sale/strategy.py says what each means), but the
+    load test does not take them from there: whoever is judged does not choose the rules.
+    """
+
+    backend: str = "redis"
+    renewed: bool = False
+    fenced: bool = False
+    takes_over: bool = False
+    reserves: bool = False
+    deferred: bool = False
+    needs: str = ""
+
+
+_REDIS = Traits()
+_TAKEN_OVER = Traits(takes_over=True)
+_RENEWED = Traits(renewed=True)
+_FENCED = Traits(renewed=True, fenced=True)
+_DATABASE = Traits(backend="postgresql")
+#: Strategy -> its traits. A strategy is available if the nodes have the setting that it `needs`.
+TRAITS: Mapping[str, Traits] = {
+    "none": Traits(backend="none"),
+    "process": Traits(backend="process"),
+    "setnx": _REDIS,
+    "setnx-expire": _REDIS,
+    "setnx-expire-repair": _REDIS,
+    "setnx-expire-lua": _REDIS,
+    "setnx-timestamp": _TAKEN_OVER,
+    "setnx-timestamp-del": _TAKEN_OVER,
+    "setpx-del": _REDIS,
+    "token-get-del": _REDIS,
+    "token": _REDIS,
+    "token-watchdog": _RENEWED,
+    "reentrant": _RENEWED,
+    "redlock": Traits(backend="redlock", needs="REDLOCK_URLS"),
+    "zookeeper": Traits(backend="zookeeper", renewed=True, needs="ZOOKEEPER_HOSTS"),
+    "redis": _FENCED,
+    "one-file": _FENCED,
+    "fence-at-write": _FENCED,
+    "redis-in-transaction": _RENEWED,
+    "advisory": _DATABASE,
+    "row-lock": _DATABASE,
+    "version": _DATABASE,
+    "rollback": _DATABASE,
+    "conditional": _DATABASE,
+    "serializable": _DATABASE,
+    "buckets": _DATABASE,
+    "skip-locked": _DATABASE,
+    "counter": Traits(reserves=True),
+    "reserve": Traits(reserves=True, deferred=True),
+}
 
 
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:

@@ -15,62 +15,72 @@ from typing import Any
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.rush import guard, options
-from loadtest.rush.rushes import Rushes
-from loadtest.target import Answer
-from loadtest.target import Buyer as Person  # number, name and key: Buyer is the Locust user
+from loadtest.rush import interrupt, locust_options, locust_private, web_ui_guard
+from loadtest.rush.locust_rushes import LocustRushes
+from loadtest.target import Answer, Buyer
 
-rushes = Rushes()
-events.init_command_line_parser.add_listener(options.add_arguments)
+rushes = LocustRushes()
+events.init_command_line_parser.add_listener(locust_private.install)
+events.init_command_line_parser.add_listener(locust_options.add_arguments)
+events.init_command_line_parser.add_listener(interrupt.install)
 
 
-class Buyer(FastHttpUser):
-    """Connects, waits at the barrier, buys once, and stays. Asks again, with the same key, only
-    after an answer that is not final: busy, say, or none."""
+class ShopUser(FastHttpUser):
+    """A buyer: connects, waits at the barrier, buys once, and stays.
+
+    Asks again, with the same key, only after an answer that is not final, such as busy or none.
+    """
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
     connection_timeout = 10.0
 
     @task
     def take_part(self) -> None:
-        self.crowd = rushes.join()
-        me = self.crowd.join(self)
-        steps = self.crowd.steps(self)  # these below; with --target those of the target's file
-        steps.connect(me)
-        answer = self.crowd.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
-        while self.crowd.asks_again(answer):  # after a pause
-            answer = self.crowd.ask(me, steps.buy)
-        self.crowd.leave()
+        self.buyers = rushes.join()
+        buyer = self.buyers.join(self)
+        steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
+        steps.connect(buyer)
+        answer = self.buyers.ask(buyer, steps.buy)  # is built, waits at the barrier, and is sent
+        while self.buyers.asks_again(answer):  # after a pause
+            answer = self.buyers.ask(buyer, steps.buy)
+        self.buyers.leave()
 
-    def connect(self, me: Person) -> None:
-        """All that comes before the barrier."""
-        shop = self.crowd.target
-        self.form = {"product": shop.product, "lock": shop.name, "buyer": me.name}
-        self.form["sale"] = str(shop.sale)  # a late buyer buys nothing of the next sale
+    def connect(self, buyer: Buyer) -> None:
+        """Do everything that comes before the barrier."""
+        shop = self.buyers.target
+        self.form = {
+            "product": shop.product,
+            "lock": shop.name,
+            "buyer": buyer.name,
+            "sale": str(shop.sale),  # a late buyer buys nothing of the next sale
+        }
         if shop.hold_ms:
             self.form["hold_ms"] = str(shop.hold_ms)
         self.client.get("/healthz", name="GET /healthz [connect]")
 
-    def buy(self, me: Person) -> Answer:
-        """Send the purchase. Its key makes it safe to send it again."""
+    def buy(self, buyer: Buyer) -> Answer:
+        """Send the purchase. Because of its key it may be sent again."""
         with self.client.post(
             "/buy",
             name=f"POST /buy [{self.form['lock']}]",
             data=self.form,
-            headers={"Idempotency-Key": me.key},
+            headers={"Idempotency-Key": buyer.key},
             catch_response=True,
         ) as response:
-            return self.crowd.read(response)  # sold out is a correct answer, and no failure
+            return self.buyers.read(response)  # sold out is a correct answer, and no failure
 
 
 @events.init.add_listener
 def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
     rushes.set_up(environment)
-    guard.install(environment, web_ui)
+    web_ui_guard.install(environment, web_ui)
+    if web_ui is not None or not rushes.opens_sales:  # next it waits for a page or its master
+        interrupt.restore()
 
 
 @events.test_start.add_listener
 def open_the_sale(**_: Any) -> None:
+    interrupt.restore()
     rushes.begin()
 
 

@@ -1,6 +1,6 @@
 """RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md.
 
-The doors (asyncio, several locks, handing over) are loaded when they are asked for.
+The classes for asyncio and for several locks at once are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,10 @@ from .redis_lock import RedisLock
 
 if TYPE_CHECKING:
     from .aio import AsyncLease, AsyncRedisLock
-    from .several.tasks import AsyncMultiLease, AsyncMultiLock
-    from .several.threads import MultiLease, MultiLock
+    from .multi_lock import MultiLease, MultiLock
 
 __all__ = [
     "AsyncLease",
-    "AsyncMultiLease",
-    "AsyncMultiLock",
     "AsyncRedisLock",
     "Inspection",
     "Lease",
@@ -48,17 +45,16 @@ __all__ = [
     "RedisLock",
     "Release",
 ]
-#: Where those names are that are loaded when they are asked for.
-DOORS = {
+#: Lazily imported names, by submodule.
+LAZY_NAMES = {
     ".aio": ("AsyncLease", "AsyncRedisLock"),
-    ".several.tasks": ("AsyncMultiLease", "AsyncMultiLock"),
-    ".several.threads": ("MultiLease", "MultiLock"),
+    ".multi_lock": ("MultiLease", "MultiLock"),
 }
 
-if not TYPE_CHECKING:  # else any name would do
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        for door, names in DOORS.items():
+        for submodule, names in LAZY_NAMES.items():
             if name in names:
-                return getattr(import_module(door, __name__), name)
+                return getattr(import_module(submodule, __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

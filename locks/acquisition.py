@@ -1,7 +1,7 @@
-"""One acquire, without I/O: what to do next, and what each answer means; and who waits here.
+"""The decisions of an acquisition, without I/O, and the registry of this process's waiters.
 
-`obtain` is a generator of steps. Whoever runs it does each step, by blocking a thread (shared.py)
-or by awaiting it (aio/), and sends the answer back in: so there is one place that decides.
+`obtain` is a generator of steps. Its driver does each step, by blocking a thread
+(client_resources.py) or by awaiting it (aio/), and sends the answer back in: one place decides.
 """
 
 from __future__ import annotations
@@ -9,68 +9,80 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
+from .clock import now
 from .lease import new_token
-from .protocol import LEAVE, STAY, Answer, Arg, Call, Wake, WireError, milliseconds, queue_args
+from .options import Options
+from .protocol import LEAVE, STAY, Arg, Call, Wake, WireError, WireReply, milliseconds, queue_args
 from .renewals import Renewals
-from .support import now
-
-if TYPE_CHECKING:
-    from .lock import Options
 
 logger = logging.getLogger(__name__)
 
-#: Seconds by which the waiters behind a process's first one look later for an expired holder.
-STAGGER = 0.05
-#: So many waiters of a process may ask within one STAGGER.
-CROWD = 20
+#: Delay with which the waiters behind a process's first one poll for an expired holder.
+STAGGER_SECONDS = 0.05
+#: Maximum number of this process's waiters that poll within one stagger interval.
+MAX_POLLS_PER_STAGGER = 20
 
 
 class Watch:
-    """What the waiters of one process know together about the lock that they wait for.
+    """The waiters of one process for one lock, and their knowledge of its holder.
 
-    until     second of our clock at which the holder's lease ends, as far as anybody here knows
-    waiters   their mailboxes by their tokens, in order of arrival
-    recalled  second of our clock at which all of them were last told to ask
+    When a holder dies, the first waiter of each process asks as its lease ends, and the others see
+    that these times have moved.
 
-    When a holder dies, the first waiter of each process asks as its lease ends, and the others
-    find that `until` has moved.
+    Attributes:
+        until: Second of our clock at which the holder's lease ends, as far as is known here.
+        asked: Second of our clock at which the first waiter, or one that had waited, last asked.
+            Newcomers do not move it: those that waited before them may be in no queue any more.
+        recalled: Second of our clock at which all of them were last made to poll.
+        waiters: Their mailboxes by their tokens, in order of arrival.
     """
 
     def __init__(self) -> None:
         self.until = 0.0
+        self.asked = 0.0
         self.recalled = 0.0
         self.waiters: dict[bytes, Any] = {}
 
     def recall(self) -> None:
-        """Tell all of them to ask again."""
+        """Make all waiters poll again."""
         self.recalled = now()
         for mailbox in list(self.waiters.values()):
             mailbox.put_nowait(None)
 
-    def ask_at(self, token: bytes) -> float:
-        """The second at which this waiter asks whether the holder's lease has ended.
+    def is_first(self, token: bytes) -> bool:
+        """Return whether this waiter came before all others that are here."""
+        try:
+            return next(iter(self.waiters), token) == token
+        except RuntimeError:  # a waiter came or left in another thread
+            return False
 
-        Where thousands wait and the first one's answer is late, the others do not ask all at once:
-        each has its own moment, so that some 400 ask in a second.
+    def ask_at(self, token: bytes, ttl: float) -> float:
+        """Return the second at which this waiter asks whether the holder's lease has ended.
+
+        It asks at least once a ttl: the lease that it saw may have been extended, and its holder
+        replaced since by one that died. Where thousands wait and the first one's answer is late,
+        the others do not ask all at once: each has a moment of its own, so that some 400 ask in a
+        second.
         """
-        with suppress(RuntimeError):  # one came or left, in another thread: not known who is first
-            if next(iter(self.waiters), token) == token:
-                return self.until + 0.001
-        crowd = len(self.waiters) // CROWD
-        return self.until + STAGGER * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
+        due = min(self.until, self.asked + ttl)
+        if self.is_first(token):
+            return due + 0.001
+        crowd = len(self.waiters) // MAX_POLLS_PER_STAGGER
+        return due + STAGGER_SECONDS * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
 
 
 class Waiters:
     """The waiters of this process on one channel. Each has a mailbox, of its driver's kind.
 
-    channel    on which the wake-ups for them are published
-    listening  whether it is subscribed
-    renewals   take over what those that gave up could not clean up
+    Attributes:
+        channel: The channel on which wake-ups for the waiters are published.
+        listening: Whether the channel is subscribed.
+        mailboxes: The mailboxes of the waiters by their tokens.
+        renewals: They release the tokens of waiters that gave up without an answer.
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
@@ -82,7 +94,17 @@ class Waiters:
         self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
 
     def join(self, key: bytes, token: bytes) -> tuple[Any, Watch]:
-        """Register a waiter, before it asks to be queued. leave() undoes it, halfway too."""
+        """Register a waiter, before it asks to be queued.
+
+        Call leave() afterwards, also after an exception of this method.
+
+        Args:
+            key: The key of the lock.
+            token: The token of the waiter.
+
+        Returns:
+            The mailbox of the waiter, and the watch of the lock.
+        """
         mailbox = self.mailboxes[token] = self._make_mailbox()
         watch = self._watches.setdefault(key, Watch())
         watch.waiters[token] = mailbox
@@ -96,7 +118,7 @@ class Waiters:
             watch.waiters.pop(token, None)
 
     def receive(self, message: Sequence[bytes]) -> None:
-        """What the subscription received: put a wake-up into its waiter's mailbox.
+        """Put a wake-up that the subscription received into its waiter's mailbox.
 
         Raises ConnectionError if nothing more will be received.
         """
@@ -116,14 +138,14 @@ class Waiters:
             self.renewals.release_abandoned(token.decode())
 
     def all_ask(self) -> None:
-        """The subscription broke: each of them has to ask again."""
+        """Make each waiter poll, because the subscription broke."""
         self.listening = False
         for watch in list(self._watches.values()):
             watch.recall()
 
 
 #: Seconds that one command may take at least, however little is left of the wait.
-FLOOR = 0.5
+SHORTEST_REPLY_SECONDS = 0.5
 
 
 class Ask(NamedTuple):
@@ -150,20 +172,18 @@ Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 
 
 class Acquisition:
-    """A new token that wants the lock, from now on.
+    """One attempt of a new token to get the lock.
 
-    waiters  of this process, where the wake-up for the token arrives
-    wait     seconds, None: no end
-    started  second of our clock at which the wait began
-    end      second of our clock at which it is over
-    known    whether the server may know the token
-
-    Raises ValueError for a wait that makes no sense.
+    Attributes:
+        token: The token.
+        started: Second of our clock at which the wait began.
+        end: Second of our clock at which the wait ends.
+        known: Whether the server may know the token.
     """
 
     def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
         if wait is not None and not wait >= 0:
-            raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
+            raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
         self.token = new_token().encode()
         self.started = now()
         self.end = math.inf if wait is None else self.started + wait
@@ -175,9 +195,9 @@ class Acquisition:
         self._watch = Watch()
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
-        """The steps that lead to the lease, or to None if the wait was over first.
+        """Return the steps of the acquisition. Their result is the grant, or None after the wait.
 
-        Passes a WireError on. After any exception undo it: see undo().
+        They propagate WireError. The caller must call undo() after any exception.
         """
         if self._once or not self._waiters.listening:
             answer = yield from self.ask(STAY)
@@ -198,6 +218,8 @@ class Acquisition:
                     return self._granted(answer)
                 if answer.back and self._watch.recalled < joined:
                     self._watch.recall()  # what took us out of the queue took out the others, too
+                if place or self._watch.is_first(self.token):
+                    self._watch.asked = answer.asked
                 place, joined = answer.place, answer.asked
                 self._watch.until = answer.asked + (answer.left if answer.left >= 0 else ttl)
                 wake: Wake | None = yield Sleep(mailbox)
@@ -209,35 +231,47 @@ class Acquisition:
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
-    def ask(self, *what: Arg) -> Generator[Step, Any, Answer]:
-        """The meaning of acquire.lua's reply."""
+    def ask(self, *what: Arg) -> Generator[Step, Any, WireReply]:
+        """Return the steps that run acquire.lua once. Their result is its reply."""
         asked = now()
-        known, self.known = self.known, True
+        known = self.known
+        self.known = True
         lock = self._lock
         args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *what
         try:
-            reply = yield Ask(lock.command("acquire", *args), max(FLOOR, self.end - asked))
+            reply = yield Ask(
+                lock.command("acquire", *args), max(SHORTEST_REPLY_SECONDS, self.end - asked)
+            )
         except WireError as error:
             self.known = known or error.sent
             raise
-        return Answer.parse(asked, reply)
+        return WireReply.parse(asked, reply)
 
     def asks_at(self) -> float:
-        """The second of our clock until which a waiter sleeps that is not woken: then the holder's
-        lease has ended, or the wait is over."""
-        return min(self.end, self._watch.ask_at(self.token))
+        """Return the second of our clock until which a waiter sleeps that is not woken.
+
+        Then the holder's lease has ended, a ttl has passed, or the wait is over.
+        """
+        return min(self.end, self._watch.ask_at(self.token, self._lock.ttl))
 
     def undo(self) -> Ask | None:
-        """The command that leaves the queue, and gives the lock back if it is ours nevertheless.
+        """Return the command that leaves the queue, and gives the lock back if it is ours.
 
-        None if the server cannot know of us. Pass its answer to undone().
+        Pass its reply to undone().
+
+        Returns:
+            The step, or None if the server cannot know the token.
         """
-        return Ask(self._lock.release_of(self.token), FLOOR) if self.known else None
+        return (
+            Ask(self._lock.release_of(self.token), SHORTEST_REPLY_SECONDS) if self.known else None
+        )
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
-        """The reply to undo(), or the exception in its place.
+        """Evaluate the reply to the command of undo().
 
-        in_order  whether it was certainly executed after every command sent before it
+        Args:
+            reply: The reply, or the exception in its place.
+            in_order: Whether the server certainly executed the command after every earlier one.
         """
         if isinstance(reply, WireError):
             logger.warning("%s: gave up, the server does not know yet: %s", self._lock.name, reply)
@@ -245,5 +279,5 @@ class Acquisition:
         if not settled:  # a command that got no answer may be executed later
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
-    def _granted(self, answer: Answer) -> Grant | None:
+    def _granted(self, answer: WireReply) -> Grant | None:
         return None if answer.fence is None else (answer.fence, answer.deadline(self._lock.ttl))

@@ -26,10 +26,10 @@ from .protocol import (
 )
 
 #: Seconds that a silent server is waited for where the client says nothing.
-TIMEOUT = 5.0
+DEFAULT_TIMEOUT_SECONDS = 5.0
 
 #: What our connections do not take over from the client's ...
-NOT_OURS = {
+IGNORED_CLIENT_OPTIONS = {
     "event_dispatcher",
     "health_check_interval",
     "himport_registry",
@@ -43,29 +43,33 @@ NOT_OURS = {
     "socket_timeout",
 }
 #: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
-OURS = {"retry": None, "decode_responses": False, "protocol": 2}
+LOCK_OPTIONS = {"retry": None, "decode_responses": False, "protocol": 2}
 
 
 class Address:
     """Where a client's commands go, as which user, with which TLS: its connections' options."""
 
     def __init__(self, pool: Any, **instead: Any) -> None:
-        given = {**pool.connection_kwargs, **instead}
+        client_options = {**pool.connection_kwargs, **instead}
         self._class = pool.connection_class
-        self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        self._options: dict[str, Any] = {
+            option: setting
+            for option, setting in client_options.items()
+            if option not in IGNORED_CLIENT_OPTIONS
+        } | LOCK_OPTIONS
         if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
             del self._options["lib_name"]
             self._options.pop("lib_version", None)
-        self.timeout: float = given.get("socket_timeout") or TIMEOUT
+        self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
 
     def at(self, host: str, port: int) -> Self:
-        """The same on another node."""
+        """Return the address of another node with the same options."""
         there = copy.copy(self)
         there._options = self._options | {"host": host, "port": port}
         return there
 
     def connection(self, **more: Any) -> Any:
-        """A connection with these options and `more`, not yet open."""
+        """Return a connection with these options and `more`, not yet open."""
         return self._class(**self._options | more)
 
 
@@ -124,7 +128,7 @@ class Connections:
                 connection.disconnect()
 
     def demoted(self) -> None:
-        """The server became a replica: close what leads there, and say so to on_demoted."""
+        """Close the connections to a server that became a replica, and call on_demoted."""
         self.disconnect()
         self.on_demoted()
 
@@ -173,13 +177,13 @@ def hang_up(connection: Any) -> None:
 
 
 def ask(connection: Any, *command: bytes | str) -> Any:
-    """The reply, or the error for one. Raises what the connection's class does otherwise."""
+    """Return the reply, or an error reply. Raises what the connection's class raises otherwise."""
     connection.send_packed_command([packed(*command)])
     return _reply(connection)
 
 
 def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) -> list[Any]:
-    """Replies, or errors in their place, over a new connection, which goes where commands go.
+    """Return replies, or errors in their place, over a new connection to the address.
 
     Raises whatever the connection's class does when the server is not reached.
     """
@@ -192,13 +196,18 @@ def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) 
 
 
 def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
-    """Run several scripts, all sent before the first reply is read: each by its SHA-1, or its text
-    where the server has not got it.
+    """Run several scripts, all sent before the first reply is read.
 
-    asking  whether ASKING goes before each
+    Each is sent by its SHA-1, and again by its text where the server does not know it.
 
-    Returns replies, with the exception in the place of one that is an error. Raises whatever the
-    connection's class does when the server is not reached.
+    Args:
+        connection: An open connection.
+        calls: The scripts with their keys and arguments.
+        asking: Whether to send ASKING before each.
+
+    Returns:
+        The replies, with the exception in the place of an error. An unreachable server raises
+        whatever the connection's class raises.
     """
     replies = _exchange(connection, [evalsha(*call) for call in calls], asking)
     unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]

@@ -1,87 +1,139 @@
-"""How a lock can fail, how a lease can end, and the hooks that count both."""
+"""The exceptions of the locks, the outcomes of a lease, and the hooks that count them.
+
+    Exception
+    +-- LockError
+    |   +-- LockTimeout        (also one_file.LockTimeout, a TimeoutError)
+    |   +-- LockLost           (also one_file.LockLost)
+    |   +-- LockNotHeld
+    |   +-- LockBackendError
+
+`except one_file.LockTimeout` and `except one_file.LockLost` catch those of every lock here.
+"""
 
 import logging
 from enum import StrEnum
 from typing import Any
 
+from . import one_file
+
 logger = logging.getLogger(__name__)
 
 
 class LockError(Exception):
-    """A lock could not do what was asked of it."""
+    """A lock could not do what was asked of it.
 
-    #: What it says unless a message is given. Not the docstring, which python -OO leaves out.
+    Attributes:
+        name: The name of the lock, or an empty string.
+        text: The message of an exception that was raised without one. It is not the docstring,
+            because `python -OO` removes those.
+    """
+
     text = "The lock could not do what was asked of it."
 
     def __init__(self, message: str | None = None, *, name: str = "") -> None:
+        """Make the exception.
+
+        Args:
+            message: What is wrong. None: the text of the class.
+            name: The name of the lock; the message begins with it.
+        """
         self.name = name
         text = message or self.text
         super().__init__(f"{name}: {text}" if name else text)
 
 
-class LockTimeout(LockError, TimeoutError):
-    """The lock was not free within the wait."""
+class LockTimeout(LockError, one_file.LockTimeout):
+    """The lock was not free within the wait. Try again later, or wait longer."""
 
-    text = "The lock was not free within the wait. Ask again later, or wait longer."
+    text = "The lock was not free within the wait. Try again later, or wait longer."
 
 
-class LockLost(LockError):
-    """The lease passed its deadline, or somebody else holds the lock."""
+class LockLost(LockError, one_file.LockLost):
+    """The lease can no longer be trusted. Roll back and start again with a new one."""
 
     text = "The lease can no longer be trusted. Roll back and start again with a new one."
 
 
 class LockNotHeld(LockError):
-    """A lease was released twice, or used in another process than its own."""
+    """This lease is not held here. Release it once, in the process that acquired it."""
 
     text = "This lease is not held here. Release it once, in the process that acquired it."
 
 
 class LockBackendError(LockError):
-    """The lock server was not reached, or refused."""
+    """The lock server did not answer. Nothing may be assumed about who holds the lock."""
 
     text = "The lock server did not answer. Nothing may be assumed about who holds the lock."
 
 
 class Release(StrEnum):
-    """What a release found."""
+    """The outcome of a release."""
 
     RELEASED = "released"  # the lock was ours, and is free now
-    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
-    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
+    EXPIRED = "expired"  # the lock was no longer ours; nothing was changed
+    UNKNOWN = "unknown"  # the server did not answer; the ttl ends the lock at the latest
     HANDED_OVER = "handed over"  # not released: another process may adopt the lease
 
 
 class LossReason(StrEnum):
-    """How a lease was lost."""
+    """The reason why a lease was lost."""
 
     GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
-    TAKEN = "taken"  # the server says that somebody else holds the lock
-    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
-    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
+    TAKEN = "taken"  # the server says that another token has the lock
+    EXPIRED = "expired"  # the deadline passed: the server was unreachable, or this process paused
+    MAX_HOLD = "max_hold"  # the lease reached max_hold, after which it is not renewed
 
 
 class Metrics:
-    """Called by RedisLock(metrics=...), in whichever thread it happens. Seconds throughout.
+    """Hooks that a lock calls, for counters and histograms. Override those that you need.
 
-    An exception that one of these raises is logged and goes no further.
+    Each is called in the thread in which its event occurs. An exception that a hook raises is
+    logged and not passed on.
     """
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
-        """An acquire is over; not acquired: the wait was over first, or it failed."""
+        """Count an acquisition that ended.
+
+        Args:
+            name: The name of the lock.
+            seconds: Seconds that the acquisition took.
+            acquired: False if the wait ended first, or the acquisition failed.
+        """
 
     def held(self, name: str, seconds: float, outcome: Release) -> None:
-        """A lease was released, with this outcome."""
+        """Count a lease that was released.
+
+        Args:
+            name: The name of the lock.
+            seconds: Seconds for which the lease was held.
+            outcome: The outcome of the release.
+        """
 
     def renewed(self, name: str, seconds: float) -> None:
-        """A lease was renewed; the round trip took so long."""
+        """Count a renewal.
+
+        Args:
+            name: The name of the lock.
+            seconds: Seconds that the round trip took.
+        """
 
     def lost(self, name: str, loss: LossReason) -> None:
-        """A lease was lost."""
+        """Count a lease that was lost.
+
+        Args:
+            name: The name of the lock.
+            loss: Why the lease was lost.
+        """
 
 
 def emit(metrics: Metrics | None, event: str, *values: Any) -> None:
-    """Call the hook named `event`, if there are hooks."""
+    """Call a hook and log what it raises.
+
+    Args:
+        metrics: The hooks. None: nothing is called.
+        event: The name of the hook.
+        *values: Its arguments.
+    """
     if metrics is None:
         return
     try:

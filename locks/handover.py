@@ -13,24 +13,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from .acquisition import Grant
+from .clock import now
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
+from .options import Options
 from .protocol import ADD, ANY_HOLDER, LEAST, SET, Call, Inspection, WireError, drift, renew_args
 from .renewals import Renewals
-from .support import now
-
-if TYPE_CHECKING:
-    from .lock import Options
 
 T = TypeVar("T")
 #: Commands. The reply to each is sent in, or a WireError thrown.
 Steps: TypeAlias = Generator[Call, Any, T]
 
 
-class Keeping:
+class LeaseCommands:
     """What is to be done with the leases of one lock, and what the replies mean. No I/O.
 
     do  does the steps: returns their result, or something to await for it
@@ -103,7 +101,7 @@ class Keeping:
         before, fence = self._handed(text)
         sent, ttl = now(), self._lock.ttl
         try:
-            args = renew_args(before, ttl, self._lock.fence_ttl, heir=token)
+            args = renew_args(before, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.command("renew", *args)
         except BaseException as error:  # it may be ours: do not leave it locked for a ttl
             if unique:

@@ -1,4 +1,4 @@
-"""Calls on_lost, in threads of its own. Loaded by the first lock that has one."""
+"""The threads that call on_lost. The first lock that has an on_lost imports this module."""
 
 import logging
 import os
@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .support import lazily
+from .lazy import lazily
 
 logger = logging.getLogger(__name__)
 
 
-#: Threads that run at one time, however many leases are lost at once.
-MOST = 8
+#: Upper bound on the threads that run at one time, however many leases are lost at once.
+MAX_CALLBACK_THREADS = 8
 
 
 class Callbacks:
@@ -23,16 +23,21 @@ class Callbacks:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: also what a forked child inherited."""
+        """Forget all calls, including those that a forked child inherited."""
         vars(self).pop("_changing", None)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._threads = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call it soon, in another thread; in this one if none can be started."""
+        """Call a function soon in another thread, or in this one if no thread can be started.
+
+        Args:
+            function: The function.
+            *args: Its arguments.
+        """
         with lazily(self, "_changing", threading.Lock):
             self._calls.append((function, args))
-            if self._threads >= MOST:
+            if self._threads >= MAX_CALLBACK_THREADS:
                 return
             self._threads += 1
         try:
@@ -53,6 +58,6 @@ class Callbacks:
                 logger.exception("on_lost failed")
 
 
-#: The one of this process.
+#: This process's instance.
 callbacks = Callbacks()
 os.register_at_fork(after_in_child=callbacks.reset)

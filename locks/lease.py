@@ -1,4 +1,4 @@
-"""One acquisition of a lock: its token, its fence, how long it can be trusted, and its release."""
+"""A lease on a lock: its token, its fence, its deadline and its release."""
 
 from __future__ import annotations
 
@@ -8,34 +8,53 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from .clock import now
 from .errors import LockLost, LockNotHeld, LossReason, Release
-from .support import lazily, now
-
-if TYPE_CHECKING:
-    from .handover import Keeping
+from .lazy import lazily
 
 logger = logging.getLogger(__name__)
 
 
+class LeaseOperations(Protocol):
+    """The operations of a lease that ask the server for more than its release.
+
+    `handover.LeaseCommands` has them. Each method returns steps; `do` runs these, and returns their
+    result, or an awaitable of it.
+    """
+
+    do: Callable[[Any], Any]
+
+    def extend(self, lease: BaseLease, seconds: float) -> Any:
+        """Return the steps of Lease.extend()."""
+
+    def owned(self, lease: BaseLease) -> Any:
+        """Return the steps of Lease.owned()."""
+
+    def hand_over(self, lease: BaseLease, within: float | None) -> Any:
+        """Return the steps of Lease.hand_over()."""
+
+
 def new_token() -> str:
-    """A value that no other acquisition has: 128 random bits behind the process's id."""
+    """Return a unique token: the process's id and 128 random bits."""
     return f"{os.getpid()}-{secrets.token_hex(16)}"
 
 
 class BaseLease:
-    """One acquisition, without the release: what `Lease` and `AsyncLease` have in common.
+    """A lease without its release: the common part of `Lease` and `AsyncLease`.
 
-    token     names this acquisition, and no other one ever made
-    fence     strictly rising integer for the storage to check, or None where the lock has none
-    waited_seconds  from asking for the lock to having it
-    deadline  second of our clock (support.now) from which the lease can no longer be trusted;
-              renewing moves it
-    loss      how it was lost (`LossReason`), None until that is known
-    outcome   what the release found (`Release`), None while the lease is held
-    keeping   makes what asks the server for more than the release; its file is loaded late
-    unique    whether nobody else uses the token: else a release that got no answer is not repeated
+    Attributes:
+        name: The name of the lock.
+        token: Unique to this acquisition.
+        fence: An integer that only increases, for the storage to check. None: the lock has none.
+        waited_seconds: Seconds from asking for the lock to having it.
+        deadline: Second of `clock.now` from which the lease can no longer be trusted. A renewal
+            moves it.
+        loss: Why the lease was lost; None until the loss is known.
+        outcome: The outcome of the release; None while the lease is held.
+        unique: Whether no other acquisition uses the token. If another may, a release that got no
+            answer is not repeated.
     """
 
     def __init__(
@@ -46,10 +65,10 @@ class BaseLease:
         deadline: float,
         fence: int | None = None,
         waited_seconds: float = 0.0,
-        keeping: Callable[[], Keeping] | None = None,
+        operations: Callable[[], LeaseOperations] | None = None,
         unique: bool = True,
     ) -> None:
-        self._keeping = keeping
+        self._operations = operations
         self.unique = unique
         self.name = name
         self.token = token
@@ -58,7 +77,7 @@ class BaseLease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
+        #: A weak reference to MultiLease.mark_lost, where the lease is one of several.
         self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
         self._shortened = 0.0
@@ -68,14 +87,14 @@ class BaseLease:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease can no longer be trusted although it was not released."""
+        """Whether the lease was lost, or passed its deadline, before its release."""
         if self.loss is not None:
             return True
         return self.outcome is None and now() >= self.deadline
 
     @property
     def held_seconds(self) -> float:
-        """How long the lease was held, or has been held so far."""
+        """Seconds for which the lease was held, or has been held so far."""
         return now() - self._acquired if self._held is None else self._held
 
     @property
@@ -84,58 +103,71 @@ class BaseLease:
         return os.getpid() != self._pid
 
     def remaining(self) -> float:
-        """Seconds for which the lease can still be trusted; 0 when it cannot.
+        """Return the seconds for which the lease can still be trusted, without a round trip.
 
-        Read from the clock of this machine, not from the server: right even in a process that was
+        They are measured by this machine's clock, so they are right even in a process that was
         paused, and on a machine that was suspended.
+
+        Returns:
+            Seconds; 0 if the lease was released or lost.
         """
         if self.outcome is not None or self.loss is not None:
             return 0.0
         return max(0.0, self.deadline - now())
 
     def check(self) -> None:
-        """Raise LockLost when the lease can no longer be trusted. Costs no round trip.
+        """Raise an exception if the lease can no longer be trusted. Costs no round trip.
 
-        Raises LockNotHeld when the lease was released before or belongs to another process.
+        Raises:
+            LockLost: The lease was lost, or passed its deadline.
+            LockNotHeld: The lease was released before, or belongs to another process.
         """
         self._check_usable(None, advice="; acquire a new one")
         if self.remaining() <= 0.0:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
-    def _asked_of(self) -> Keeping:
-        """Raises LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
+    def _usable_operations(self) -> LeaseOperations:
+        """Return the operations of a lease that is held. Raises LockNotHeld or LockLost."""
         self._check_usable(None, advice="; acquire a new one")
         if self.loss is not None:
             raise LockLost(name=self.name)
-        if self._keeping is None:
+        if self._operations is None:
             raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
-        return self._keeping()
+        return self._operations()
 
     def lasts_until(self, deadline: float, asked: float = math.inf) -> None:
-        """Move the deadline, but never back: a renewal may cross an extension.
+        """Move the deadline forward, never back: a renewal may cross an extension.
 
-        asked  when; before the lease was shortened, the answer is too old
+        Args:
+            deadline: The new deadline, a second of `clock.now`.
+            asked: Second at which the server was asked. An answer to a question from before the
+                lease was shortened is ignored.
         """
         with self._losing:
             if asked > self._shortened:
                 self.deadline = max(self.deadline, deadline)
 
     def may_end_at(self, deadline: float) -> None:
-        """Move the deadline, but never forth: the lease is being shortened, or may have been."""
+        """Move the deadline back, never forward: the lease is being shortened, or may have been.
+
+        Args:
+            deadline: The new deadline, a second of `clock.now`.
+        """
         with self._losing:
             self.deadline = min(self.deadline, deadline)
             self._shortened = now()
 
     def handed_over(self) -> None:
-        """The lease is another process's from here on."""
+        """Record that the lease was handed over to another process."""
         self._held = self.held_seconds
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, and call those who asked to be called.
+        """Mark the lease as lost, log the loss and announce it. Only the first call counts.
 
-        Idempotent: only the first call counts.
+        Args:
+            reason: Why the lease was lost.
         """
         with self._losing:
             if self.loss is not None:
@@ -145,30 +177,37 @@ class BaseLease:
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
         self._announce(reason)
-        if (also := self.lost_with()) is not None:
-            also(reason)
+        mark_group_lost = self.lost_with()
+        if mark_group_lost is not None:
+            mark_group_lost(reason)
 
     def add_note_to(self, error: BaseException) -> None:
-        """Add a note to an exception that leaves the lock's block: the lease was lost in it."""
+        """Add a note to an exception of the lock's block if the lease was lost in that block.
+
+        Args:
+            error: The exception that leaves the block.
+        """
         if self.loss is not None or self.outcome is Release.EXPIRED:
-            found = self.loss or self.outcome
-            error.add_note(f"{self.name}: the lease was lost in this block: {found}")
+            reason = self.loss or self.outcome
+            error.add_note(f"{self.name}: the lease was lost in this block: {reason}")
 
     def _announce(self, reason: LossReason) -> None:
         raise NotImplementedError
 
     def _check_usable(self, *usable: Release | None, advice: str) -> None:
-        """Raise LockNotHeld for another process's lease, or an outcome that is none of these."""
-        found = "acquired in another process; acquire one here"
-        if not self.foreign:
-            if self.outcome in usable:
-                return
-            end = "handed over" if self.outcome is Release.HANDED_OVER else "released"
-            found = end + advice
-        raise LockNotHeld(f"the lease was {found}", name=self.name)
+        """Raise LockNotHeld unless the lease is this process's and its outcome is one of these."""
+        if self.foreign:
+            message = "the lease was acquired in another process; acquire one here"
+            raise LockNotHeld(message, name=self.name)
+        if self.outcome not in usable:
+            event = "handed over" if self.outcome is Release.HANDED_OVER else "released"
+            raise LockNotHeld(f"the lease was {event}{advice}", name=self.name)
+
+    def _check_releasable(self) -> None:
+        self._check_usable(None, Release.UNKNOWN, advice=" before; release it once")
 
     def _begin_release(self) -> None:
-        self._check_usable(None, Release.UNKNOWN, advice=" before; release it once")
+        self._check_releasable()
         if self._held is None:
             self._held = now() - self._acquired
 
@@ -180,9 +219,9 @@ class BaseLease:
 
 
 class Lease(BaseLease):
-    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+    """A lease. It belongs to no thread: any thread of its process may check or release it.
 
-    See `BaseLease` for what it knows.
+    `BaseLease` describes its attributes.
     """
 
     def __init__(
@@ -190,61 +229,88 @@ class Lease(BaseLease):
         *,
         release: Callable[[Lease], Release],
         on_lost: Callable[[Lease, LossReason], None] | None = None,
-        **known: Any,
+        **attributes: Any,
     ) -> None:
-        super().__init__(**known)
+        super().__init__(**attributes)
         self._release = release
         self._on_lost = on_lost
+        self._releasing = threading.RLock()
 
     @property
     def lost_event(self) -> threading.Event:
-        """Set when the loss is noticed: by the watchdog, or by check()."""
+        """An event that is set when the watchdog or check() notices the loss."""
         event = lazily(self, "_lost_event", threading.Event)
         if self.loss is not None:
             event.set()
         return event
 
     def release(self) -> Release:
-        """Release the lock and return what was found; see `Release`.
+        """Release the lock. After the outcome UNKNOWN it may be called again.
 
-        Raises LockNotHeld when the lease was released before or belongs to another process.
-        After UNKNOWN it may be called again.
+        Returns:
+            The outcome.
+
+        Raises:
+            LockNotHeld: The lease was released before, or belongs to another process.
         """
-        self._begin_release()
-        try:
-            outcome = self._release(self)
-        except BaseException:
-            self.outcome = Release.UNKNOWN
-            raise
-        return self._end_release(outcome)
+        self._check_releasable()  # before the lock, which a forked child may find taken
+        with self._releasing:
+            self._begin_release()
+            try:
+                outcome = self._release(self)
+            except BaseException:
+                self.outcome = Release.UNKNOWN
+                raise
+            return self._end_release(outcome)
 
     def extend(self, seconds: float) -> None:
-        """Make the lease last for at least so many seconds from now. One round trip.
+        """Make the lease last for at least `seconds` from now, in one round trip.
 
-        For a step in which nothing can be renewed, and for a lock that is not renewed at all. Never
-        makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
-        server is not reached: then the lease is good until the deadline that it had.
+        Use it before a step during which the lease cannot be renewed, and for a lock that is not
+        renewed at all. It never shortens the lease.
+
+        Args:
+            seconds: Seconds from now.
+
+        Raises:
+            ValueError: `seconds` is not a positive, finite number.
+            LockNotHeld: The lease was released before, or belongs to another process.
+            LockLost: The lock is no longer ours.
+            LockBackendError: The server did not answer, or refused; the lease keeps its deadline.
         """
-        keeping = self._asked_of()
-        keeping.do(keeping.extend(self, seconds))
+        operations = self._usable_operations()
+        operations.do(operations.extend(self, seconds))
 
     def owned(self) -> bool:
-        """Whether the server says that the lock is ours, at this moment. check() asks nobody.
+        """Return whether the server says that the lock is ours, in one round trip.
 
-        Raises LockBackendError.
+        Raises:
+            LockNotHeld: The lease was released before, or belongs to another process.
+            LockLost: The lease is known to be lost.
+            LockBackendError: The server did not answer, or refused.
         """
-        keeping = self._asked_of()
-        return bool(keeping.do(keeping.owned(self)))
+        operations = self._usable_operations()
+        return bool(operations.do(operations.owned(self)))
 
     def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
 
-        From here on the lease cannot be used in this process, and leaving its block releases
-        nothing. It ends unless it is adopted within so many seconds (None: the lock's ttl). Raises
-        LockLost, LockBackendError: then it is still held here.
+        After this call the lease cannot be used in this process, and leaving its block releases
+        nothing. After an exception it is still held here.
+
+        Args:
+            within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
+
+        Returns:
+            A text for `lock.adopt()`.
+
+        Raises:
+            LockNotHeld: The lease was released before, or belongs to another process.
+            LockLost: The lock is no longer ours.
+            LockBackendError: The server did not answer, or refused.
         """
-        keeping = self._asked_of()
-        return str(keeping.do(keeping.hand_over(self, within)))
+        operations = self._usable_operations()
+        return str(operations.do(operations.hand_over(self, within)))
 
     def _announce(self, reason: LossReason) -> None:
         """Set `lost_event`, and call on_lost in another thread."""

@@ -1,17 +1,18 @@
-"""OneFileLock: a lock on Redis or Valkey in one file: of the locks here the one to copy.
+"""OneFileLock: a lock on Redis or Valkey in one file. Of the locks here, this is the one to copy.
 
-A token, so that nobody releases another's lock; a lease that a thread renews, so that a dead holder
-blocks the others for a `ttl` and no longer; and a fence for the database to check:
+It has a token, so that no holder releases another's lock; a lease that a thread renews, so that a
+dead holder blocks the others for one `ttl`; and a fence for the database to check:
 
     time 0   A takes the lock for 10 s, reads a stock of 1, and its process is paused
     time 10  the lock expires; B takes it, claims its higher fence and sells the unit
-    time 12  A goes on, and claims its fence in vain: without that it would sell the same unit
+    time 12  A continues; the database refuses its lower fence, or it would sell the unit again
 
-    lock = OneFileLock(redis.Redis(), "product:42", ttl=10, max_hold=20)
+    client = redis.Redis(socket_timeout=1, retry=Retry(NoBackoff(), 1))
+    lock = OneFileLock(client, "product:42", ttl=10, max_hold=20)
     with lock.hold(wait=5) as lease, transaction.atomic():
         ...  # UPDATE product SET fence = %s WHERE id = 42 AND fence < %s; no row: roll back
 
-Waiters ask again and again, in no order; `RedisLock`, with the same keys, lets them queue.
+Waiters poll, in no particular order. `RedisLock` uses the same keys and adds a queue.
 """
 
 from __future__ import annotations
@@ -23,35 +24,39 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
-#: Take the lock, unless another has it. KEYS: lock, last fence. ARGV: token, ttl of lock and fence.
-#: Returns the fence (the server's microsecond, or the last one plus 1 if that is more), or nil.
+#: Take the lock unless another token has it. KEYS: lock, last fence. ARGV: token, milliseconds for
+#: which the lock is held, milliseconds for which the fence is remembered. Return the fence (the
+#: server's clock in microseconds, or the last fence plus 1 if that is more), or nil.
 ACQUIRE = """
 local holder = redis.call('get', KEYS[1])
 if holder and holder ~= ARGV[1] then return false end
-local clock, last = redis.call('time'), redis.call('get', KEYS[2])
-local fence = math.max(clock[1] * 1000000 + clock[2], tonumber(last or 0) + 1)
+local clock = redis.call('time')
+local last_fence = tonumber(redis.call('get', KEYS[2]) or 0)
+local fence = math.max(clock[1] * 1000000 + clock[2], last_fence + 1)
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('set', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])
 return fence
 """
-#: Renew the lock, or with a ttl of 0 delete it. KEYS, ARGV as above. Returns 0 if it is not ours.
+#: Renew the lock, or delete it if ARGV[2] is 0. KEYS, ARGV as above. Return 0 if it is not ours.
 RENEW = """
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then return redis.call('del', KEYS[1]) end
 return redis.call('pexpire', KEYS[1], ARGV[2])
 """
-WEEK = 7 * 24 * 3600 * 1000  # milliseconds for which the last fence is remembered
-SHORTEST, LONGEST = 0.002, 0.05  # seconds between a waiter's questions: they double
+FENCE_MEMORY_MILLISECONDS = 7 * 24 * 3600 * 1000
+FIRST_PAUSE_SECONDS = 0.002
+LONGEST_PAUSE_SECONDS = 0.05
 
 
 class LockTimeout(TimeoutError):
-    """The lock was not free within the wait. Ask again later, or wait longer."""
+    """The lock was not free within the wait. Try again later, or wait longer."""
 
 
 class LockLost(Exception):
@@ -59,92 +64,157 @@ class LockLost(Exception):
 
 
 class OneFileLock:
-    """Mutual exclusion by name on one Redis or Valkey. One object may serve all threads.
-
-    client    a redis.Redis; its socket_timeout and retries say how long a silent server is asked
-    ttl       seconds that the lock survives a holder that stopped answering
-    max_hold  seconds after which a lease is renewed no more; None: as long as its process lives
-    """
+    """Mutual exclusion by name on one Redis or Valkey. One object may serve all threads."""
 
     def __init__(self, client: Any, name: str, *, ttl: float, max_hold: float | None = None):
-        if not (0.01 <= ttl < math.inf and (max_hold is None or max_hold >= ttl)):
-            raise ValueError(f"ttl={ttl!r}, max_hold={max_hold!r}: give seconds, max_hold >= ttl")
-        self.name, self.ttl, self.max_hold = name, ttl, max_hold
-        self.acquire, self.renew_or_release = map(client.register_script, (ACQUIRE, RENEW))
+        """Make a lock, without asking the server.
 
-    @contextmanager
-    def hold(self, wait: float | None) -> Iterator[Lease]:
-        """Hold the lock for the block, after at most `wait` seconds of waiting (None: no end).
-
-        Raises LockTimeout, and what the client raises where the server is not reached. Leaving the
-        block raises nothing of its own: see `lease.outcome`.
+        Args:
+            client: A redis.Redis with a socket_timeout of at most ttl / 6 and at most one retry:
+                nothing else limits how long a silent server blocks the caller.
+            name: What is locked.
+            ttl: Seconds that the lock survives a holder that stopped answering.
+            max_hold: Seconds after which a lease is no longer renewed. None: no limit.
         """
-        lease = Lease(self)
+        if iscoroutinefunction(client.execute_command) or hasattr(client, "command_stack"):
+            raise TypeError(f"client must be a redis.Redis, not {client!r}")
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, not {name!r}")
+        if not (name and 0.01 <= ttl < math.inf and (max_hold is None or max_hold >= ttl)):
+            raise ValueError(f"{name=}, {ttl=}, {max_hold=}: give a name, seconds, max_hold >= ttl")
+        self.name = name
+        self.ttl = ttl
+        self.max_hold = max_hold
+        self._acquire_script = client.register_script(ACQUIRE)
+        self._renew_script = client.register_script(RENEW)
+        self._ttl_milliseconds = math.ceil(1000 * ttl)
+        self._trusted_seconds = 0.99 * ttl - 0.002  # the server's clock may be faster
+        escaped_name = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+        self._key = b"lock:{%b}" % escaped_name.encode()
+
+    def hold(self, wait: float | None) -> Hold:
+        """Return a context manager that waits `wait` seconds at most (None: no limit).
+
+        Its beginning raises LockTimeout, and what the client raises. Its end raises nothing.
+        """
+        if wait is not None and not wait >= 0:
+            raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
+        return Hold(self, wait)
+
+    def _acquire(self, token: str, wait: float | None) -> Lease:
+        started_at = time.monotonic()
+        keys = [self._key, self._key + b":fence"]
+        args = [token, self._ttl_milliseconds, FENCE_MEMORY_MILLISECONDS]
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            asked_at = time.monotonic()
+            fence = self._acquire_script(keys, args)
+            trusted_until = asked_at + self._trusted_seconds
+            if not isinstance(fence, int | None):  # a coroutine or a pipeline
+                raise TypeError(f"the client answered {fence!r} instead of an integer")
+            if fence and time.monotonic() < trusted_until:
+                return Lease(self.name, token, fence, started_at, trusted_until)
+            if fence:  # the reply took longer than the ttl: ask whether the lock is still ours
+                continue
+            remaining = math.inf if wait is None else started_at + wait - time.monotonic()
+            if remaining <= 0:
+                raise LockTimeout(f"{self.name}: not free within {wait} s")
+            time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _release(self, token: str) -> str:
         try:
-            lease._acquire(wait)
-            yield lease
-        finally:
-            if lease._pid == os.getpid():  # no forked child: the lock is its parent's
-                lease._release()  # whatever happened: if a reply got lost, the lock may be ours
+            was_ours = self._renew_script([self._key], [token, 0])
+            return "released" if was_ours else "expired"
+        except Exception as error:
+            logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
+            return "unknown"
 
 
 class Lease:
-    """One acquisition, renewed each third of the ttl by a thread of its own.
+    """One acquisition of a lock, renewed each third of the ttl by a thread.
 
-    token, fence    nobody else's; an integer that only rises
-    waited_seconds  from asking for the lock to having it
-    outcome         None while it is held, then "released", "expired" (not ours any more, or the
-                    client asked twice) or "unknown" (no answer: free at the latest after its ttl)
+    Attributes:
+        name: The name of the lock.
+        token: Unique to this acquisition.
+        fence: An integer that only increases.
+        waited_seconds: Seconds from asking for the lock to having it.
+        outcome: None while it is held; then "released", "expired" (the lock was lost, or the
+            client sent the release twice) or "unknown" (no answer: the lock ends with its ttl).
     """
 
-    def __init__(self, lock: OneFileLock) -> None:
-        self.name, self.token, self.fence = lock.name, secrets.token_hex(16), 0
-        self.waited_seconds, self._ended, self._milliseconds = 0.0, 0.0, math.ceil(1000 * lock.ttl)
+    def __init__(self, name: str, token: str, fence: int, started_at: float, end: float) -> None:
+        self.name = name
+        self.token = token
+        self.fence = fence
         self.outcome: str | None = None
-        self._lock, self._over, self._pid = lock, threading.Event(), os.getpid()
-        self._key = f"lock:{{{lock.name.translate({37: '%25', 123: '%7B', 125: '%7D'})}}}"  # % { }
-        self._since = self._until = time.monotonic()
-        self._good_for = 0.99 * lock.ttl - 0.002  # the server's clock may be so much faster
+        self._pid = os.getpid()
+        self._is_over = threading.Event()
+        self._acquired_at = time.monotonic()
+        self._released_at = math.inf
+        self._trusted_until = end
+        self.waited_seconds = self._acquired_at - started_at
 
     @property
     def held_seconds(self) -> float:
-        """How long it was held, or has been held so far."""
-        return (self._ended or time.monotonic()) - self._since
+        """Seconds for which the lock was held, or has been held so far."""
+        return min(time.monotonic(), self._released_at) - self._acquired_at
 
     def check(self) -> None:
-        """Raise LockLost when the lease can no longer be trusted. Costs no round trip."""
-        if self._over.is_set() or time.monotonic() >= self._until:
+        """Raise LockLost if the lease can no longer be trusted. Costs no round trip."""
+        is_over = self._is_over.is_set() or self._pid != os.getpid()
+        if is_over or time.monotonic() >= self._trusted_until:
             raise LockLost(f"{self.name}: the lease is over; roll back and start again")
 
-    def _acquire(self, wait: float | None) -> None:
-        asked, pause, args = self._since, SHORTEST, [self.token, self._milliseconds, WEEK]
-        while not (fence := self._lock.acquire([self._key, self._key + ":fence"], args)):
-            left = math.inf if wait is None else self._since + wait - time.monotonic()
-            if left <= 0:
-                raise LockTimeout(f"{self.name}: not free within {wait} s")
-            time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
-            asked, pause = time.monotonic(), min(2 * pause, LONGEST)
-        self.fence, asking_since, self._since = fence, self._since, time.monotonic()
-        self.waited_seconds, self._until = self._since - asking_since, asked + self._good_for
-        threading.Thread(target=self._renew, name="locks.one_file", daemon=True).start()
 
-    def _renew(self) -> None:
-        stop = self._since + (self._lock.max_hold or math.inf)
-        while not self._over.wait(self._lock.ttl / 3):
-            if (asked := time.monotonic()) >= min(stop, self._until):
-                return
-            try:
-                ours = self._lock.renew_or_release([self._key], [self.token, self._milliseconds])
-                self._until = asked + self._good_for if ours else 0.0
-            except Exception as error:
-                logger.warning("%s: not renewed, trying again: %s", self.name, error)
+class Hold:
+    """The context manager of one block. Only the block refers to it: see `_renew`."""
 
-    def _release(self) -> None:
-        self._over.set()
-        self._ended = time.monotonic()
+    def __init__(self, lock: OneFileLock, wait: float | None) -> None:
+        self._lock = lock
+        self._wait = wait
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> Lease:
+        if self._lease is not None:
+            raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
+        token = secrets.token_hex(16)
         try:
-            ours = self._lock.renew_or_release([self._key], [self.token, 0])
-            self.outcome = "released" if ours else "expired"
+            self._lease = self._lock._acquire(token, self._wait)
+            _start_thread(_renew, weakref.ref(self), self._lock, self._lease)
+        except BaseException as error:
+            if not isinstance(error, LockTimeout):  # the lock may be ours, and the server be silent
+                _start_thread(self._lock._release, token)
+            raise
+        return self._lease
+
+    def __exit__(self, *exception: object) -> None:
+        lease = self._lease
+        if lease is not None and lease._pid == os.getpid():  # in a forked child it is the parent's
+            lease._is_over.set()
+            lease._released_at = time.monotonic()
+            lease.outcome = "unknown"  # should a signal handler interrupt the release
+            lease.outcome = self._lock._release(lease.token)
+            if lease.outcome == "expired":
+                logger.warning("%s: the lease was lost before its release", lease.name)
+
+
+def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
+    # The reference is weak: if an exception of a signal handler skips the release, the ttl ends it.
+    renewed_until = lease._acquired_at + (lock.max_hold or math.inf)
+    while not lease._is_over.wait(lock.ttl / 3) and block() is not None:
+        asked_at = time.monotonic()
+        if asked_at >= min(renewed_until, lease._trusted_until):
+            return
+        try:
+            is_ours = lock._renew_script([lock._key], [lease.token, lock._ttl_milliseconds])
+            lease._trusted_until = asked_at + lock._trusted_seconds if is_ours else 0.0
         except Exception as error:
-            self.outcome = "unknown"
-            logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
+            logger.warning("%s: not renewed, trying again: %s", lock.name, error)
+
+
+def _start_thread(function: Callable[..., Any], *args: Any) -> None:
+    try:
+        threading.Thread(target=function, args=args, name="locks.one_file", daemon=True).start()
+    except RuntimeError as error:  # as the interpreter ends: the ttl ends the lock
+        logger.warning("no thread for %s: %s", function.__name__, error)

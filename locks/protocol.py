@@ -1,4 +1,4 @@
-"""What is said to the server and what its answers mean. No I/O: every kind of client shares it.
+"""The commands for the server and the meaning of its replies. No I/O: all clients share it.
 
 Each script is a file of its own in lua/, with its KEYS, ARGV and returns. Errors are distinguished
 by the names of their classes: redis-py and valkey-py have the same names.
@@ -28,7 +28,7 @@ LEAST, ADD, SET = b"least", b"add", b"set"
 
 
 def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
-    """The keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
+    """Return the keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
 
     The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that
     no name can end the tag early.
@@ -46,7 +46,7 @@ def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
 
 def hashed_of(key: bytes) -> bytes:
-    """The part of a key that says in which slot of a cluster it is: its hash tag, or all of it."""
+    """Return the part of a key that decides its slot: its hash tag, or the whole key."""
     tag = re.match(rb"[^{]*\{([^}]+)\}", key)
     return tag[1] if tag else key
 
@@ -62,12 +62,12 @@ def renew_args(
     how: bytes = LEAST,
     heir: str | bytes | None = None,
 ) -> tuple[str | bytes | int, ...]:
-    """The arguments of renew.lua; heir is the token that has the lock from now on, if another."""
+    """Return the arguments of renew.lua. `heir` is the new token of the lease, if it changes."""
     return token, milliseconds(seconds), how, heir or token, milliseconds(fence_ttl)
 
 
 def channel_for(tag: bytes = b"") -> bytes:
-    """A channel that nobody has, or ever had, for the waiters of this process.
+    """Return a new, unique channel for the waiters of this process.
 
     tag  in a cluster: the hash tag of a lock; hand_over.lua finds by its braces that it is sharded
     """
@@ -87,7 +87,7 @@ def drift(seconds: float) -> float:
 def queue_args(
     channel: bytes, wait: float, renewed_for: float, place: int
 ) -> tuple[bytes, bytes, int, int, int]:
-    """The arguments of acquire.lua that put a waiter into the queue.
+    """Return the arguments of acquire.lua that put a waiter into the queue.
 
     wait, renewed_for  seconds, or inf
     place              the one that it had, 0 for none
@@ -99,15 +99,17 @@ def _limit(seconds: float) -> int:
     return -1 if seconds == math.inf else max(0, math.ceil(seconds * 1000))
 
 
-class Answer(NamedTuple):
+class WireReply(NamedTuple):
     """Reply of acquire.lua.
 
-    asked  second of our clock before the question was sent
-    clock  the server's clock when it answered, microseconds
-    fence  the fence if the lock is ours, else None
-    left   seconds until the holder's lease ends; negative for a key that was set without an expiry
-    place  in the queue: what to bring along to the next question; 0 outside it
-    back   whether it had been taken out of the queue, which gave the lock to others meanwhile
+    Attributes:
+        asked: Second of our clock before the command was sent.
+        clock: The server's clock when it answered, in microseconds.
+        fence: The fence if the lock is ours, else None.
+        left: Seconds until the holder's lease ends; negative for a key without an expiry.
+        place: The place in the queue, for the next command; 0 outside the queue.
+        back: Whether the waiter had been removed from the queue, so that others may have had the
+            lock meanwhile.
     """
 
     asked: float
@@ -119,6 +121,12 @@ class Answer(NamedTuple):
 
     @classmethod
     def parse(cls, asked: float, reply: Any) -> Self:
+        """Parse the reply of acquire.lua.
+
+        Args:
+            asked: Second of our clock before the command was sent.
+            reply: The reply.
+        """
         ours, value, clock, *queued = reply
         if ours == 1:
             return cls(asked, clock, value, 0.0)
@@ -126,7 +134,7 @@ class Answer(NamedTuple):
         return cls(asked, clock, None, value / 1000, place, back == 1)
 
     def deadline(self, ttl: float) -> float:
-        """The second of our clock until which a lease given by this answer can be trusted."""
+        """Return the second of our clock until which a lease of this reply can be trusted."""
         return self.asked + ttl - drift(ttl)
 
 
@@ -138,12 +146,12 @@ class Wake(NamedTuple):
 
     @classmethod
     def parse(cls, message: bytes) -> tuple[bytes, Self]:
-        """The token that the message of hand_over.lua names, and what it says."""
+        """Parse a message of hand_over.lua into its token and its wake-up."""
         token, fence, clock = message.split(b" ")
         return token, cls(int(fence), int(clock))
 
-    def deadline(self, queued: Answer, ttl: float, now: float) -> float | None:
-        """The second of our clock until which the lease can be trusted; None: ask the server.
+    def deadline(self, queued: WireReply, ttl: float, now: float) -> float | None:
+        """Return the second until which the lease can be trusted, or None to ask the server.
 
         Why it may be trusted without asking: hand_over.lua publishes only where the channel has a
         subscriber, and a channel has one subscription, on one server. So the server that sent the
@@ -170,12 +178,13 @@ class Wake(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """Who has a lock and who waits for it, at one moment on the server.
+    """The holder and the waiters of a lock at one moment on the server.
 
-    owner    token of the holder, which starts with its process id; None: the lock is free
-    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
-    fence    the last fence given out, None if none is remembered
-    waiters  tokens of the waiters, next one first
+    Attributes:
+        owner: The token of the holder, which starts with its process id. None: the lock is free.
+        left: Seconds until the holder's lease ends unless it is renewed. 0.0: the lock is free.
+        fence: The last fence that was given out. None: no fence is remembered.
+        waiters: The tokens of the waiters, the next one first.
     """
 
     owner: str | None
@@ -205,7 +214,7 @@ ROLE = ("ROLE",)
 
 
 def subscribers_of(channel: bytes) -> tuple[str | bytes, ...]:
-    """The command that asks how many listen on the channel at the server that is asked."""
+    """Return the command that counts the subscribers of the channel at one server."""
     return "PUBSUB", "NUMSUB", channel
 
 
@@ -217,8 +226,10 @@ class IsReplica(ConnectionError):
 
 
 def is_replica(role: Any) -> bool:
-    """Whether ROLE says replica. False if it was refused: without the right to ask, trust the
-    address."""
+    """Return whether the reply to ROLE is that of a replica.
+
+    It is False for a refusal: without the right to ask, the address is trusted.
+    """
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
 
@@ -249,7 +260,7 @@ def _read(name: str, folder: Path) -> str:
 
 @cache
 def script(name: str, folder: Path = FOLDER) -> Script:
-    """The script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
+    """Return the script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
     text = _read(name, folder)
     return Script(text, sha1(text.encode()).hexdigest())
 
@@ -288,17 +299,17 @@ def is_refusal_of_replica(error: BaseException) -> bool:
 
 
 def evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
-    """The script as a command, by its SHA-1."""
+    """Return the script as a command, by its SHA-1."""
     return packed("EVALSHA", script.sha, len(keys), *keys, *args)
 
 
 def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
-    """The script as a command, by its text, for a server that has not got it."""
+    """Return the script as a command, by its text, for a server that does not know it."""
     return packed("EVAL", script.text, len(keys), *keys, *args)
 
 
 def packed(*parts: Arg) -> bytes:
-    """A command as it is sent: an array of strings in RESP.
+    """Return a command as it is sent: an array of strings in RESP.
 
     By hand, since redis-py takes longer for it, and hiredis crashes when a signal handler raises
     while it packs an int.

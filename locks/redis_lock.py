@@ -1,11 +1,11 @@
 """RedisLock: a lock on one Redis or Valkey server, first in first out, fenced, renewed.
 
-To copy where many wait, or for asyncio, a cluster or a notice of loss; else one_file.py will do.
+Use it where many wait, or for asyncio, a cluster or a notice of loss; else copy one_file.py.
 
-The lock's holder is in the data, in a key with an expiry. Whoever finds it taken queues in
-the same script; the script that releases it gives it to the first waiter that is alive and still
-wants it, and wakes that one (wakeups.py). So a contended acquisition is two commands, nobody
-barges in, and it costs the same however many wait. A thread renews what is held (watchdog.py).
+A key with an expiry names the lock's holder. A waiter that finds it taken joins the queue in the
+same script. The script that releases the lock gives it to the first waiter that is alive and still
+wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two commands, however
+many wait, and no newcomer overtakes a waiter. A thread renews the leases (watchdog.py).
 
     commands of two processes that want the lock
 
@@ -19,72 +19,91 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import shared
 from .acquisition import Acquisition, Grant
+from .client_resources import ClientResources, perform, shared_of, undo
+from .clock import now
 from .errors import Release, emit
 from .lease import Lease, new_token
-from .lock import Lock, Options, is_cluster
+from .lock import Lock
+from .options import Options, is_cluster
 from .protocol import ANY_HOLDER, Call, Inspection, WireError
 from .renewals import Renewal
-from .support import now, run
+from .steps import run_steps
 
 if TYPE_CHECKING:
-    from .handover import Keeping
+    from .client_resources import LockResources
+    from .handover import LeaseCommands
 
 
 class RedisLock(Options[Lease], Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
-    client    a redis.Redis or redis.RedisCluster (or valkey-py's), which says where the server is
-              and, by its socket_timeout, how long a silent one is waited for; the lock opens
-              connections of its own, which all locks of one client share
-    name      what is locked, any non-empty text
-    key       the lock's key in Redis, where another program locks the same with a key of its own
-              making, as redis-py's Lock does with its name; not given: one that nothing else uses
-    ttl       seconds that the lock survives a holder that stopped answering
-    renew     whether a living holder's lease is renewed each ttl / 3
-    max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
-    fence_ttl seconds for which the last fence is remembered after its lock was last used, a week
-              unless given; longer than any holder may be paused
-    on_lost   called with the lease and a `LossReason` when it is lost, in another thread
-    metrics   hooks, see `Metrics`
-
         lock = RedisLock(client, "product:42", ttl=10)
         with lock.hold(wait=5) as lease:
             ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
 
-    Raises ValueError and TypeError for arguments that cannot work. With unequal ttls under one
-    name, a dead holder is replaced after the longest of them at the latest.
+    Where locks of one name have different ttls, a dead holder is replaced after the longest of
+    them at the latest.
+
+    Args:
+        client: A redis.Redis or redis.RedisCluster, or valkey-py's. It says where the server is
+            and, by its socket_timeout, how long to wait for a silent one. The lock opens its own
+            connections, which all locks of one client share.
+        name: What is locked: any non-empty string.
+        ttl: Seconds that the lock survives a holder that stopped answering.
+        key: The lock's key in Redis. Give it where another program locks the same thing with its
+            own key, as redis-py's Lock does. None: a key that nothing else uses.
+        renew: Whether the lease of a living holder is renewed each ttl / 3.
+        max_hold: Seconds after which a lease is no longer renewed. None: no limit.
+        fence_ttl: Seconds for which the last fence is remembered after the lock's last use, a week
+            by default. Give more than the longest pause of a holder.
+        on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
+        metrics: Hooks for counters and histograms.
+
+    Raises:
+        TypeError: `name` is not a string, or `client` is not a blocking client.
+        ValueError: `name` is empty, or a time cannot work.
     """
 
     def _connect(self, client: Any) -> None:
         if is_cluster(client, awaited=False):
-            from .cluster.threads import Cluster, Slot
+            from .cluster.cluster_lock import ClusterResources, SlotResources
 
-            parts: shared.Parts = Slot(shared.shared_of(client, Cluster), self.keys[0])
+            resources: LockResources = SlotResources(
+                shared_of(client, ClusterResources), self.keys[0]
+            )
         else:
-            parts = shared.shared_of(client.connection_pool, shared.Shared)
-        self._shared = parts  # keeps them alive
-        self._wakeups = parts.wakeups
-        self._watchdog = parts.watchdog
-        self._server: Any = parts.connections
+            resources = shared_of(client.connection_pool, ClientResources)
+        self._shared = resources  # keeps them alive
+        self._wakeups = resources.wakeups
+        self._watchdog = resources.watchdog
+        self._server: Any = resources.connections
 
     def acquire(self, wait: float | None) -> Lease:
-        """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
+        """Acquire the lock, in turn with the other waiters.
 
-        Raises LockTimeout when the wait is over, LockBackendError when the server is not reached
-        or refuses. In both cases, and on any other exception, nothing is left in the queue once
-        the server answers again. A silent server is waited for until the end of the wait, but at
-        least 0.5 s and at most the client's socket_timeout; then once more for 0.5 s.
+        After any exception nothing stays in the queue once the server answers again. The call waits
+        for a silent server until the end of the wait, but at least 0.5 s and at most the client's
+        socket_timeout; then once more for 0.5 s.
+
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+
+        Returns:
+            The lease, which is renewed until it is released.
+
+        Raises:
+            LockTimeout: The lock was not free within the wait.
+            LockBackendError: The server did not answer, or refused.
         """
         acquisition = Acquisition(self, self._wakeups.waiters, wait)
         lease = None
         try:
-            granted = shared.perform(self._shared, acquisition, acquisition.obtain())
-            if granted is not None:
-                lease = self._lease(acquisition.token.decode(), granted, acquisition.started)
+            grant = perform(self._shared, acquisition, acquisition.obtain())
+            if grant is not None:
+                lease = self._lease(acquisition.token.decode(), grant, acquisition.started)
         except BaseException as error:
-            shared.undo(self._shared, acquisition)
+            undo(self._shared, acquisition)
             if isinstance(error, WireError):
                 raise self._unknown(error) from error.__cause__
             raise
@@ -96,40 +115,62 @@ class RedisLock(Options[Lease], Lock):
         return lease
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock now. Raises LockBackendError."""
+        """Return whether the lock has a holder now.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
+        """
         return self.inspect().owner is not None
 
     def inspect(self) -> Inspection:
-        """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
-        return Inspection.parse(self._known(self.command("inspect")))
+        """Return the holder of the lock and its waiters, and change nothing.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
+        """
+        return Inspection.parse(self._call_server(self.command("inspect")))
 
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
 
-        Returns whether anybody held it. The holder may still be at work: it finds out at its next
-        renewal, and the storage refuses its fence once it has seen the next holder's. Raises
-        LockBackendError.
+        The holder may still be at work: it learns of this at its next renewal, and the storage
+        refuses its fence once it has seen the fence of the next holder.
+
+        Returns:
+            Whether the lock had a holder.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
         """
-        return bool(self._known(self.release_of(ANY_HOLDER)) == 1)
+        return bool(self._call_server(self.release_of(ANY_HOLDER)) == 1)
 
     def adopt(self, handed: str, *, token: str | None = None) -> Lease:
-        """Go on with a lease that another process handed over; `handed` is what it returned.
+        """Continue a lease that another process handed over; the first adopter gets it.
 
-        Only one can: the first. The lease is renewed and released here from now on.
+        The lease is renewed and released in this process from now on.
 
-        token  for the lease in this process; not given: one that nobody else has. Where a given
-               one gets no answer, here or at its release, the lock may stay taken for a ttl
+        Args:
+            handed: The text that `lease.hand_over()` returned in the other process.
+            token: The token of the lease in this process. None: a unique one. If a token of yours
+                gets no answer, here or at its release, the lock may stay taken for a ttl.
 
-        Raises ValueError for a text that is no lease of this lock, and for the token `*`; LockLost
-        when the lease is over, or was adopted before; LockBackendError.
+        Returns:
+            The lease.
+
+        Raises:
+            ValueError: `handed` is not a lease of this lock, or the token is `*`.
+            LockLost: The lease is over, or was adopted before.
+            LockBackendError: The server did not answer, or refused.
         """
-        mine, started, unique = token or new_token(), now(), token is None
-        keeping = self._keeping()
-        granted = keeping.do(keeping.adopt(handed, mine, unique=unique))
-        return self._lease(mine, granted, started, unique=unique)
+        started = now()
+        is_unique = token is None
+        adopter_token = token or new_token()
+        commands = self._lease_commands()
+        grant = commands.do(commands.adopt(handed, adopter_token, unique=is_unique))
+        return self._lease(adopter_token, grant, started, unique=is_unique)
 
-    def _lease(self, token: str, granted: Grant, started: float, *, unique: bool = True) -> Lease:
-        fence, deadline = granted
+    def _lease(self, token: str, grant: Grant, started: float, *, unique: bool = True) -> Lease:
+        fence, deadline = grant
         lease = Lease(
             name=self.name,
             token=token,
@@ -138,16 +179,16 @@ class RedisLock(Options[Lease], Lock):
             release=self._release,
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
-            keeping=self._keeping,
+            operations=self._lease_commands,
             unique=unique,
         )
         self._watchdog.add(Renewal(lease, self))
         return lease
 
-    def _keeping(self) -> Keeping:
-        from .handover import Keeping
+    def _lease_commands(self) -> LeaseCommands:
+        from .handover import LeaseCommands
 
-        return Keeping(self, self._watchdog, lambda steps: run(steps, self._call))
+        return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
 
     def _release(self, lease: Lease) -> Release:
         try:
@@ -159,10 +200,10 @@ class RedisLock(Options[Lease], Lock):
             if not isinstance(error, WireError):
                 raise
             reply = error
-        return self._found(lease, reply)
+        return self._count_release(lease, reply)
 
-    def _known(self, command: Call) -> Any:
-        """The script's reply. Raises LockBackendError."""
+    def _call_server(self, command: Call) -> Any:
+        """Return a script's reply. Raises LockBackendError."""
         try:
             return self._call(command)
         except WireError as error:

@@ -1,4 +1,4 @@
-"""Which leases are due for renewal, and what the replies mean. No I/O.
+"""The schedule of renewals, and the evaluation of their replies. No I/O.
 
 A lease is renewed each third of its ttl. An error is tried again until the lease's deadline; then
 the lease is lost. The same driver (a thread, watchdog.py, or a task, aio/watchdog.py) cleans up
@@ -13,38 +13,36 @@ import math
 import weakref
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from .clock import now
 from .errors import LossReason, emit
 from .lease import BaseLease
+from .options import Options
 from .protocol import Call, drift, renew_args, script
-from .support import now
-
-if TYPE_CHECKING:
-    from .lock import Options
 
 logger = logging.getLogger(__name__)
 
-#: How often the server is asked whether an abandoned token has the lock after all ...
-ASKED = 5
-#: ... the first time at once, then with so many seconds between two questions; each pause is twice
-#: the one before.
-PAUSE = 0.1
-#: Seconds beyond the ttl for which that is tried on a server that does not answer.
-TRIED = 20.0
-#: Tokens that are released in one go, the earliest due first: others are not kept waiting.
-AT_ONCE = 100
+#: Number of answers after which an abandoned token is believed to have no lock.
+MAX_RELEASE_ANSWERS = 5
+#: Pause after the first of these releases; each further pause is twice as long.
+FIRST_RELEASE_PAUSE_SECONDS = 0.1
+#: Time beyond the ttl for which a release is retried on a server that does not answer.
+RELEASE_SECONDS_BEYOND_TTL = 20.0
+#: Upper bound on the tokens released in one batch, so that renewals do not wait for them.
+MAX_RELEASES_PER_BATCH = 100
 
 #: The key of the lock and the token that has it: tokens may be the user's, and not unique.
 Held: TypeAlias = tuple[bytes, str]
 
 
 class Renewal:
-    """A lease, and when it has to be looked at. Does not keep a forgotten lease alive.
+    """The schedule of one lease. It does not keep a forgotten lease alive.
 
-    lock  the options of its lock
-    stop  the second from which it is not renewed any more; 0: never was
-    keep  set to the lease, it does
+    Attributes:
+        lock: The options of its lock.
+        stop: Second of our clock after which it is no longer renewed; 0 if renewal is off.
+        keep: A strong reference to the lease where the lease must outlive its caller.
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
@@ -58,27 +56,39 @@ class Renewal:
         self.is_good_until(lease.deadline)
 
     def keys_at(self, at: float) -> Sequence[bytes]:
-        """Those of its next renewal: now and then all, so that the fence is remembered for as long
-        as the lock is held; else the lock's alone, which is also renewed while its slot moves."""
+        """Return the keys for the next renewal.
+
+        Usually it is the lock's key alone, which can be renewed while its slot moves; periodically
+        all four, which also refreshes the expiry of the fence.
+
+        Args:
+            at: Second of our clock.
+        """
         if at < self.touch:
             return self.lock.keys[:1]
         self.touch = at + self.lock.fence_ttl / 3
         return self.lock.keys
 
     def is_good_until(self, deadline: float) -> None:
-        """Look at it in a third of the ttl, or later if that had been renewed: no loss is noticed
-        later because a lease was extended."""
+        """Set the time of the next renewal after the deadline was moved.
+
+        It comes within a third of the ttl, so that a loss is noticed in time even where the lease
+        was extended.
+
+        Args:
+            deadline: The deadline of the lease, a second of our clock.
+        """
         self.due = min(deadline - self.ttl * 2 / 3, now() + self.ttl / 3)
 
 
 class Abandoned:
-    """A token for which nobody waits any more, but which may have, or get, the lock."""
+    """A token whose waiter gave up, but which may have, or still get, the lock."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.release_of(token)
         self.asked = 0
         self.due = now()
-        self.until = now() + lock.ttl + TRIED
+        self.until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
 
 #: Steps: commands to send together, and the seconds that the server may take. Answer: for each its
@@ -96,7 +106,7 @@ class Renewals:
         self._tick = 1.0
 
     def on_due(self, due: float) -> None:
-        """Something became due at this second: do not sleep past it."""
+        """Do not sleep past this second: something is due then."""
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
@@ -106,13 +116,26 @@ class Renewals:
         self.on_due(renewal.due)
 
     def remove(self, held: Held) -> Renewal | None:
-        """Renew it no more; None if it was not being renewed. To call before it is released."""
+        """Stop renewing a lease. Call this before releasing it.
+
+        Args:
+            held: The key of its lock and its token.
+
+        Returns:
+            The renewal, or None if the lease was not being renewed.
+        """
         self.abandoned.pop(held, None)  # its release is asked for again
         return self.renewals.pop(held, None)
 
     def shorten(self, held: Held, seconds: float) -> None:
-        """From now on believe and repeat its renewals for no longer than so many seconds: a command
-        that ends it so soon is sent, and may be executed after any of them."""
+        """Renew a lease, and trust its renewals, for no longer than `seconds` from now on.
+
+        A command that ends the lease so soon is being sent, and may be executed after any renewal.
+
+        Args:
+            held: The key of its lock and its token.
+            seconds: Seconds that the lease may last.
+        """
         renewal = self.renewals.get(held)
         lease = renewal.lease() if renewal is not None else None
         if renewal is not None and lease is not None:
@@ -136,19 +159,19 @@ class Renewals:
                 self.on_due(0.0)
 
     def next_due(self) -> float:
-        """The second of our clock at which something is due, or infinity."""
+        """Return the second of our clock at which something is due, or infinity."""
         renewals = [renewal.due for renewal in list(self.renewals.values())]
         abandoned = [each.due for each in list(self.abandoned.values())]
         return min(renewals + abandoned, default=math.inf)
 
     def next_look(self) -> float:
-        """The second until which to sleep: where leases come and go, look again before that."""
+        """Return the second until which to sleep, which is earlier where leases come and go."""
         due = self.next_due() if self._idle else min(self.next_due(), now() + self._tick)
         self._idle = True
         return due
 
     def due(self) -> Batches:
-        """The steps that do what is due now. Marks the leases whose deadline has passed."""
+        """Return the steps that are due now. They mark the leases whose deadline has passed."""
         # Leases of similar ttl share a timeout: a short ttl does not shorten that of a long one.
         alike: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
         deadline = math.inf
@@ -177,7 +200,7 @@ class Renewals:
         abandoned = [item for item in list(self.abandoned.items()) if item[1].due <= now()]
         if abandoned:
             abandoned.sort(key=lambda item: item[1].due)
-            yield from self._release(abandoned[:AT_ONCE])
+            yield from self._release(abandoned[:MAX_RELEASES_PER_BATCH])
 
     def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batches:
         sent = now()
@@ -206,10 +229,12 @@ class Renewals:
         for (held, each), reply in zip(abandoned, replies, strict=True):
             if not isinstance(reply, Exception):
                 # Not ours: but the command that got no answer may still be on its way.
-                each.asked = ASKED if reply == 1 else each.asked + 1
-            if each.asked >= ASKED or now() >= each.until:
+                each.asked = MAX_RELEASE_ANSWERS if reply == 1 else each.asked + 1
+            if each.asked >= MAX_RELEASE_ANSWERS or now() >= each.until:
                 self.abandoned.pop(held, None)
-            each.due = now() + PAUSE * 2**each.asked
+            each.due = now() + FIRST_RELEASE_PAUSE_SECONDS * 2**each.asked
         if all(isinstance(reply, Exception) for reply in replies):
-            for each in list(self.abandoned.values()):  # nor would the server hear the others
-                each.due = max(each.due, now() + PAUSE)
+            for each in list(
+                self.abandoned.values()
+            ):  # the server is unreachable, so do not retry the other tokens yet
+                each.due = max(each.due, now() + FIRST_RELEASE_PAUSE_SECONDS)

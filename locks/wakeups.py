@@ -17,7 +17,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .acquisition import Waiters
+from .clock import now
 from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
+from .lazy import lazily
 from .protocol import (
     ROLE,
     IsReplica,
@@ -30,14 +32,13 @@ from .protocol import (
     subscribers_of,
 )
 from .renewals import Renewals
-from .support import lazily, now
 
 logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
-PROBE = 5.0
+PROBE_SECONDS = 5.0
 #: Seconds that each answer may take about where the subscription should be.
-VERIFY = 0.5
+VERIFY_SECONDS = 0.5
 
 Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: ask again
 
@@ -70,7 +71,7 @@ class WakeUps:
         self.reset()
 
     def resubscribe(self) -> None:
-        """The server was demoted, or may have been: all waiters ask again, on a new connection."""
+        """Make all waiters poll on a new connection: the server was demoted, or may have been."""
         if self._connection is not None:
             hang_up(self._connection)
 
@@ -112,12 +113,12 @@ class WakeUps:
         error: Exception = ConnectionError("the subscription ended")
         try:
             self._connection = connection = self._where().connection()
-            open_connection(connection, min(PROBE, self._address.timeout))
+            open_connection(connection, min(PROBE_SECONDS, self._address.timeout))
             if not self._tag and is_replica(ask(connection, *ROLE)):
                 raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
-            set_timeout(connection, PROBE)
+            set_timeout(connection, PROBE_SECONDS)
             with changed:
                 waiters.listening = True
                 changed.notify_all()
@@ -164,7 +165,7 @@ class WakeUps:
         if self.waiters.mailboxes and not self._tag:
             questions = ROLE, subscribers_of(self.waiters.channel)
             try:
-                role, subscribers = ask_anew(self._address, *questions, within=VERIFY)
+                role, subscribers = ask_anew(self._address, *questions, within=VERIFY_SECONDS)
             except Exception as error:  # our own connection is probed in any case
                 logger.debug("where the subscription should be is not known: %s", error)
             else:

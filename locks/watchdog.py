@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .clock import now
 from .connection import Address, exchange, open_connection
+from .lazy import lazily
 from .protocol import Call, is_refusal_of_replica
 from .renewals import Renewals
-from .support import lazily, now, run
+from .steps import run_steps
 
 logger = logging.getLogger(__name__)
 
 #: Seconds without anything to renew after which the thread and its connection end.
-IDLE = 10.0
+IDLE_SECONDS = 10.0
 
 
 class Watchdog(Renewals):
@@ -55,6 +57,7 @@ class Watchdog(Renewals):
             self._wake()
 
     def on_due(self, due: float) -> None:
+        """Wake the thread if it would sleep past this second."""
         if due < self._wakes_at:
             self._wake()
 
@@ -82,13 +85,13 @@ class Watchdog(Renewals):
                 time.sleep(0.05)
 
     def _sleep(self, changed: threading.Condition) -> bool:
-        """Until something is due; False when the thread has ended."""
+        """Sleep until something is due. Return False when the thread has to end."""
         with changed:
             self._wakes_at = math.inf
             self._wakes_at = due = self.next_look()
             if due < math.inf:
                 changed.wait(max(0.0, due - now()))
-            elif (self._closed or not changed.wait(IDLE)) and self.next_due() == math.inf:
+            elif (self._closed or not changed.wait(IDLE_SECONDS)) and self.next_due() == math.inf:
                 self._thread = None
                 self._disconnect()
                 return False
@@ -96,10 +99,10 @@ class Watchdog(Renewals):
 
     def _look(self) -> None:
         # Here, not in _run(): it sleeps with no lock in its frame.
-        run(self.due(), lambda batch: self._ask(*batch))
+        run_steps(self.due(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Replies, or the error that the server was not reached for each of them."""
+        """Return the replies. If the server was not reached, the error is in the place of each."""
         if self._connection is None:
             self._connection = self._address.connection()
         try:

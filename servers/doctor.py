@@ -6,7 +6,8 @@ It needs nothing but Python; with .venv there it also starts PostgreSQL and Valk
 Exit code 0: ready. 1: it says what to do next.
 """
 
-# It is this file that tells an old Python's user so: Python 3.8 cannot evaluate `str | None`.
+# This file must parse on old Pythons, because it reports that Python is too old: 3.8 cannot
+# evaluate `str | None`.
 from __future__ import annotations
 
 import importlib.metadata
@@ -45,20 +46,21 @@ def main() -> int:
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
     for check in (machine, python_itself, installed, room, servers):
-        for found in check():
-            print(f"{'NO' if found.todo else 'ok':3} {found.name:16} {found.says}", flush=True)
-            if found.todo and found.todo not in todo:
-                todo.append(found.todo)
+        for finding in check():
+            mark = "NO" if finding.todo else "ok"
+            print(f"{mark:3} {finding.name:16} {finding.says}", flush=True)
+            if finding.todo and finding.todo not in todo:
+                todo.append(finding.todo)
     if todo:
         print("\nNOT READY. Do this, then make doctor again:")
-        print("\n".join(f"  {number}. {what}" for number, what in enumerate(todo, 1)))
+        print("\n".join(f"  {number}. {step}" for number, step in enumerate(todo, 1)))
         return 1
     print("\nREADY: make demo")
     return 0
 
 
 def machine() -> Iterator[Finding]:
-    """The system and the processor: the wheels of the servers exist for some only."""
+    """Check system and processor: the wheels of the servers exist for some only."""
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())
     release = platform.release()
@@ -71,7 +73,7 @@ def machine() -> Iterator[Finding]:
 
 
 def _no_wheels(system: str, processor: str, libc: str) -> str:
-    """What to do where there are no wheels of PostgreSQL and Valkey; empty where there are."""
+    """Return what to do if there are no wheels of PostgreSQL and Valkey, or nothing."""
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
@@ -91,7 +93,7 @@ def python_itself() -> Iterator[Finding]:
 
 
 def installed() -> Iterator[Finding]:
-    """Whether what the lock file names is installed."""
+    """Check that the packages of the lock file are installed."""
     pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
@@ -111,7 +113,7 @@ def _version(name: str) -> str | None:
 
 
 def room() -> Iterator[Finding]:
-    """Disk space for .venv, the data of PostgreSQL and some results."""
+    """Check the disk space for .venv, the data of PostgreSQL and some results."""
     free = shutil.disk_usage(ROOT).free // MB
     todo = "" if free >= LEAST_DISK else f"free some disk space: {LEAST_DISK} MB are needed"
     yield Finding("disk", f"{free} MB free", todo)

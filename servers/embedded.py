@@ -24,24 +24,25 @@ from servers.errors import EmbeddedError as EmbeddedError
 from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
+from servers.process import ended_message
 from servers.registry import end, identity, is_alive, registry
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted
 from servers.valkey import Valkey as Valkey
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
-#: The database of `manage.py`. Every demo has another, of its own.
+#: The database of `manage.py`. Every demo creates another one.
 DATABASE = "oversold"
 
 _attached_by: int | None = None
 
 
 def provide_urls() -> None:
-    """Set DATABASE_URL and REDIS_URL where they are unset, and start the servers for them.
+    """Start the servers for DATABASE_URL and REDIS_URL if these are unset, and set them.
 
-    A file named in DATABASE_URL_FILE or REDIS_URL_FILE sets them too; the shop reads it. With
-    REDIS_SENTINELS no REDIS_URL is needed. Called by what a person starts (manage.py, pytest,
-    the load test), never by a worker.
+    DATABASE_URL_FILE and REDIS_URL_FILE count as set; the shop reads the file. With REDIS_SENTINELS
+    no REDIS_URL is needed. Called from entry points (manage.py, pytest, the load test), never from
+    a worker process.
     """
     read_env()
     if not _is_set("DATABASE_URL"):
@@ -56,27 +57,27 @@ def provide_urls() -> None:
 
 
 def _is_set(name: str) -> bool:
-    """Whether the environment has this variable, or names a file that has its value."""
+    """Return whether the environment has this variable, or names a file with its value."""
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
 def _note(name: str) -> None:
-    """Say in SHOP_EMBEDDED that this URL is ours: `check --deploy` takes it for not set."""
-    known = os.environ.get("SHOP_EMBEDDED", "")
-    os.environ["SHOP_EMBEDDED"] = f"{known},{name}" if known else name
+    """Name this variable in SHOP_EMBEDDED, so that `check --deploy` considers it unset."""
+    names = os.environ.get("SHOP_EMBEDDED", "")
+    os.environ["SHOP_EMBEDDED"] = f"{names},{name}" if names else name
 
 
 def read_env() -> None:
-    """Read .env into the environment. Variables that are set already win."""
+    """Read .env into the environment, except for variables that are set already."""
     environ.Env.read_env(ROOT / ".env")
 
 
 def attach() -> None:
     """Use the two servers until this process ends, and start them if they do not run. Idempotent.
 
-    Raises EmbeddedError when one of them does not start. From now on SIGTERM and SIGHUP end this
-    process as Ctrl-C does, proxies are not asked for this machine, and where DATABASE_URL names no
-    other server the variables of libpq are gone.
+    From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and requests to this machine use
+    no proxy. Unless DATABASE_URL names another server, the variables of libpq are removed. Raises
+    EmbeddedError if a server does not start.
     """
     global _attached_by
     if _attached_by == os.getpid():
@@ -101,8 +102,8 @@ def _start_servers(users: dict[str, Any], undo: ExitStack) -> None:
     if not postgres.is_running():
         undo.callback(postgres.stop)
         postgres.start()
-    known = users.get("valkey")
-    if known is None or not is_alive(known):
+    valkey = users.get("valkey")
+    if valkey is None or not is_alive(valkey):
         server = Valkey(VAR / "valkey")
         users["valkey"] = {**identity(server.start()), "port": server.port}
         server.leave_running()
@@ -110,27 +111,29 @@ def _start_servers(users: dict[str, Any], undo: ExitStack) -> None:
 
 
 def adopt(pid: int) -> None:
-    """Register a child process: if this process is killed, the next user kills the child, and what
-    still runs when this process ends is killed then."""
+    """Register a child process, which is killed when this process ends.
+
+    If this process is killed, the next user of the servers kills the child.
+    """
     with registry(VAR) as users:
         _me(users)["children"].append(identity(pid))
 
 
 def detach() -> None:
-    """Stop using the servers; the last user stops them. Called at the end of the process.
+    """Stop using the servers. The last user stops them. Called at the end of the process.
 
     This process leaves the registry last: if it is killed before, the next user does the rest.
     """
     global _attached_by
     if _attached_by != os.getpid():
         return  # a forked child of the user, or a second call
-    with uninterrupted(lambda: _say("still stopping PostgreSQL and Valkey")):
+    with uninterrupted(lambda: _print_to_stderr("still stopping PostgreSQL and Valkey")):
         _attached_by = None
         try:
             with registry(VAR) as users:
                 _leave(users)
         except EmbeddedError as error:
-            _say(f"everything has ended, but {error}")
+            _print_to_stderr(f"everything has ended, but {error}")
 
 
 def _leave(users: dict[str, Any]) -> None:
@@ -143,26 +146,35 @@ def _leave(users: dict[str, Any]) -> None:
         _clean_up_after_the_dead(users)
         users["users"].remove(me)
     except (EmbeddedError, psycopg.Error) as error:
-        _say(f"the next start drops what is left: {error}")
+        _print_to_stderr(f"the next start drops what is left: {error}")
     if not any(is_alive(user) for user in users["users"] if user is not me):
         _postgres().stop()
-        if (valkey := users.pop("valkey", None)) is not None:
+        valkey = users.pop("valkey", None)
+        if valkey is not None:
             end(valkey)
 
 
 def postgres_pid() -> int | None:
-    """The process of the embedded PostgreSQL; None where it does not run."""
+    """Return the pid of the embedded PostgreSQL, or None if it does not run."""
     postgres = _postgres()
     return postgres.pid if postgres.is_running() else None
 
 
-def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody listens any more
+def why_postgres_ended() -> str:
+    """Return a message if the embedded PostgreSQL does not run any more; empty while it runs."""
+    postgres = _postgres()
+    if postgres.is_running():
+        return ""
+    return ended_message("PostgreSQL", None, postgres.log)
+
+
+def _print_to_stderr(text: str) -> None:
+    with suppress(OSError, ValueError):  # the terminal or the pipe is closed
         print(text, file=sys.stderr, flush=True)
 
 
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
-    """Create a database unless it is there, as a copy of `template`. Returns its URL.
+    """Create a database as a copy of `template`, unless it exists. Return its URL.
 
     Without `keep` it is dropped at the end.
     """
@@ -176,14 +188,16 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 
 
 def has_database(name: str) -> bool:
-    """Whether there is a database of this name."""
+    """Return whether there is a database of this name."""
     with registry(VAR):
         return name in _databases()
 
 
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
-    """Rename a database, unless another process was first. It is not dropped at the end; those with
-    names that begin with `instead_of` are dropped now."""
+    """Rename a database, which is then not dropped at the end. Another process may be first.
+
+    Databases with names that begin with `instead_of` are dropped now.
+    """
     with registry(VAR):
         names = _databases()
         if name in names:
@@ -199,12 +213,12 @@ def _databases() -> set[str]:
 
 
 def _drop(name: str) -> None:
-    """Drop a database if it is there, with the connections to it."""
+    """Drop a database if it exists, with the connections to it."""
     _sql("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
 
 def _sql(statement: LiteralString, *names: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement with these names. Raises EmbeddedError, as Postgres.sql does."""
+    """Execute a statement with these names, and return its rows. Raises EmbeddedError."""
     return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 

@@ -2,6 +2,10 @@
 
 import errno
 import os
+from pathlib import Path
+
+#: With less free space a disk is full for PostgreSQL, which writes blocks of 8 KB.
+MIN_FREE_BYTES = 64 * 1024
 
 
 class EmbeddedError(RuntimeError):
@@ -9,17 +13,41 @@ class EmbeddedError(RuntimeError):
 
 
 class NotReady(EmbeddedError):
-    """A process ended or did not answer in time. The message has the end of its log."""
+    """A process ended or did not answer in time. The message has the end of its log.
+
+    summary  the first sentence of the message, which names neither a log nor advice
+    """
+
+    def __init__(self, summary: str, details: str = "") -> None:
+        super().__init__(f"{summary}{details}")
+        self.summary = summary
 
 
 def with_reason(log: str) -> str:
-    """The end of a server's log; with what to do as its last line, where the disk was full."""
+    """Return the end of a server's log, with advice as its last line if the disk was full."""
+    advice = disk_full_advice(log)
+    return f"{log}\n{advice}" if advice else log
+
+
+def disk_full_advice(log: str) -> str:
+    """Return what to do if the end of a server's log says that the disk was full, else nothing."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return f"{log}\n{explain(full)}" if str(full.strerror) in log else log
+    return explain(full) if str(full.strerror) in log else ""
+
+
+def full_disk_message(folder: Path) -> str:
+    """Return what to do if the disk of a folder is full, else an empty string."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return ""
+    if disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES:
+        return ""
+    return explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
 
 
 def explain(error: OSError) -> str:
-    """What to do about a file that could not be written or read, in one sentence."""
+    """Return what to do about a file that could not be written or read, in one sentence."""
     where = str(error.filename or "the disk")
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:

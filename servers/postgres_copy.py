@@ -1,4 +1,4 @@
-"""A copy of a running PostgreSQL: a server of its own, or a replica that follows the first."""
+"""A copy of a running PostgreSQL: an independent server, or a replica."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from psycopg.conninfo import make_conninfo
 from servers.errors import EmbeddedError
 from servers.initdb import Installed, ProgramFailed
 from servers.postgres import START_TIMEOUT, Postgres
-from servers.registry import wait_for
+from servers.waiting import wait_for
 
 
 class PostgresCopy(Postgres):
-    """PostgreSQL on a copy of another one's data, taken by pg_basebackup at the first start.
+    """PostgreSQL on a copy of another server's data, taken by pg_basebackup at the first start.
 
     data     its data folder
     runtime  a folder with a short path, see Postgres
-    of       where the other one listens, as libpq takes it (psycopg.conninfo.make_conninfo)
+    of       the connection string of the other server (psycopg.conninfo.make_conninfo)
     follows  whether it stays a replica of that server, until `promote`
     """
 
@@ -34,34 +34,40 @@ class PostgresCopy(Postgres):
         return self.socket_folder() / ".s.PGSQL.5432"
 
     def promote(self) -> None:
-        """Make a running replica a server of its own. Raises psycopg.Error."""
+        """Make a running replica an independent server. Raises psycopg.Error."""
         self.sql("SELECT pg_promote(true, 20)")
 
     def kill(self) -> None:
-        """SIGKILL, as in a power cut; wait until its processes have ended."""
+        """Kill the server, as a power cut does, and wait until its processes have ended."""
         os.kill(self.pid, signal.SIGKILL)
         self._wait_for_orphans()
 
     def catch_up_with(self, first: PostgresCopy) -> None:
-        """Wait until this replica has replayed all that `first` has written by now. Raises
-        EmbeddedError. The replica is asked: what `first` knows of its replicas may be ten seconds
-        old."""
+        """Wait until this replica has replayed everything that `first` has written by now.
+
+        Raises EmbeddedError. The replica is asked, because what `first` knows of its replicas may
+        be ten seconds old.
+        """
         written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
         if not wait_for(lambda: self.sql(replayed)[0][0], START_TIMEOUT):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _fill(self, installed: Installed) -> None:
+        replica_options = ["--write-recovery-conf"] if self.follows else []
         try:
             installed.run(
                 "pg_basebackup",
-                *("--dbname", make_conninfo(self.of, user="postgres"), "--pgdata", str(self.data)),
-                *("--checkpoint=fast", "--wal-method=stream", "--no-sync"),
-                *(["--write-recovery-conf"] if self.follows else []),
+                f"--dbname={make_conninfo(self.of, user='postgres')}",
+                f"--pgdata={self.data}",
+                "--checkpoint=fast",
+                "--wal-method=stream",
+                "--no-sync",
+                *replica_options,
             )
         except ProgramFailed as error:
             raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {error}") from error
-        for others in (self.data / "log", *self.data.glob(".s.PGSQL.*")):
-            others.unlink(missing_ok=True)  # its log and its socket's lock, if they exist
+        for copied in (self.data / "log", *self.data.glob(".s.PGSQL.*")):
+            copied.unlink(missing_ok=True)  # the log and the socket's lock of the other server
         with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write("fsync = off\n")  # a kill loses nothing; at a start it costs seconds

@@ -1,4 +1,4 @@
-"""A server's process: started in a session of its own, waited for, and stopped within bounds."""
+"""A server's process: how it is started, waited for, and stopped within bounds."""
 
 import os
 import signal
@@ -9,23 +9,24 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.errors import NotReady, with_reason
+from servers.errors import NotReady, disk_full_advice, with_reason
 from servers.signals import uninterrupted
 
 #: Seconds between SIGTERM and SIGKILL.
 STOP_TIMEOUT = 5.0
-#: Bytes and lines of the log that an error shows.
-TAIL_BYTES, TAIL_LINES = 4000, 8
+#: How much of the log an error shows.
+TAIL_BYTES = 4000
+TAIL_LINES = 8
 
 
 class ServerProcess:
-    """One process that can be started and stopped again.
+    """A process that can be started and stopped repeatedly.
 
-    In a session of its own: Ctrl-C in the terminal does not reach it, and it can be killed with
-    everything that it started.
+    It has its own session, so that the terminal's Ctrl-C does not reach it, and it can be killed
+    with everything that it started.
 
-    name  what messages call it
-    log   where its output is appended: a path, or an open file
+    name  its name in messages
+    log   the file to which its output is appended: a path, or an open file
     """
 
     def __init__(self, name: str, log: Path | IO[bytes]) -> None:
@@ -42,10 +43,10 @@ class ServerProcess:
         environment: Mapping[str, str] | None = None,
         user: str | int | None = None,
     ) -> int:
-        """Start it and return its pid.
+        """Start the process and return its pid.
 
-        folder       where it works; by default, where this process does
-        environment  all of its variables; by default, those of this process
+        folder       its working directory; by default that of this process
+        environment  all its variables; by default those of this process
         user         the user that it runs as, if this process is root's
         """
         with uninterrupted(), ExitStack() as opened:
@@ -65,34 +66,43 @@ class ServerProcess:
     def wait_until(
         self, is_ready: Callable[[], object], *, timeout: float, otherwise: str = ""
     ) -> None:
-        """Wait until `is_ready`, which may raise while it is not.
+        """Wait until `is_ready()` is true. It may raise until then.
 
-        Raises NotReady when the process ends or `timeout` seconds are over, with what `is_ready`
-        raised last, the end of the log and `otherwise`, which says what to do.
+        Raises NotReady if the process ends or does not get ready within `timeout` seconds. The
+        message has the last exception of `is_ready`, the end of the log, and the advice
+        `otherwise`.
         """
         deadline = time.monotonic() + timeout
         while True:
-            last: Exception | None = None
+            last_error: Exception | None = None
             try:
                 if is_ready():
                     return
             except Exception as error:
-                last = error
+                last_error = error
             ended = self.process is None or self.process.poll() is not None
             if ended or time.monotonic() > deadline:
-                raise NotReady(self._complaint(last, ended, timeout, otherwise)) from last
+                raise self._not_ready(last_error, ended, timeout, otherwise) from last_error
             time.sleep(0.02)
 
     def terminate(self) -> None:
-        """Ask it to end, and do not wait."""
+        """Send SIGTERM to the process without waiting for it."""
         if self.process is not None:
             self.process.terminate()
 
     def stop(self, timeout: float = STOP_TIMEOUT, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it by the signal `how`, and after `timeout` seconds its whole session by SIGKILL.
-        Nothing happens if it does not run."""
+        """Send the signal `how`, and SIGKILL to the whole session after `timeout` seconds.
+
+        If the process ended by itself, the rest of its session is killed. Nothing happens if it was
+        stopped or never started.
+        """
         if self.process is None:
             return
+        pid = self.process.pid
+        # The pid is not reused while the session lives: a process with that pid is unrelated.
+        if self.process.poll() is not None and not _process_exists(pid):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         self.process.send_signal(how)
         try:
             self.process.wait(max(0.0, timeout))
@@ -103,26 +113,64 @@ class ServerProcess:
         self.process = None
 
     def leave_running(self) -> None:
-        """Let it run on without this object: somebody else ends it by its pid."""
+        """Forget the process without ending it. Another process may end it by its pid."""
         if self.process is not None:
             self.process.returncode = 0  # or Popen would complain that it still runs
             self.process = None
 
-    def tail(self) -> str:
-        """The last lines of its log."""
-        try:
-            with Path(self.log_name).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-                lines = log.read().decode(errors="replace").splitlines()
-        except OSError:
+    def why_ended(self) -> str:
+        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        if self.process is None or self.process.poll() is None:
             return ""
-        return "\n".join(line for line in lines[-TAIL_LINES:] if line.strip())
+        return ended_message(self.name, self.process.returncode, Path(self.log_name))
 
-    def _complaint(
-        self, last: Exception | None, ended: bool, timeout: float, otherwise: str
-    ) -> str:
-        happened = "it ended" if ended else f"no answer in {timeout:g} s"
-        reason = f" ({last})" if last is not None else ""
+    def tail(self) -> str:
+        """Return the last lines of its log."""
+        return tail_of(Path(self.log_name))
+
+    def _not_ready(
+        self, last_error: Exception | None, ended: bool, timeout: float, otherwise: str
+    ) -> NotReady:
+        problem = "it ended" if ended else f"no answer in {timeout:g} s"
+        reason = f" ({last_error})" if last_error is not None else ""
         advice = f", or {otherwise}" if otherwise else ""
-        said = f"{self.name} did not start: {happened}{reason}; see {self.log_name}{advice}"
-        return f"{said}\n{with_reason(self.tail())}".rstrip()
+        details = f"; see {self.log_name}{advice}\n{with_reason(self.tail())}"
+        return NotReady(f"{self.name} did not start: {problem}{reason}", details.rstrip())
+
+
+def tail_of(log: Path) -> str:
+    """Return the last lines of a log; none if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(line for line in lines[-TAIL_LINES:] if line.strip())
+
+
+def ended_message(name: str, exit_code: int | None, log: Path) -> str:
+    """Return a message on a server that ended by itself.
+
+    exit_code  as Popen.returncode; None if it is unknown
+    """
+    how = ""
+    if exit_code == -signal.SIGKILL:
+        how = " (SIGKILL, as a machine without free memory sends it)"
+    elif exit_code is not None and exit_code < 0:
+        how = f" ({signal.Signals(-exit_code).name})"
+    elif exit_code is not None:
+        how = f" (exit code {exit_code})"
+    reason = disk_full_advice(tail_of(log))
+    return f"{name} ended{how}; see {log}" + (f"\n{reason}" if reason else "")
+
+
+def _process_exists(pid: int) -> bool:
+    """Return whether a process has this pid, whoever it belongs to."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -23,23 +23,23 @@ from servers.valkey import binary, client_at
 
 #: The name of the master in their configuration.
 MASTER = "shop"
-COUNT = 3
-#: How many must agree that the master is down.
-QUORUM = 2
-#: Milliseconds of silence after which a Sentinel takes the master for down ...
-DOWN_AFTER = 1000
-#: ... and after which it tries a failed failover again.
-FAILOVER_TIMEOUT = 3000
-#: Seconds for all three to see the master, its replica and each other.
-START_TIMEOUT = 30.0
+SENTINEL_COUNT = 3
+#: How many Sentinels must agree that the master is down.
+QUORUM_COUNT = 2
+#: How long a master may be silent until a Sentinel considers it down.
+DOWN_AFTER_MILLISECONDS = 1000
+#: How long after a failed failover a Sentinel tries again.
+FAILOVER_TIMEOUT_MILLISECONDS = 3000
+#: How long all three may take to see the master, its replica and each other.
+START_TIMEOUT_SECONDS = 30.0
 
 
 class Sentinels:
-    """Three Sentinels on free ports of 127.0.0.1, each in a session of its own.
+    """Three Sentinels on free ports of 127.0.0.1.
 
-    folder       for their configuration files, which they rewrite themselves
+    folder       the folder of their configuration files, which they rewrite themselves
     master_port  port of the master, or of a proxy before it, on 127.0.0.1
-    log          for their output
+    log          the file of their output
     """
 
     def __init__(self, folder: Path, master_port: int, log: IO[bytes]) -> None:
@@ -51,13 +51,13 @@ class Sentinels:
 
     @property
     def urls(self) -> str:
-        """Their addresses as REDIS_SENTINELS takes them: host:port,host:port,host:port."""
+        """The value of REDIS_SENTINELS: host:port,host:port,host:port."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def start(self) -> list[int]:
-        """Start them and return their pids. They find each other later: see wait_until_ready."""
+        """Start them and return their pids. They know each other only after wait_until_ready()."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.ports = [free_port() for _ in range(COUNT)]
+        self.ports = [free_port() for _ in range(SENTINEL_COUNT)]
         pids = []
         for port in self.ports:
             config = self.folder / f"sentinel-{port}.conf"
@@ -65,9 +65,9 @@ class Sentinels:
                 f"port {port}\n"
                 "bind 127.0.0.1\n"
                 f'dir "{self.folder}"\n'
-                f"sentinel monitor {MASTER} 127.0.0.1 {self.master_port} {QUORUM}\n"
-                f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}\n"
-                f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT}\n"
+                f"sentinel monitor {MASTER} 127.0.0.1 {self.master_port} {QUORUM_COUNT}\n"
+                f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MILLISECONDS}\n"
+                f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT_MILLISECONDS}\n"
             )
             sentinel = ServerProcess(f"the Sentinel on port {port}", self.log)
             self._processes.append(sentinel)
@@ -75,23 +75,24 @@ class Sentinels:
         return pids
 
     def wait_until_ready(self) -> None:
-        """Wait until each sees the master, the others and a synced replica. Raises NotReady."""
-        first = f"start a replica of the master on port {self.master_port} first"
+        """Wait until each sees the master, two Sentinels and a synced replica. Raises NotReady."""
+        advice = f"start a replica of the master on port {self.master_port} first"
         for port, sentinel in zip(self.ports, self._processes, strict=True):
             is_ready = partial(_is_ready, port)
-            sentinel.wait_until(is_ready, timeout=START_TIMEOUT, otherwise=first)
+            sentinel.wait_until(is_ready, timeout=START_TIMEOUT_SECONDS, otherwise=advice)
 
     def master(self) -> tuple[str, int]:
-        """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""
+        """Ask the Sentinels for host and port of the master. Raises LookupError if none answers."""
         for port in self.ports:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
                 # Not by redis-py's method for it: that of redis-py 6 fails.
-                if found := sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER):
-                    return str(found[0]), int(found[1])
+                address = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER)
+                if address:
+                    return str(address[0]), int(address[1])
         raise LookupError(f"no Sentinel answers on {self.urls or 'any port'}; see {self.log.name}")
 
     def stop(self) -> None:
-        """Kill them. Nothing happens if they do not run."""
+        """Kill the Sentinels. Nothing happens if they do not run."""
         for process in self._processes:
             process.stop(how=signal.SIGKILL)
         self._processes.clear()
@@ -101,5 +102,5 @@ def _is_ready(port: int) -> bool:
     with client_at(port, timeout=1) as sentinel:
         master: Any = sentinel.info("sentinel")["master0"]  # the only one
         replicas: Any = sentinel.sentinel_slaves(MASTER)
-    in_sync = [each["master-link-status"] == "ok" for each in replicas]
-    return master["status"] == "ok" and master["sentinels"] == COUNT and any(in_sync)
+    in_sync = [replica["master-link-status"] == "ok" for replica in replicas]
+    return master["status"] == "ok" and master["sentinels"] == SENTINEL_COUNT and any(in_sync)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-#: What a terminal, its end, a supervisor and a user send to end a command.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: The signals that end a command: from a terminal, a supervisor, or a terminal that closes.
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _is_ending = False
 
 
 def end_on(*numbers: signal.Signals) -> None:
-    """From now on the first of these ends this process by an exception; later ones are only noted.
+    """Let the first of these signals end this process by an exception. Later ones are ignored.
 
     SIGINT raises KeyboardInterrupt, the others SystemExit with the usual exit code. An ignored
-    SIGHUP stays ignored, for nohup. An ignored SIGINT does not: a shell's `&` sets it, and Ctrl-C
-    could not end the command.
+    SIGHUP stays ignored, for nohup. An ignored SIGINT is handled: a shell's `&` ignores it, and
+    Ctrl-C could not end the command.
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
@@ -25,19 +25,22 @@ def end_on(*numbers: signal.Signals) -> None:
 
 
 def end_on_hangup_and_sigterm() -> None:
-    """The same for SIGTERM and SIGHUP where nobody handles them: `atexit` runs then."""
+    """Let SIGTERM and SIGHUP end this process by an exception, unless they are handled already.
+
+    So `atexit` runs.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             end_on(number)
 
 
 @contextmanager
-def uninterrupted(when_asked_again: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """In this block no signal of ENDING interrupts: the first one takes effect behind it.
+def uninterrupted(on_signal: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Run the block uninterrupted by ending signals. The first one takes effect afterwards.
 
-    when_asked_again  called for each such signal, for instance to say what is being waited for
+    on_signal  called for each such signal, for instance to print what is being waited for
 
-    Outside the main thread, where no signal arrives, it does nothing.
+    It does nothing outside the main thread, where no signal arrives.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,13 +49,14 @@ def uninterrupted(when_asked_again: Callable[[], None] = lambda: None) -> Iterat
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
-        when_asked_again()
+        on_signal()
 
     with ExitStack() as restored:
-        for one in ENDING:
-            if (before := signal.getsignal(one)) not in (signal.SIG_IGN, None):
-                signal.signal(one, note)
-                restored.callback(signal.signal, one, before)
+        for ending_signal in ENDING_SIGNALS:
+            handler = signal.getsignal(ending_signal)
+            if handler not in (signal.SIG_IGN, None):
+                signal.signal(ending_signal, note)
+                restored.callback(signal.signal, ending_signal, handler)
         yield
     for number in noted[:1]:
         signal.raise_signal(number)

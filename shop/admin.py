@@ -1,17 +1,47 @@
-"""Sales with their figures, and orders as a record: neither can be edited."""
+"""Read-only lists of products, sales with their figures, and orders.
+
+An account can change its own password here. Accounts are made by the role that owns the tables
+(`manage.py createsuperuser`); the shop's own role may not, so users and groups are not shown.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.admin.forms import AdminPasswordChangeForm
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.views import PasswordChangeView
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
 
 from shop.models import Product, PurchaseHistory, Sale
 from shop.sale import reports
 
+admin.site.unregister([User, Group])
 
-class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # at run time it has none
-    """History is read, not written."""
+
+class OwnPasswordForm(AdminPasswordChangeForm):
+    """Writes the password's column only: the shop's role may not write the others."""
+
+    def save(self, commit: bool = True) -> User:
+        user = super().save(commit=False)
+        user.save(update_fields=["password"])
+        return user
+
+
+def change_own_password(request: HttpRequest) -> HttpResponseBase:
+    """Serve the admin's form for one's own password; Django's writes every column of the user."""
+    view = PasswordChangeView.as_view(
+        form_class=OwnPasswordForm,
+        success_url=reverse("admin:password_change_done"),
+        extra_context=admin.site.each_context(request),
+    )
+    return view(request)
+
+
+class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    """A list that cannot be edited."""
 
     def never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -19,47 +49,84 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # at run time it ha
     has_add_permission = has_change_permission = has_delete_permission = never
 
 
+class WithReports(ReadOnly):
+    """A list whose rows have a `report`. All reports come from one query."""
+
+    list_per_page = 25
+
+    def sale_of(self, row: Any) -> int | None:
+        """Return the number of the sale that a row is about."""
+        raise NotImplementedError
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        changes = super().get_changelist_instance(request)
+        rows = changes.result_list
+        numbers = [number for number in map(self.sale_of, rows) if number is not None]
+        report_by_sale = {report.sale: report for report in reports.reports_of(numbers)}
+        for row in rows:  # the query set caches its rows
+            row.report = report_by_sale.get(self.sale_of(row) or 0)
+        return changes
+
+
 @admin.register(Product)
-class ProductAdmin(ReadOnly):
+class ProductAdmin(WithReports):
     list_display = ["name", "stock_left", "sale"]
+    list_select_related = ["sale__product"]
     search_fields = ["name"]
 
+    def sale_of(self, row: Product) -> int | None:
+        return row.sale_id
+
     @admin.display
-    def stock_left(self, product: Product) -> int:
-        if product.sale_id is None:
-            return product.amount
-        return reports.report_of(product.sale_id).stock_left
+    def stock_left(self, product: Any) -> int:
+        if product.report is None:
+            return int(product.amount)
+        return int(product.report.stock_left)
 
 
 def figure(name: str) -> Callable[[Any], str]:
-    """A column with this figure of a sale's report."""
+    """Return a column with this figure of a sale's report."""
 
     @admin.display(description=name.replace("_", " "))
-    def shown(sale: Sale) -> str:
-        return str(getattr(reports.report_of(sale.pk), name))
+    def column(sale: Any) -> str:
+        return str(getattr(sale.report, name))
 
-    shown.__name__ = name
-    return shown
+    column.__name__ = name
+    return column
 
 
 @admin.register(Sale)
-class SaleAdmin(ReadOnly):
+class SaleAdmin(WithReports):
     list_display = [
-        *("id", "product", "initial_stock"),
-        *map(figure, ("orders", "stock_left", "oversold", "lost_updates")),
+        "id",
+        "product",
+        "initial_stock",
+        figure("orders"),
+        figure("stock_left"),
+        figure("oversold"),
+        figure("lost_updates"),
         "opened_at",
     ]
     list_filter = ["product"]
-    list_per_page = 25  # each is counted by itself
+    list_select_related = ["product"]
     ordering = ["-id"]
+
+    def sale_of(self, row: Sale) -> int:
+        return row.pk
 
 
 @admin.register(PurchaseHistory)
 class PurchaseHistoryAdmin(ReadOnly):
     list_display = [
-        *("id", "purchase_time", "purchaser", "product_name"),
-        *("lock", "stock_seen", "sale"),
+        "id",
+        "purchase_time",
+        "purchaser",
+        "product_name",
+        "lock",
+        "stock_seen",
+        "sale",
     ]
     list_filter = ["lock", "product_name"]
+    list_select_related = ["sale__product"]
     search_fields = ["purchaser", "idempotency_key"]
     ordering = ["-id"]

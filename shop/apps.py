@@ -6,11 +6,8 @@ class ShopConfig(AppConfig):
 
     def ready(self) -> None:
         from shop import checks, strategies  # noqa: F401  (registers)
-        from shop.demo import hooks, mine
         from shop.ops import health
-        from shop.reserve import figures, promises
+        from shop.reserve import promises, settlement_report
 
-        if promises.in_use():
-            health.backlog = figures.backlog
-        hooks.install()
-        mine.install()
+        if promises.can_have_promises():
+            health.register_backlog(settlement_report.read_backlog)

@@ -6,8 +6,9 @@ Django's own ASGI handler, which has a thread for each request while it is answe
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import django
@@ -25,101 +26,191 @@ from django.utils.module_loading import import_string
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
-from shop.api.answers import REFUSED, Answer, refused  # noqa: E402  (after the settings)
-from shop.api.parse import parse_attempt  # noqa: E402
+from shop.api.answers import REFUSED, ShopResponse, refused  # noqa: E402  (after the settings)
+from shop.api.parse import MAX_DRAINED_BYTES, parse_attempt, too_large  # noqa: E402
+from shop.api.throttle import admit  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
+from shop.errors import TooLarge, TooSlow  # noqa: E402
+from shop.ops.headers import SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import Threads, check_out, to_its_end  # noqa: E402
+from shop.ops.observe import ObserveMiddleware  # noqa: E402
+from shop.sale.async_checkout import Threads, check_out, in_thread, to_its_end  # noqa: E402
 from shop.sale.points import apoint  # noqa: E402
 from shop.views import sold  # noqa: E402
 
 refuse_to_start()
 
 Hook = Callable[..., HttpResponseBase | None]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-#: Purchases that begin in one turn of the event loop: some 20 ms of work. More would keep it from
-#: Redis's answers for so long that those who asked take the silence for an outage.
-AT_ONCE = 50
-#: What a purchase is logged and counted as whose client did not wait for the answer: nginx's.
-GONE = 499
+#: Purchases that begin in one turn of the event loop: some 20 ms of work. With more the loop reads
+#: Redis's answers so late that the waiting buyers take the silence for an outage.
+MAX_PURCHASES_PER_TURN = 50
+#: nginx's status code for a client that did not wait for the answer.
+CLIENT_GONE_STATUS = 499
+#: Time for a whole body to arrive. gunicorn's own limit is its worker timeout.
+BODY_TIMEOUT_SECONDS = 5.0
 
 
-def _nothing(*_: object) -> Any:
-    """Stands in for a hook that a middleware does not have, and for what comes after it."""
+async def read_whole_body(receive: Receive) -> bytes:
+    """Return the body of a request.
+
+    A body that is too large is not kept: Django's own handler writes any body to disk before it
+    checks the size. Up to MAX_DRAINED_BYTES are read and discarded, so that the client reads the
+    answer. Raises TooLarge, TooSlow, or RequestAborted if the client is gone.
+    """
+    body = b""
+    size = 0
+    is_whole = False
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
+            while not is_whole and size <= MAX_DRAINED_BYTES:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestAborted
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+                    body += chunk
+                is_whole = not message.get("more_body", False)
+    except TimeoutError as error:
+        if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise TooSlow from error
+    if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise too_large()
+    return body
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that begins with this body and goes on with the rest of the connection."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> dict[str, Any]:
+        return messages.pop() if messages else await receive()
+
+    return receive_again
+
+
+def _do_nothing(*_: object) -> Any:
+    """Replace a missing hook of a middleware, and the `get_response` of each."""
 
 
 class Application(ASGIHandler):
-    """The ASGI application: Django's own, but for purchases.
+    """The ASGI application: Django's own, but for bodies and purchases.
 
-    Those have the same middleware, the same parsing, the same answers as in shop/views.py.
-    Django's own way through async middleware and an async view hops into a thread for each
-    middleware and each signal, and keeps a thread for each request. Nothing that a purchase passes
-    through blocks but the sale itself, so here all of it runs in the loop. Of settings.MIDDLEWARE
-    those with process_request and process_response take part, in Django's order; none does I/O.
+    A body is read here, within bounds of size and time. Purchases have the same middleware, the
+    same parsing, the same answers as in shop/views.py. Django's own way through async middleware
+    and an async view hops into a thread for each middleware and each signal, and keeps a thread for
+    each request. Nothing that a purchase passes through blocks but the sale itself, so here all of
+    it runs in the loop. Of settings.MIDDLEWARE those with process_request and process_response take
+    part, in Django's order; none does I/O.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.threads = Threads(settings.WEB_THREADS)
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
-            kind(_nothing)
+            kind(_do_nothing)
             for kind in map(import_string, settings.MIDDLEWARE)
             if isinstance(kind, type) and issubclass(kind, MiddlewareMixin)
         ]
-        self._match = resolve("/buy")
+        self._resolver_match = resolve("/buy")
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":  # a web socket: the shop speaks none
+        if scope["type"] != "http":  # the shop has no web sockets
             await send({"type": "websocket.close"})
-        elif scope["path"] != "/buy" or scope["method"] != "POST":
-            # Answers, or ends, before a cancellation is passed on. gunicorn cancels the task of a
-            # client that is gone. Django's handler would leave at once, and the thread that answers
-            # would keep its database connection, which nobody could use.
-            page = super().__call__(scope, receive, send)
-            await to_its_end(asyncio.ensure_future(page))
-        else:
-            with suppress(RequestAborted):  # the client is gone
-                await self._buy(scope, receive, send)
+            return
+        try:
+            body = await read_whole_body(receive)
+        except RequestAborted:  # the client is gone
+            return
+        except (TooLarge, TooSlow) as error:
+            await self._refuse(scope, error, send)
+            return
+        if scope["path"] == "/buy" and scope["method"] == "POST":
+            await self._buy(scope, body, send)
+            return
+        # A cancellation waits until the page is answered: gunicorn cancels the task of a client
+        # that is gone, Django's handler would end at once, and its thread would keep a database
+        # connection that no other request could use.
+        page = super().__call__(scope, replay(body, receive), send)
+        await to_its_end(asyncio.ensure_future(page))
 
-    async def _buy(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        with await self.read_body(receive) as body:
-            async with self._turn:
-                await asyncio.sleep(0)
-            request, answer = self.create_request(scope, body)
-            if request is not None:
-                answer = await self.answer(request)
-            assert answer is not None  # it is one or the other
-            await self.send_response(answer, send)
+    async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
+        """Answer a request whose body was not read to its end, and close the connection.
+
+        Only the middleware that marks, logs and counts an answer takes part: no other may see a
+        request without its body.
+        """
+        request, answer = self.create_request(scope, BytesIO())
+        if request is not None:
+            if scope["path"] == "/buy":
+                request.resolver_match = self._resolver_match
+            observing = [
+                middleware
+                for middleware in self._middleware
+                if isinstance(middleware, SecurityHeadersMiddleware | ObserveMiddleware)
+            ]
+            for middleware in observing:
+                getattr(middleware, "process_request", _do_nothing)(request)
+            refusal = refused(request, error)
+            refusal.headers["Content-Length"] = str(len(refusal.content))
+            answer = refusal
+            for middleware in reversed(observing):
+                answer = middleware.process_response(request, answer)
+            request_id.set(NO_REQUEST)
+        assert answer is not None  # create_request() returns a request or an answer
+        answer.headers["Connection"] = "close"
+        await self.send_response(answer, send)
+
+    async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
+        async with self._turn:
+            await asyncio.sleep(0)
+        request, answer = self.create_request(scope, BytesIO(body))
+        if request is not None:
+            answer = await self.answer(request)
+        assert answer is not None  # create_request() returns a request or an answer
+        await self.send_response(answer, send)
 
     async def answer(self, request: HttpRequest) -> HttpResponseBase:
-        """The answer to a purchase. Raises only CancelledError, where the client is gone."""
-        passed: list[Hook] = []
-        answer: HttpResponseBase = Answer({"error": "the client is gone"}, status=GONE)
+        """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
+        response_hooks: list[Hook] = []
+        answer: HttpResponseBase = ShopResponse(
+            {"error": "the client is gone"}, status=CLIENT_GONE_STATUS
+        )
         try:
-            answer = await self._answer(request, passed)
+            answer = await self._answer(request, response_hooks)
         except asyncio.CancelledError:
             answer.facts = {"outcome": "gone"}  # type: ignore[attr-defined]
             raise
         finally:
-            for process_response in reversed(passed):
+            for process_response in reversed(response_hooks):
                 answer = process_response(request, answer) or answer
-            if answer.status_code >= 500:  # as Django does; of the others it writes no line here
-                said = "%s: %s", answer.reason_phrase, request.path
-                log_response(*said, response=answer, request=request)  # type: ignore[arg-type]
+            if answer.status_code >= 500:  # Django logs these, too
+                log_response(
+                    "%s: %s",
+                    answer.reason_phrase,
+                    request.path,
+                    response=answer,  # type: ignore[arg-type]
+                    request=request,
+                )
             request_id.set(NO_REQUEST)
         return answer
 
-    async def _answer(self, request: HttpRequest, passed: list[Hook]) -> HttpResponseBase:
+    async def _answer(self, request: HttpRequest, response_hooks: list[Hook]) -> HttpResponseBase:
         try:
             for middleware in self._middleware:
-                passed.append(getattr(middleware, "process_response", _nothing))
-                process_request: Hook = getattr(middleware, "process_request", _nothing)
-                if (refusal := process_request(request)) is not None:
+                response_hooks.append(getattr(middleware, "process_response", _do_nothing))
+                process_request: Hook = getattr(middleware, "process_request", _do_nothing)
+                refusal = process_request(request)
+                if refusal is not None:
                     return refusal
-            request.resolver_match = self._match
+            request.resolver_match = self._resolver_match
             await apoint("arrives")
             attempt = parse_attempt(request)
+            if settings.BUY_RATE_LIMIT is not None:
+                await in_thread(self.threads.short, partial(admit, request))
             return sold(attempt, await check_out(attempt, self.threads))
         except REFUSED as error:
             return refused(request, error)

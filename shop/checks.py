@@ -1,6 +1,6 @@
-"""System checks: what makes a shop oversell, lose its locks or sell nothing, seen before it opens.
+"""System checks of settings with which a shop oversells, loses its locks or sells nothing.
 
-Those with deploy=True look at production: manage.py check --deploy.
+Checks with deploy=True are for production: manage.py check --deploy.
 """
 
 import os
@@ -15,38 +15,39 @@ from redis.exceptions import RedisError
 
 Messages = Iterator[CheckMessage]
 
-#: Characters of a bearer token.
-SHORTEST_TOKEN = 24
+MIN_TOKEN_CHARACTERS = 24
 
 
 @register()
 def check_numbers(**kwargs: Any) -> Messages:
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
-        if not getattr(settings, name) >= 0.001:  # nor is NaN
+        if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
             yield _refuses_all(name, "seconds, more than 0", "shop.E006")
     for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
         if getattr(settings, name) < 0:
             yield _refuses_all(name, "a number of buyers, 0 for no limit", "shop.E020")
-    most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
+    max_purchases = settings.SHOP_MAX_PURCHASES
+    threads = settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
-    if most > threads - settings.SPARE_THREADS and waits_in_threads:
+    if max_purchases > threads - settings.SPARE_THREADS and waits_in_threads:
         yield Warning(
-            f"SHOP_MAX_PURCHASES is {most} and a process has {threads} threads: pages and "
+            f"SHOP_MAX_PURCHASES is {max_purchases} and a process has {threads} threads: pages and "
             "health checks would wait behind purchases.",
             hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
             id="shop.W020",
         )
 
 
-def _refuses_all(name: str, wanted: str, number: str) -> Error:
+def _refuses_all(name: str, allowed: str, check_id: str) -> Error:
     problem = f"{name} is {getattr(settings, name)}: every purchase would be refused."
-    return Error(problem, hint=f"Give {wanted}.", id=number)
+    return Error(problem, hint=f"Give {allowed}.", id=check_id)
 
 
 @register()
-def check_a_holder_that_hangs(**kwargs: Any) -> Messages:
+def check_hanging_holder(**kwargs: Any) -> Messages:
     """Keep idle-in-transaction < lock < statement timeout < ttl <= longest hold < wait."""
-    ttl, most = settings.SHOP_LOCK_TTL, settings.SHOP_LOCK_MAX_HOLD
+    ttl = settings.SHOP_LOCK_TTL
+    max_hold = settings.SHOP_LOCK_MAX_HOLD
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
     if statement >= ttl:
         yield Warning(
@@ -55,24 +56,24 @@ def check_a_holder_that_hangs(**kwargs: Any) -> Messages:
             hint="Keep idle-in-transaction < lock < statement timeout < SHOP_LOCK_TTL.",
             id="shop.W001",
         )
-    if not most >= ttl:
+    if not max_hold >= ttl:
         yield Error(
-            f"SHOP_LOCK_MAX_HOLD is {most} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
+            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
             "under RedisLock would fail.",
             hint="Give seconds, at least SHOP_LOCK_TTL.",
             id="shop.E011",
         )
         return
-    if most <= statement:
+    if max_hold <= statement:
         yield Warning(
-            f"SHOP_LOCK_MAX_HOLD is {most} s, a statement may take {statement} s: a holder "
-            "that would still finish is renewed no more.",
+            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, a statement may take {statement} s: a holder "
+            "that would still finish is not renewed any more.",
             hint="Keep statement timeout < SHOP_LOCK_MAX_HOLD.",
             id="shop.W010",
         )
-    if most + ttl >= settings.SHOP_LOCK_WAIT:
+    if max_hold + ttl >= settings.SHOP_LOCK_WAIT:
         yield Warning(
-            f"A holder that hangs keeps others out for {most + ttl} s (SHOP_LOCK_MAX_HOLD + "
+            f"A holder that hangs blocks other buyers for {max_hold + ttl} s (SHOP_LOCK_MAX_HOLD + "
             f"SHOP_LOCK_TTL), a buyer waits {settings.SHOP_LOCK_WAIT} s: all of them would be "
             "answered `busy`.",
             hint="Keep SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT.",
@@ -96,21 +97,21 @@ def check_lock(**kwargs: Any) -> Messages:
             id="shop.W012",
         )
         return
-    wrong = "oversells or can stop for good" if strategy else "is no strategy"
-    sound = ", ".join(name for name, one in STRATEGIES.items() if one.sound)
+    problem = "oversells or can stop for good" if strategy else "is not a strategy"
+    sound_names = [name for name, strategy in STRATEGIES.items() if strategy.sound]
     yield Error(
-        f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {wrong}.",
-        hint=f"Set SHOP_LOCK to one of {sound}.",
+        f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {problem}.",
+        hint=f"Set SHOP_LOCK to one of {', '.join(sound_names)}.",
         id="shop.E012",
     )
 
 
 def refuse_to_start() -> None:
-    """Refuse what a shop must not sell with, in every process that serves: system checks stop only
-    manage.py. Raises ImproperlyConfigured."""
-    for wrong in check_lock():
-        if wrong.is_serious(ERROR):
-            raise ImproperlyConfigured(f"{wrong.msg} {wrong.hint}")
+    """Raise ImproperlyConfigured for an error of SHOP_LOCK. Every process that serves calls this,
+    because system checks stop only manage.py."""
+    for message in check_lock():
+        if message.is_serious(ERROR):
+            raise ImproperlyConfigured(f"{message.msg} {message.hint}")
 
 
 # --- servers ------------------------------------------------------------------------------------
@@ -136,7 +137,9 @@ def check_servers(**kwargs: Any) -> Messages:
             id="shop.E002",
         )
     try:
-        places = [_place(settings.CACHES[alias]["LOCATION"]) for alias in ("default", "locks")]
+        databases = [
+            _database_of_url(settings.CACHES[alias]["LOCATION"]) for alias in ("default", "locks")
+        ]
     except ValueError as error:
         yield Error(
             f"REDIS_URL or REDIS_LOCKS_URL cannot be read: {error}.",
@@ -144,7 +147,7 @@ def check_servers(**kwargs: Any) -> Messages:
             id="shop.E005",
         )
         return
-    if places[0] == places[1]:
+    if databases[0] == databases[1]:
         yield Error(
             "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
             "drop every lock, and with one URL both would share one connection pool.",
@@ -153,16 +156,16 @@ def check_servers(**kwargs: Any) -> Messages:
         )
 
 
-def _place(url: str) -> tuple[Any, ...]:
-    """Which database of which server a URL means, however it is spelled."""
-    given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
-    server = given.get("path") or (given.get("host", "localhost"), given.get("port", 6379))
-    return server, given.get("db", 0)
+def _database_of_url(url: str) -> tuple[Any, ...]:
+    """Return the server and the database of a Redis URL, the same for every spelling."""
+    parts: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
+    return server, parts.get("db", 0)
 
 
 @register(deploy=True)
 def check_eviction(**kwargs: Any) -> Messages:
-    """Asks the locks' Redis; `check_stack` reports one that does not answer."""
+    """Check the locks' Redis; `check_stack` reports a server that does not answer."""
     from shop.ops.redis import locks_client  # models: not before the apps are ready
 
     try:
@@ -180,10 +183,10 @@ def check_eviction(**kwargs: Any) -> Messages:
 
 # --- production ---------------------------------------------------------------------------------
 
-#: What is wrong where a setting that production needs was left out, and what to do.
-LEFT_OUT = {
+#: The effect of a missing setting that production needs, and the cure.
+MISSING_SETTINGS = {
     "SECRET_KEY": (
-        "every process makes up its own, and nobody stays logged in",
+        "every process makes its own, so that logins end with every request to another process",
         'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
         "names a file that holds it.",
     ),
@@ -212,11 +215,11 @@ def check_production(**kwargs: Any) -> Messages:
             hint="Unset SHOP_DEMO.",
             id="shop.E004",
         )
-        return  # a demo needs nothing of the rest
+        return  # a demo needs none of the other settings
     for name in settings.MISSING:
         if not (name == "REDIS_URL" and settings.REDIS_SENTINELS):
-            wrong, hint = LEFT_OUT[name]
-            yield Error(f"{name} is not set: {wrong}.", hint=hint, id="shop.E007")
+            effect, hint = MISSING_SETTINGS[name]
+            yield Error(f"{name} is not set: {effect}.", hint=hint, id="shop.E007")
     for host in settings.ALLOWED_HOSTS:
         if host.strip() in {"*", "."}:
             yield Error(
@@ -234,7 +237,7 @@ def check_production(**kwargs: Any) -> Messages:
             id="shop.E009",
         )
     for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"):
-        if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN:
+        if 0 < len(getattr(settings, name)) < MIN_TOKEN_CHARACTERS:
             yield Error(
                 f"{name} is short enough to be guessed.",
                 hint='Use 24 characters or more: python -c "import secrets; '

@@ -1,20 +1,46 @@
-"""Every refusal of the shop, with its status and its outcome.
+"""The errors of the shop. api/answers.py turns each into an HTTP answer.
 
-`text` says what happened and what to do. Nothing is sold where one of these is raised, except
-CommitUnknown: there it may have been.
+    ShopError                       500 error
+    ├── BadInput                    400
+    ├── Forbidden                   403
+    ├── UnknownProduct              404
+    ├── TooSlow                     408
+    ├── WrongStrategy               409
+    ├── SoldOut                     409 sold_out
+    ├── SaleOver                    410 closed
+    ├── LengthRequired              411
+    ├── TooLarge                    413
+    ├── KeyReused                   422
+    ├── Throttled                   429 throttled
+    │   └── WaitingRoomFull             full
+    └── RetryLater                  503
+        ├── LockBusy                    busy
+        │   └── SettlementBehind
+        ├── Lost                        lost
+        │   ├── DatabaseFenceAhead
+        │   └── SaleClosed
+        ├── Unavailable                 unavailable
+        └── CommitUnknown               unknown
+
+`text` is the default message: what happened, then what to do. It is not the docstring, because
+python -OO removes docstrings. After each of these errors nothing is sold, except after
+CommitUnknown: then the order may exist.
 """
 
 from collections.abc import Iterable
 
 
 class ShopError(Exception):
-    """The shop could not do what was asked."""
+    """The shop could not process the request.
 
-    #: The default message. Not the docstring, because python -OO removes docstrings.
-    text = "The shop could not do what was asked."
+    status       status code of the answer
+    outcome      outcome in the answer's body
+    retry_after  seconds after which a retry makes sense; None if it does not
+    """
+
+    text = "The shop could not process the request."
     status = 500
     outcome = "error"
-    #: Seconds after which asking again makes sense; None where it does not.
     retry_after: int | None = None
 
     def __init__(self, message: str | None = None, *, allowed: Iterable[str] | None = None) -> None:
@@ -23,13 +49,13 @@ class ShopError(Exception):
 
 
 class BadInput(ShopError):
-    text = "The request is not one that the shop understands."
+    text = "The shop cannot read the request."
     status = 400
 
 
-class LengthRequired(ShopError):
-    text = "A body in chunks is not read. Send it with a Content-Length."
-    status = 411
+class Forbidden(ShopError):
+    text = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
+    status = 403
 
 
 class UnknownProduct(ShopError):
@@ -37,11 +63,14 @@ class UnknownProduct(ShopError):
     status = 404
 
 
-class KeyReused(ShopError):
-    text = (
-        "This Idempotency-Key came with another request before. Use a new key for a new purchase."
-    )
-    status = 422
+class TooSlow(ShopError):
+    text = "The body did not arrive in time. Send the request again."
+    status = 408
+
+
+class WrongStrategy(ShopError):
+    text = "This sale was opened for another lock. Open one for this lock with POST /restock."
+    status = 409
 
 
 class SoldOut(ShopError):
@@ -50,59 +79,32 @@ class SoldOut(ShopError):
     outcome = "sold_out"
 
 
-class OpenedForAnother(ShopError):
-    text = "This sale was opened for another lock. Open one with POST /restock that names this one."
-    status = 409
-
-
-class AskAgain(ShopError):
-    text = "The shop could not sell just now. Ask again with the same key."
-    status = 503
-    retry_after = 1
-
-
-class Busy(AskAgain):
-    text = "The lock was not free in time; nothing was sold. Ask again with the same key."
-    outcome = "busy"
-
-
-class Behind(Busy):
-    text = "Too many promised orders wait to be written; nothing was sold. Ask again, same key."
-
-
-class Lost(AskAgain):
-    text = "The right to write was lost before the write; nothing was sold. Ask again, same key."
-    outcome = "lost"
-
-
 class SaleOver(ShopError):
-    text = "The sale that you came for is over; nothing was sold. Buy in the one that is open."
+    text = "The sale in the request is over; nothing was sold. Buy in the sale that is open."
     status = 410
     outcome = "closed"
 
 
-class FenceAhead(Lost):
-    text = "The database's fence is ahead of the locks' Redis; nothing is sold until it is raised."
+class LengthRequired(ShopError):
+    text = "A chunked body is not accepted. Send the body with a Content-Length."
+    status = 411
 
 
-class SaleClosed(Lost):
-    text = "The sale was closed meanwhile; nothing was sold. Ask again with the same key."
+class TooLarge(ShopError):
+    text = "The body is too large."
+    status = 413
 
 
-class Unavailable(AskAgain):
-    text = "A server that the sale needs does not answer; nothing was sold. Ask again, same key."
-    outcome = "unavailable"
-
-
-class CommitUnknown(AskAgain):
+class KeyReused(ShopError):
     text = (
-        "The connection broke while committing; the order may exist. Ask again with the same key."
+        "This Idempotency-Key was already used for a different request. Use a new key for a new "
+        "request."
     )
-    outcome = "unknown"
+    status = 422
 
 
 class Throttled(ShopError):
-    text = "Too many attempts. Come back when the window is over."
+    text = "Too many attempts. Retry after the seconds in Retry-After."
     status = 429
     outcome = "throttled"
 
@@ -111,11 +113,49 @@ class Throttled(ShopError):
         self.retry_after = seconds
 
 
-class Full(Throttled):
-    text = "Too many buyers wait for this product; nothing was sold. Ask again with the same key."
+class WaitingRoomFull(Throttled):
+    text = "Too many buyers wait for this product; nothing was sold. Retry with the same key."
     outcome = "full"
 
 
-class Forbidden(ShopError):
-    text = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
-    status = 403
+class RetryLater(ShopError):
+    text = "The shop could not sell just now. Retry with the same key."
+    status = 503
+    retry_after = 1
+
+
+class LockBusy(RetryLater):
+    text = "The lock was not free in time; nothing was sold. Retry with the same key."
+    outcome = "busy"
+
+
+class SettlementBehind(LockBusy):
+    text = "Too many promised orders wait to be written; nothing was sold. Retry with the same key."
+
+
+class Lost(RetryLater):
+    text = "The lock was lost before the write; nothing was sold. Retry with the same key."
+    outcome = "lost"
+
+
+class DatabaseFenceAhead(Lost):
+    text = (
+        "The fence in the database is higher than the next fence of the locks' Redis. Nothing is "
+        "sold until an operator runs manage.py raise_fence."
+    )
+
+
+class SaleClosed(Lost):
+    text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
+
+
+class Unavailable(RetryLater):
+    text = (
+        "A server that the sale needs does not answer; nothing was sold. Retry with the same key."
+    )
+    outcome = "unavailable"
+
+
+class CommitUnknown(RetryLater):
+    text = "The connection broke during the commit; the order may exist. Retry with the same key."
+    outcome = "unknown"

@@ -1,8 +1,8 @@
-"""How a node runs: gunicorn -c python:shop.gunicorn_conf
+"""Configuration of a node: gunicorn -c python:shop.gunicorn_conf
 
-gunicorn's own workers. `gthread`: WEB_WORKERS x WEB_THREADS is the most requests that a node
-answers at a time, so it is the width of the race. `asgi`: an event loop in which a purchase waits
-for its lock without a thread (shop/asgi.py).
+With gunicorn's `gthread` workers a node answers at most WEB_WORKERS x WEB_THREADS requests at a
+time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for
+its lock without a thread (shop/asgi.py).
 """
 
 import gc
@@ -23,10 +23,12 @@ from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
-#: Open files besides the clients' connections: for each thread those to Redis, PostgreSQL or
-#: ZooKeeper, and what Python itself has open.
-FILES_PER_THREAD, OTHER_FILES = 3, 100
-#: Most of what a worker imports, but nothing of the shop's: SIGHUP brings new code, no libraries.
+#: Open files besides the clients' connections: a thread's connections to Redis, PostgreSQL or
+#: ZooKeeper, and the files of Python itself.
+FILES_PER_THREAD = 3
+OTHER_FILES = 100
+#: Imported before the workers are forked. Modules of the shop are not among them, because SIGHUP
+#: loads new code only into new workers.
 LIBRARIES = (
     "django.core.wsgi",
     "django.contrib.admin",
@@ -34,23 +36,24 @@ LIBRARIES = (
     "psycopg_pool",
     "redis.sentinel",
 )
-#: Seconds for which a busy event loop keeps the interpreter lock from a thread. With Python's own
-#: 5 ms a section under a lock would wait that long after each of its statements.
-SWITCH = 0.0005
+#: A busy event loop gives the interpreter lock to a thread after this time. With Python's 5 ms a
+#: purchase that holds a lock would wait that long after each of its statements.
+SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 def raise_open_files() -> int:
-    """Raise the soft limit of open files as far as the system lets it; return what it is then.
+    """Raise the soft limit of open files as far as possible, and return it.
 
-    A usual shell's 1,024 would make room for some 600 connections.
+    The usual limit of 1,024 allows some 600 connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for most in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
-        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        if soft < wanted:
+    for limit in (65_536, 10_240):  # macOS has no hard limit, and refuses more than 10,240
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        if soft < limit:
             with suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-                return wanted
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return limit
     return soft
 
 
@@ -63,84 +66,97 @@ if worker_class not in SERVERS:
 wsgi_app = SERVERS[worker_class]
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = int(os.environ.get("WEB_THREADS", "100")) if worker_class == "gthread" else 1
-# of each process; more than threads, or no connection could be kept
+# per process; more than the threads, so that connections can be kept alive
 worker_connections = max(threads + 1, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
 forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to believe a proxy's headers
 asgi_loop = "asyncio"
 asgi_lifespan = "off"
-asgi_disconnect_grace_period = 0  # a client that is gone waits for nothing
+asgi_disconnect_grace_period = 0  # a client that is gone needs no answer
 keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
 timeout = 60  # longer than a pause of a worker in any fault
 # longer than the longest wait for a lock and the section behind it
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
-control_socket_disable = True  # both nodes would take the same one
+control_socket_disable = True  # both nodes would use the same socket
 loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
 logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 
-#: The folder in which the workers count, and whether there is a METRICS_TOKEN, or a file of it.
-COUNTS = "PROMETHEUS_MULTIPROC_DIR"
-counted = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TOKEN_FILE"))
+#: prometheus-client's variable for the folder of the workers' counts.
+METRICS_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TOKEN_FILE"))
 
 
-def own_folder(server: Any) -> Path:
-    """A folder for what the workers count, where the environment names none: in memory if that is
-    to be had, for a count is a write into a mapped file; the same for each address, so that what a
-    killed node left there is found again."""
+def default_metrics_folder(server: Any) -> Path:
+    """Return the folder of the workers' counts for a node whose environment names none.
+
+    It is in memory if possible, because each count is a write into a mapped file. Its name depends
+    on the node's address, so that the files of a killed node are found and removed.
+    """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    listens = sha256(repr(server.cfg.address).encode()).hexdigest()[:12]
-    return Path(memory, f"oversold-metrics-{os.getuid()}-{listens}")
+    address_digest = sha256(repr(server.cfg.address).encode()).hexdigest()[:12]
+    return Path(memory, f"oversold-metrics-{os.getuid()}-{address_digest}")
 
 
-def begin_to_count(server: Any) -> None:
-    """Before the first worker: an empty folder. Raises RuntimeError for one of somebody else's."""
-    folder = Path(os.environ.setdefault(COUNTS, str(own_folder(server))))
+def prepare_metrics_folder(server: Any) -> None:
+    """Make or empty the folder of counts. Raises RuntimeError if another user owns it."""
+    folder = Path(
+        os.environ.setdefault(METRICS_FOLDER_VARIABLE, str(default_metrics_folder(server)))
+    )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise RuntimeError(f"{folder} is somebody else's: set {COUNTS} to a folder of yours")
-    if not server.master_pid:  # else the node before this one still counts there (SIGUSR2)
+        raise RuntimeError(
+            f"{folder} belongs to another user: set {METRICS_FOLDER_VARIABLE} to your own folder"
+        )
+    if not server.master_pid:  # after SIGUSR2 the old node still counts there
         for file in folder.glob("*.db"):
             file.unlink(missing_ok=True)
 
 
 def on_starting(server: Any) -> None:
-    """Make a folder for what the workers count, and import the libraries once for all of them."""
-    if counted:
-        begin_to_count(server)
+    """Prepare the folder of counts, and import the libraries once for all workers."""
+    if has_metrics:
+        prepare_metrics_folder(server)
     for name in LIBRARIES:
         import_module(name)
     gc.freeze()
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Forget the gauges of a worker that has ended. Its counts stay: a counter never falls."""
-    if counted:
+    """Remove the gauges of a worker that has ended. Its counters stay, because they never fall."""
+    if has_metrics:
         from prometheus_client.multiprocess import mark_process_dead
 
         mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
 def on_exit(server: Any) -> None:
-    """Remove the folder of counts, if it is our own."""
-    if counted and os.environ.get(COUNTS) == str(own_folder(server)) and not server.reexec_pid:
-        shutil.rmtree(os.environ[COUNTS], ignore_errors=True)
+    """Remove the default folder of counts."""
+    if (
+        has_metrics
+        and os.environ.get(METRICS_FOLDER_VARIABLE) == str(default_metrics_folder(server))
+        and not server.reexec_pid
+    ):
+        shutil.rmtree(os.environ[METRICS_FOLDER_VARIABLE], ignore_errors=True)
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the database pool now: the first buyers should race, not connect. What is loaded stays:
-    to walk through it for garbage took 0.2 s at the end of the process, and time in a rush."""
+    """Open the database pool, so that the first buyers need not connect.
+
+    Freezing the loaded objects saves the garbage collector 0.2 s at the end of the process, and
+    time during a rush.
+    """
     from django.db import connection
 
     from shop.ops import health
 
     gc.freeze()
-    health.is_stopping = lambda: not worker.alive
+    health.register_stopping(lambda: not worker.alive)
     if worker_class == "asgi":
-        sys.setswitchinterval(SWITCH)
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.open()
-        if counted:
+        if has_metrics:
             from shop.ops.metrics import watch_pool
 
             watch_pool()

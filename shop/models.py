@@ -1,6 +1,7 @@
-"""A1's two tables, product and purchase_history, and the sale that ties orders to a stock.
+"""The tables of the article A1, product and purchase_history, and the sale of each order.
 
-Two more keep units of a sale outside the product's row, for `buckets` and `skip-locked`."""
+Two more tables keep units of a sale outside the product's row, for `buckets` and `skip-locked`.
+"""
 
 from django.db import models
 from django.db.models import Q
@@ -8,10 +9,10 @@ from django.utils import timezone
 
 
 class Product(models.Model):
-    """One article of the shop, and its stock left.
+    """A product of the shop, and its stock left.
 
-    CHECK (amount >= 0) is the last line, and it does not catch the oversell of this shop: with
-    read-modify-write the last writer writes 99, 98, ..., never a negative number.
+    CHECK (amount >= 0) does not stop overselling here: with read-modify-write the last writer
+    writes 99, 98, ..., never a negative number.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -35,14 +36,18 @@ class Product(models.Model):
 
 
 class Sale(models.Model):
-    """One opening of the shop for one product with an initial stock."""
+    """A sale of one product, with its initial stock."""
 
     product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
     initial_stock = models.IntegerField()
     opened_at = models.DateTimeField(default=timezone.now)
     closed_at = models.DateTimeField(null=True, blank=True)
-    #: Stock left when it was closed, less what of its promises was written since; null while open.
+    #: Stock left at the close, less the promises written since; null while open.
     final_stock = models.IntegerField(null=True, blank=True)
+    #: A key that has opened a sale gets that sale again, never a second one.
+    idempotency_key = models.CharField(  # noqa: DJ001
+        max_length=255, unique=True, null=True, editable=False
+    )
 
     class Meta:
         constraints = [
@@ -81,11 +86,13 @@ class Bucket(models.Model):
 
 
 class Unit(models.Model):
-    """A unit of an open sale that is not sold, for the strategy `skip-locked`. Its buyer
-    deletes its row. The numbers count down to 1, the last one."""
+    """An unsold unit of an open sale, for the strategy `skip-locked`.
+
+    Its buyer deletes its row. The numbers count down to 1, the last unit.
+    """
 
     pk = models.CompositePrimaryKey("sale_id", "number")
-    #: Not checked by the database: that would be a query for each of 20,000 rows of one INSERT.
+    #: No constraint: the database would check each of 20,000 rows of one INSERT.
     sale = models.ForeignKey(
         Sale, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
@@ -96,7 +103,7 @@ class Unit(models.Model):
 
 
 class PurchaseHistory(models.Model):
-    """One order: one unit, sold to one buyer."""
+    """An order of one unit by one buyer."""
 
     sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders")
     product_name = models.CharField(max_length=255)

@@ -127,8 +127,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "shop.apps.ShopConfig",
-    "shop.demo",  # its templates and static files
 ]
+if SHOP_DEMO:
+    INSTALLED_APPS.append("demo")
 MIDDLEWARE = [
     "shop.ops.headers.SecurityHeadersMiddleware",
     "shop.ops.observe.ObserveMiddleware",
@@ -144,7 +145,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 if SHOP_DEMO and SHOP_DEMO_HISTORY:
-    MIDDLEWARE.append("shop.demo.hooks.TraceMiddleware")
+    MIDDLEWARE.append("demo.hooks.TraceMiddleware")
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -164,6 +165,15 @@ STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TIME_ZONE = "UTC"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
 #: A purchase is a few hundred bytes; more is refused before it is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 

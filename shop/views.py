@@ -1,49 +1,76 @@
 """Thin views: parse, call, answer."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.middleware.csrf import REASON_BAD_ORIGIN
 from django.views.decorators.csrf import csrf_exempt
 
-from shop.api.answers import Answer, endpoint, has_token, require_token
-from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
+from shop.api.answers import ShopResponse, endpoint, has_token, require_token
+from shop.api.parse import (
+    parse_attempt,
+    parse_buyers,
+    parse_key,
+    parse_page,
+    parse_product,
+    parse_restock,
+)
+from shop.api.throttle import admit
 from shop.ops import health
-from shop.ops.connections import beside_the_pool
 from shop.sale import opening, reports
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
+from shop.sale.strategy import Strategy
 from shop.strategies import STRATEGIES
 
-#: What GET /strategies says of each as it stands in the registry.
-LISTED = (
-    *("name", "title", "article", "summary", "file", "backend", "sound", "renewed", "fenced"),
-    *("takes_over", "reserves", "deferred", "needs"),
+#: Fields of a strategy that GET /strategies lists.
+LISTED_FIELDS = (
+    "name",
+    "title",
+    "article",
+    "summary",
+    "file",
+    "backend",
+    "sound",
+    "renewed",
+    "fenced",
+    "takes_over",
+    "reserves",
+    "deferred",
+    "needs",
 )
 
 
-# No cookie gives any right here, so there is nothing that a forged request could borrow.
+# A cookie gives no rights here, so a forged request gains nothing.
 @csrf_exempt
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
+    admit(request)
     return sold(attempt, check_out(attempt))
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
-    bought = {"order": receipt.order_id, "sale": receipt.sale_id}
+    """Return the answer to a successful purchase, with its facts for log and metrics."""
+    order = {"order": receipt.order_id, "sale": receipt.sale_id}
+    lease = {} if receipt.lease is None else asdict(receipt.lease)
     body = {
         "outcome": "sold",
-        **bought,
+        **order,
         "stock_seen": receipt.stock_seen,
         "replayed": receipt.replayed,
-        "lock": {"name": attempt.lock, **receipt.lock},
+        "lock": {"name": attempt.lock, **lease},
     }
-    answer = Answer(body, status=200 if receipt.replayed else 201)
-    times = {name: receipt.lock.get(name) for name in ("waited_ms", "held_ms")}
-    answer.facts = {"outcome": "replayed" if receipt.replayed else "sold", **bought, **times}
+    answer = ShopResponse(body, status=200 if receipt.replayed else 201)
+    answer.facts = {
+        "outcome": "replayed" if receipt.replayed else "sold",
+        **order,
+        "waited_ms": lease.get("waited_ms"),
+        "held_ms": lease.get("held_ms"),
+    }
     return answer
 
 
@@ -52,86 +79,111 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
 def restock(request: HttpRequest) -> HttpResponse:
     require_token(request)
     product, amount, lock = parse_restock(request)
-    sale = opening.restock(product=product, amount=amount, lock=lock)
-    return JsonResponse(reports.sale_report(sale.pk).as_dict(), status=201)
+    sale, is_replayed = opening.restock_once(
+        product=product, amount=amount, lock=lock, key=parse_key(request)
+    )
+    report = reports.sale_report(sale.pk).as_dict()
+    return JsonResponse(report, status=200 if is_replayed else 201)
 
 
 @endpoint("GET")
 def strategies(request: HttpRequest) -> HttpResponse:
-    listed = [
-        {
-            **{name: getattr(strategy, name) for name in LISTED},
-            "expected": {"rush": strategy.rush},
-            "available": not strategy.needs or bool(getattr(settings, strategy.needs)),
-        }
-        for strategy in STRATEGIES.values()
-    ]
-    return JsonResponse({"strategies": listed})
+    return JsonResponse({"strategies": [describe(strategy) for strategy in STRATEGIES.values()]})
+
+
+def describe(strategy: Strategy) -> dict[str, Any]:
+    """Return a strategy as GET /strategies lists it."""
+    description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
+    description["expected"] = {"rush": strategy.rush}
+    description["available"] = not strategy.needs or bool(getattr(settings, strategy.needs))
+    return description
+
+
+#: Reports for requests without the token, outside a demo.
+public_reports = reports.KeptReports(seconds=1.0)
 
 
 @endpoint("GET")
 def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
-    """The report of a sale; without its number that of the product's latest."""
+    """Answer with the report of a sale, or of the product's latest sale."""
     buyers = parse_buyers(request)
     if sale_id is None:
         sale_id = reports.latest_sale_id(product=parse_product(request.GET))
-    return JsonResponse(reports.sale_report(sale_id, buyers=buyers).as_dict())
+    if settings.SHOP_DEMO or has_token(request):
+        report = reports.sale_report(sale_id)
+    else:
+        report = public_reports.report(sale_id)
+    return JsonResponse(replace(report, buyers=buyers).as_dict())
 
 
 @endpoint("GET")
 def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
-    """Only with the token, in a demo too: a key is all that it takes to be told its order."""
+    """Answer with a page of orders. A demo asks for the token, too: a key is all that a buyer needs
+    to read an order."""
     require_token(request)
     after, limit = parse_page(request)
-    # One more than is shown: then there is a next page.
-    found = reports.sale_orders(sale_id, after=after, limit=limit + 1)
-    shown = found[:limit]
-    following = shown[-1]["order"] if len(found) > limit else None
-    return JsonResponse({"sale": sale_id, "orders": shown, "next": following})
-
-
-@endpoint("GET", shown=True)
-def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    with beside_the_pool():
-        return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
+    # One order more than the page has shows whether there is a next page.
+    page_and_next = reports.sale_orders(sale_id, after=after, limit=limit + 1)
+    page = page_and_next[:limit]
+    has_next = len(page_and_next) > limit
+    last_order = page[-1]["order"] if has_next else None
+    return JsonResponse({"sale": sale_id, "orders": page, "next": last_order})
 
 
 @endpoint("GET")
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Alive: this process answers. Touches no backend."""
+    """Answer that this process is alive. Asks no server."""
     return JsonResponse({"status": "ok"})
 
 
 @endpoint("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Ready: everything that a sale needs answers, and this node is not about to stop. What the
-    servers are, and what they say where they fail, is for a demo and for those with the token."""
+    """Answer whether this node can sell: every server answers, and the node is not stopping.
+
+    The details of the servers are shown only in a demo and with the token.
+    """
     if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
-    parts = health.recent()
-    ready = all(part.ok for part in parts)
-    shown = [asdict(part) for part in parts]
-    if not (settings.SHOP_DEMO or has_token(request)):
-        shown = [{"name": part.name, "ok": part.ok} for part in parts]
-    body = {"status": "ready" if ready else "not ready", "parts": shown}
-    return JsonResponse(body, status=200 if ready else 503)
+    parts = health.recent_stack()
+    is_ready = all(part.ok for part in parts)
+    if settings.SHOP_DEMO or has_token(request):
+        part_bodies = [asdict(part) for part in parts]
+    else:
+        part_bodies = [{"name": part.name, "ok": part.ok} for part in parts]
+    body = {"status": "ready" if is_ready else "not ready", "parts": part_bodies}
+    return JsonResponse(body, status=200 if is_ready else 503)
 
 
-def _always(status: int, said: str, **more: object) -> Callable[..., HttpResponse]:
-    """A view for Django's own refusals."""
+def _make_error_view(
+    status: int, message: str, allowed: list[str] | None = None
+) -> Callable[..., HttpResponse]:
+    """Return a view that replaces one of Django's error pages."""
+    body: dict[str, object] = {"outcome": "error", "error": message}
+    if allowed is not None:
+        body["allowed"] = allowed
 
     def view(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        return JsonResponse({"outcome": "error", "error": said, **more}, status=status)
+        return JsonResponse(body, status=status)
 
     return view
 
 
-#: Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say.
-bad_request = _always(400, "the shop does not take this request; its log says why")
-permission_denied = _always(403, "this is not yours to do")
-without_csrf_token = _always(
-    403, "the form came without its CSRF token: load the page again, and send its cookie"
-)
-not_found = _always(404, "no such page", allowed=["POST /buy", "GET /strategies"])
-#: An error that nobody foresaw. What it did is not known, so neither is the sale.
-server_error = _always(500, "the shop failed; its log says why")
+def without_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form that Django's CSRF check refused, with the cause."""
+    message = "the form came without its CSRF token: load the page again, and send its cookie"
+    origin = request.headers.get("Origin", "")
+    if reason == REASON_BAD_ORIGIN % origin:
+        message = (
+            f"{origin[:100]} is not the address of this shop, {request.get_host()}: if that is "
+            "your own way to it, such as a forwarded port, start the shop with "
+            f"CSRF_TRUSTED_ORIGINS={origin[:100]}"
+        )
+    return JsonResponse({"outcome": "error", "error": message}, status=403)
+
+
+#: For requests that Django refuses before any view, as one with a Host outside ALLOWED_HOSTS.
+bad_request = _make_error_view(400, "the shop refused this request; its log says why")
+permission_denied = _make_error_view(403, "You do not have permission to do this.")
+not_found = _make_error_view(404, "no such page", allowed=["POST /buy", "GET /strategies"])
+#: For an unexpected error; whether the unit was sold is not known.
+server_error = _make_error_view(500, "the shop failed; its log says why")

@@ -1,14 +1,14 @@
-"""Find the race in your own code: every interleaving of two callables, and n callables at once.
+"""A pytest plugin that finds races: every interleaving of two calls, and n calls at once.
 
-Needs Django. PostgreSQL is asked who waits for whom; with another database a thread that does not
-move for a while counts as waiting. Nothing in the code under test is changed.
+It needs Django. PostgreSQL reports which call waits for which; with another database a thread that
+makes no progress for 0.2 s counts as waiting. The code under test is not changed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, Step
+from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, Step, Stuck
 
 if TYPE_CHECKING:
     from .interleaving import interleave
@@ -22,18 +22,25 @@ __all__ = [
     "Outcome",
     "Run",
     "Step",
+    "Stuck",
     "interleave",
     "rush",
     "step",
 ]
 
-#: Imported when first used: pytest loads the plugin in every project, with Django or without.
-_HOMES = {"interleave": "interleaving", "step": "probes", "Outcome": "together", "rush": "together"}
+#: The submodule of each name that is imported on first use. pytest loads the plugin in every
+#: project, also where Django is not configured.
+_SUBMODULES = {
+    "interleave": "interleaving",
+    "step": "probes",
+    "Outcome": "together",
+    "rush": "together",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return getattr(import_module(f".{_SUBMODULES[name]}", __name__), name)

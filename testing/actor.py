@@ -1,4 +1,4 @@
-"""A call in a thread of its own, which stops before each of its steps until it may go on."""
+"""A call that runs in its own thread and stops before each of its steps."""
 
 import threading
 from collections.abc import Callable
@@ -8,21 +8,35 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
-#: What `waits_at` is when the call has ended.
+#: The value of `waits_at` once the call has ended.
 ENDED = None
 
 
 class Actor:
-    """One call. It moves in the time between `go` and the next `settled`."""
+    """A call in a thread, which makes one step between `go` and the next `settled`.
+
+    Attributes:
+        name: `A`, `B`, and so on, in the order of the calls.
+        result: The return value of the call; None until it has returned.
+        error: The exception that the call raised, if any.
+        waits_at: The step that the call is about to make; ENDED once it has ended.
+        is_blocked: Whether the call waits for another one in the middle of a step.
+        backends: The process ids of the call's connections in the database.
+        thread: The thread that runs the call.
+    """
 
     def __init__(self, name: str, call: Callable[[], Any]) -> None:
+        """Create the thread without starting it.
+
+        Args:
+            name: The name of the call in schedules and timelines.
+            call: The callable to run.
+        """
         self.name = name
         self.result: Any = None
         self.error: BaseException | None = None
-        #: The step that it is about to do; ENDED at its end.
         self.waits_at: str | None = "start"
         self.is_blocked = False
-        #: The process ids of its connections in the database.
         self.backends: set[int] = set()
         self._call = call
         self._reached: Queue[str | None] = Queue()
@@ -32,17 +46,30 @@ class Actor:
 
     @property
     def has_ended(self) -> bool:
+        """Whether the call has returned or raised."""
         return self.waits_at is ENDED
 
     def start(self) -> None:
+        """Start the thread; it stops before its first step."""
         self.thread.start()
 
     def go(self, error: BaseException | None = None) -> None:
-        """Do the step that it waits at, or raise `error` there."""
+        """Let the call make the step that it waits at.
+
+        Args:
+            error: An exception to raise there instead of making the step.
+        """
         self._may_go.put(error)
 
     def settled(self, seconds: float) -> bool:
-        """Whether it reaches its next step, or its end, within these seconds."""
+        """Wait until the call reaches its next step or its end.
+
+        Args:
+            seconds: How long to wait.
+
+        Returns:
+            Whether the call reached it in time.
+        """
         try:
             self.waits_at = self._reached.get(timeout=seconds)
         except Empty:
@@ -50,31 +77,41 @@ class Actor:
         self.is_blocked = False
         return True
 
+    def is_between_steps(self) -> bool:
+        """Return whether it has reached no step since it was last told to go."""
+        return self._reached.empty()
+
     def stop_before(self, text: str) -> None:
-        """Called in the thread that is about to do this step."""
+        """Stop the calling thread, which is about to make this step, until `go` is called.
+
+        Args:
+            text: The step, as it appears in the timeline.
+        """
         if self._is_free:
             return
         self._reached.put(text)
-        if (error := self._may_go.get()) is not None:
+        error = self._may_go.get()
+        if error is not None:
             raise error
 
     def set_free(self) -> None:
-        """From now on stop at no step."""
+        """Let the call run to its end without further stops."""
         self._is_free = True
         self._may_go.put(None)
 
     def _run(self) -> None:
         self._may_go.get()
-        apart = ThreadSensitiveContext()
-        SyncToAsync.thread_sensitive_context.set(apart)
+        context = ThreadSensitiveContext()
+        SyncToAsync.thread_sensitive_context.set(context)
         try:
             self.result = self._call()
         except BaseException as error:
             self.error = error
         finally:
             connections.close_all()
-            # asgiref's one thread for the database would be shared by all calls that use asyncio.
-            executor = SyncToAsync.context_to_thread_executor.pop(apart, None)
+            # Without a context per call, all calls that use asyncio would share asgiref's single
+            # thread for the database.
+            executor = SyncToAsync.context_to_thread_executor.pop(context, None)
             if executor is not None:
                 executor.submit(connections.close_all).result()
                 executor.shutdown()

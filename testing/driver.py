@@ -1,11 +1,11 @@
-"""Gives each call its turn, and sees who waits for whom."""
+"""Gives turns to the calls, and detects which call waits for another."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary
 
 from django.db import connections
@@ -14,18 +14,23 @@ from .actor import Actor
 from .orders import name_of
 from .probes import installed
 from .run import Run, Step, Stuck
+from .timeline import timeline
 
-#: Seconds after which a call that moves is looked at: has it reached a step, or does it wait?
-GLANCE = 0.002
-#: Seconds without a step after which a call waits for something that the database knows nothing of:
-#: a lock in Redis, or any lock of a database that cannot be asked. A slow machine has longer.
-QUIET = 0.2
-#: Waits for this many times the longest step so far, if that is more than QUIET.
-SLOWEST_STEPS = 20
+#: Interval at which a moving call is checked: has it reached a step, or is it blocked?
+POLL_INTERVAL_SECONDS = 0.002
+#: A call without a step for this long counts as blocked by something that the database does not
+#: know: a lock in Redis, or any lock in a database other than PostgreSQL.
+BLOCKED_AFTER_SECONDS = 0.2
+#: On a slow machine a call has this many times the duration of the longest step so far.
+BLOCKED_AFTER_LONGEST_STEPS = 20
 
 
 class Driver:
-    """The calls of one order, each in a thread, and their points."""
+    """The calls of one order, each in its own thread.
+
+    A subclass may have steps of its own: it calls `stop` in the thread that reaches one. It may
+    override `wake` and `settle` to recognize other ways of waiting.
+    """
 
     def __init__(
         self,
@@ -35,66 +40,101 @@ class Driver:
         timeout: float,
         using: str,
     ) -> None:
+        """Create a thread for each call without starting it.
+
+        Args:
+            calls: The callables; they are named `A`, `B`, and so on.
+            at: Where the calls stop: `sql` and dotted names of functions.
+            timeout: Seconds without any progress after which the calls count as stuck.
+            using: The alias of the database that reports which call waits for which.
+        """
         self._actors = {
             name_of(number): Actor(name_of(number), call) for number, call in enumerate(calls)
         }
-        self._of_thread: WeakKeyDictionary[threading.Thread, Actor] = WeakKeyDictionary()
+        self._actors_by_thread: WeakKeyDictionary[threading.Thread, Actor] = WeakKeyDictionary()
         self._moving: Actor | None = None
-        self._longest = 0.0
-        self._at, self._timeout, self._using = at, timeout, using
+        self._longest_step_seconds = 0.0
+        self._at = at
+        self._timeout = timeout
+        self._using = using
         self._undo = ExitStack()
         self._run = Run()
 
     def __enter__(self) -> Self:
-        self._undo.enter_context(installed(self._stop, self._at, self._connected))
+        """Install the points and start the threads."""
+        self._undo.enter_context(installed(self.stop, self._at, self._connected))
         for actor in self._actors.values():
-            self._of_thread[actor.thread] = actor
+            self._actors_by_thread[actor.thread] = actor
             actor.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Let all calls run to their ends and remove the points."""
         for actor in self._actors.values():
             actor.set_free()
         for actor in self._actors.values():
             actor.thread.join(self._timeout)
         self._undo.close()
 
-    def run(self, schedule: str) -> Run:
-        """Turns as in `schedule`, then those that have steps left, until all have ended.
+    def run(self, schedule: str, *, first: str = "") -> Run:
+        """Give turns as in `schedule`, then to each call until it has ended.
 
-        A turn of a call that waits, or has ended, is passed over. The Run's schedule is the turns
-        that were taken.
+        The turn of a call that waits or has ended is passed over; the schedule of the Run has the
+        turns that were taken.
+
+        Args:
+            schedule: The turns, such as `AABB`.
+            first: The call that goes first once the schedule is over; the others follow in order.
+
+        Returns:
+            The steps and the outcome of the calls.
+
+        Raises:
+            Stuck: No call moved for the timeout.
         """
         for name in schedule:
             self._take(self._actors[name])
+        actors = [self._actors[name] for name in dict.fromkeys([*first, *self._actors])]
         deadline = time.monotonic() + self._timeout
-        while left := [actor for actor in self._actors.values() if not actor.has_ended]:
-            for actor in left:
+        while any(not actor.has_ended for actor in actors):
+            running = [actor for actor in actors if not actor.has_ended]
+            for actor in running:
                 while not actor.has_ended and self._take(actor):
                     deadline = time.monotonic() + self._timeout
             if time.monotonic() > deadline:
-                names = " and ".join(actor.name for actor in left)
-                raise Stuck(f"{names} did not move for {self._timeout:g} s: {self._run.steps}")
+                self._raise_stuck(running)
         self._run.results = [actor.result for actor in self._actors.values()]
         self._run.errors = [actor.error for actor in self._actors.values()]
         return self._run
 
+    def _raise_stuck(self, actors: Sequence[Actor]) -> NoReturn:
+        names = " and ".join(actor.name for actor in actors)
+        raise Stuck(
+            f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "
+            f"up to there:\n\n{timeline(self._run)}"
+        )
+
     def _take(self, actor: Actor) -> bool:
-        """A turn, and the trace of it. Returns whether anything moved."""
-        run, before, taken = self._run, self._run.trace, len(self._run.schedule)
+        """Give a turn to a call, record it in the trace, and return whether any call moved."""
+        run = self._run
+        trace_before = run.trace
+        turns_before = len(run.schedule)
         moved = self._turn(actor)
-        if len(run.schedule) > taken:
+        if len(run.schedule) > turns_before:
             run.trace += actor.name
         elif moved:
             run.trace += actor.name.lower()
-        run.turns.setdefault((before, actor.name), run.trace)
-        ended = [one.name for one in self._actors.values() if one.has_ended]
+        run.turns.setdefault((trace_before, actor.name), run.trace)
+        ended = [actor.name for actor in self._actors.values() if actor.has_ended]
         run.turns |= {(run.trace, name): run.trace for name in ended}
         return moved
 
     def _turn(self, actor: Actor) -> bool:
-        """Let this call do one step, and those go on that it unblocks. Returns whether anything
-        moved."""
+        """Let a call make one step and the calls that it unblocks continue.
+
+        Returns:
+            Whether any call moved.
+        """
         moved = False
         if not actor.has_ended and not actor.is_blocked:
             self._run.schedule += actor.name
@@ -102,11 +142,11 @@ class Driver:
             moved = True
         for other in self._actors.values():
             if other.is_blocked and (other is not actor or not moved):
-                moved |= self._wake(other)
+                moved |= self.wake(other)
         return moved
 
     def _move(self, actor: Actor) -> None:
-        """Let it do its next step, and go on to where it can stop before the one after."""
+        """Let a call make its next step and run up to the step after it."""
         if actor.waits_at == "start" and not self._go(actor):
             return
         if not actor.has_ended:
@@ -114,27 +154,44 @@ class Driver:
             self._go(actor)
 
     def _go(self, actor: Actor) -> bool:
-        """Whether it reaches its next step or its end; False: it waits for somebody."""
+        """Let a call run, and return whether it reached a step or its end before it blocked."""
         self._moving = actor
-        began = time.monotonic()
+        started_at = time.monotonic()
         actor.go()
-        reached = self._settle(actor, max(QUIET, SLOWEST_STEPS * self._longest))
+        longest_steps = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
+        reached = self.settle(actor, max(BLOCKED_AFTER_SECONDS, longest_steps))
         self._moving = None
         if reached:
-            self._longest = max(self._longest, time.monotonic() - began)
+            step_seconds = time.monotonic() - started_at
+            self._longest_step_seconds = max(self._longest_step_seconds, step_seconds)
         return reached
 
-    def _wake(self, actor: Actor) -> bool:
-        """Whether a call that waited has what it waited for, and reached its next step."""
-        if _waits_in_the_database(actor.backends, self._using):
-            return False
-        return self._settle(actor, 10 * GLANCE)
+    def wake(self, actor: Actor) -> bool:
+        """Let a blocked call continue if nothing blocks it any more.
 
-    def _settle(self, actor: Actor, quiet: float) -> bool:
-        """Until it has reached a step or its end (True), or waits for somebody (False)."""
-        until = time.monotonic() + quiet
-        while not actor.settled(GLANCE):
-            if _waits_in_the_database(actor.backends, self._using) or time.monotonic() > until:
+        Args:
+            actor: A call that is blocked.
+
+        Returns:
+            Whether the call reached its next step or its end.
+        """
+        if _is_blocked(actor.backends, self._using):
+            return False
+        return self.settle(actor, 10 * POLL_INTERVAL_SECONDS)
+
+    def settle(self, actor: Actor, blocked_after: float) -> bool:
+        """Wait until a call has reached a step or its end, or is blocked.
+
+        Args:
+            actor: The call that moves.
+            blocked_after: Seconds without a step after which the call counts as blocked.
+
+        Returns:
+            True if the call reached a step or its end, False if it is blocked.
+        """
+        blocked_at = time.monotonic() + blocked_after
+        while not actor.settled(POLL_INTERVAL_SECONDS):
+            if _is_blocked(actor.backends, self._using) or time.monotonic() > blocked_at:
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))
@@ -143,31 +200,41 @@ class Driver:
             self._run.steps.append(_end(actor))
         return True
 
-    def _stop(self, text: str) -> None:
-        """Called in any thread that reaches a step."""
-        thread = threading.current_thread()
-        actor = self._of_thread.get(thread)
+    def current_actor(self) -> Actor | None:
+        """Return the call that runs in the current thread; None outside all calls."""
+        return self._actors_by_thread.get(threading.current_thread())
+
+    def stop(self, text: str) -> None:
+        """Stop the call that runs in the current thread, if there is one, before a step.
+
+        Args:
+            text: The step, as it appears in the timeline.
+        """
+        actor = self.current_actor()
         if actor is None and self._moving is not None:
-            # A thread of live_server, which serves a request of the call that moves.
-            actor = self._of_thread[thread] = self._moving
+            # The thread belongs to live_server and serves a request of the call that moves.
+            actor = self._moving
+            self._actors_by_thread[threading.current_thread()] = actor
         if actor is not None:
             actor.stop_before(text)
 
     def _connected(self, backend: int) -> None:
-        actor = self._of_thread.get(threading.current_thread()) or self._moving
+        actor = self.current_actor() or self._moving
         if actor is not None:
             actor.backends.add(backend)
 
 
 def _end(actor: Actor) -> Step:
+    """Return the event of a call that has ended."""
     if actor.error is not None:
         text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
         return Step(actor.name, text[:60], "raises")
-    return Step(actor.name, "" if actor.result is None else repr(actor.result)[:40], "returns")
+    text = "" if actor.result is None else repr(actor.result)[:40]
+    return Step(actor.name, text, "returns")
 
 
-def _waits_in_the_database(backends: AbstractSet[int], using: str) -> bool:
-    """Whether PostgreSQL lets one of these processes wait for another one's lock."""
+def _is_blocked(backends: AbstractSet[int], using: str) -> bool:
+    """Return whether one of these PostgreSQL processes waits for a lock of another."""
     connection = connections[using]
     if connection.vendor != "postgresql" or not backends:
         return False
@@ -176,5 +243,5 @@ def _waits_in_the_database(backends: AbstractSet[int], using: str) -> bool:
             "SELECT bool_or(pg_blocking_pids(pid) <> '{}') FROM unnest(%s::int[]) pid",
             [list(backends)],
         )
-        (waits,) = cursor.fetchone()
-    return bool(waits)
+        (is_blocked,) = cursor.fetchone()
+    return bool(is_blocked)

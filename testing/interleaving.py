@@ -1,32 +1,34 @@
-"""Runs calls in every order of their steps, with a fresh state for each order."""
+"""`interleave`: runs calls in every order of their steps, with a fresh state for each order."""
 
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from inspect import iscoroutine, iscoroutinefunction
-from itertools import pairwise
 from typing import Any
 
 from django.db import connections
 
 from .driver import Driver
-from .orders import Seen, count, name_of, orders
-from .probes import SQL, WIDTH
-from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, Step
+from .orders import CompletedOrders, count, name_of, orders
+from .probes import SQL
+from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, switches
+from .timeline import between, timeline
 
-#: Seconds for which other orders are still tried when one has failed: how many fail says how rare
-#: the race is.
-AFTER_A_FAILURE = 5.0
-ASYNC = (
-    "call {} is a coroutine function, which interleave would not await: give it "
+#: Seconds for which further orders are tried once one has failed: the share of orders that fail
+#: shows how rare the race is.
+AFTER_A_FAILURE_SECONDS = 5.0
+ASYNC_CALL = (
+    "call {} is a coroutine function, which interleave would not await: pass "
     "`lambda: asyncio.run(buy())`, or asgiref's async_to_sync(buy)"
 )
+ASYNC_HELPER = "{} is a coroutine function, which interleave would not await: pass a plain function"
+Check = Callable[[Run], object]
 
 
 def interleave(
     *calls: Callable[[], Any],
     before: Callable[[], object] | None = None,
-    check: Callable[[Run], object] | None = None,
+    check: Check | None = None,
     at: Sequence[str] = (SQL,),
     expected: tuple[type[Exception], ...] = (),
     limit: int = 200,
@@ -34,75 +36,113 @@ def interleave(
     timeout: float = 10.0,
     using: str = "default",
 ) -> list[Run]:
-    """Run the calls in every order of their steps. Returns a Run for each order, simplest first.
+    """Run the calls in every order of their steps.
 
-    calls     two or more; each runs in a thread and on a connection of its own
-    before    called before each order: makes the state that the calls begin with
-    check     called after each order with its Run; raises if the state is wrong
-    at        where a call may lose its turn: "sql" (before each statement, COMMIT and ROLLBACK),
-              and dotted names of functions (before each call of it); `step(name)` counts always
-    expected  what a call may raise; anything else is a failure of that order
-    limit     orders at most, those with the fewest switches first
-    within    seconds for all orders; NotAllTried warns of those that are left
-    timeout   seconds until a call that does not move is given up
-    using     the database that is asked who waits for whom
+    Args:
+        *calls: Two or more callables. Each runs in its own thread and on its own connection.
+        before: Called before each order, to create the state that the calls start from.
+        check: Called after each order with its Run, to raise if the state is wrong. Every
+            exception but KeyboardInterrupt is a failure, those of `pytest.fail` and `pytest.skip`
+            included, and so is False as the return value.
+        at: Where a call may lose its turn: `sql` (before each statement, COMMIT and ROLLBACK) and
+            dotted names of functions (before each call of the function). `step(name)` always
+            counts.
+        expected: Exceptions that a call may raise. Any other is a failure of the order.
+        limit: The maximum number of orders. Those with the fewest switches come first.
+        within: Seconds for all orders together.
+        timeout: Seconds without any progress after which the calls count as stuck.
+        using: The alias of the database that reports which call waits for which.
 
-    InterleavingFailed shows the order with the fewest switches as a timeline and names the steps
-    between which the other call came in. NothingToInterleave: a call came by no step, and why.
-    ValueError: fewer than two calls, a coroutine function, or a test whose transaction hides the
-    state from other threads.
+    Returns:
+        The runs, those with the fewest switches first.
+
+    Raises:
+        InterleavingFailed: An order failed. The message shows the failed order with the fewest
+            switches as a timeline, and the steps between which the other call came.
+        Stuck: No call moved for `timeout` seconds. The message shows the timeline up to there.
+        NothingToInterleave: A call reached no step.
+        ValueError: There are fewer than two calls, or a coroutine function, or the transaction of
+            the test hides the state from other threads.
+
+    Warns:
+        NotAllTried: Some orders were not tried, because of `limit` or `within`.
     """
     __tracebackhide__ = True  # pytest shows the test's own line, and the message
     _require_calls(calls, using)
-    runs: list[Run] = []
-    failures: list[tuple[Run, BaseException]] = []
-    seen = Seen()
+    _require_functions(before=before, check=check)
+    search = _Search()
 
-    def run(schedule: str) -> Run:
+    def run(schedule: str, first: str = "") -> Run:
         if before is not None:
             before()
         with Driver(calls, at=at, timeout=timeout, using=using) as driver:
-            done = driver.run(schedule)
-        runs.append(done)
-        seen.add(done)
-        errors = [error for error in done.errors if error is not None]
-        wrong = [error for error in errors if not isinstance(error, expected)]
-        try:
-            if check is not None and not wrong:
-                check(done)
-        except Exception as error:  # whatever a check raises: with the timeline that led to it
-            wrong = [error]
-        failures.extend((done, error) for error in wrong[:1])
-        return done
+            result = driver.run(schedule, first=first)
+        search.add(result, _error_of(result, check, expected))
+        return result
 
     ends = time.monotonic() + within
     steps = _steps_of_each(run, len(calls))
-    total, left_out = count(steps), 0
+    total = count(steps)
+    is_late = False
     for schedule in orders(steps, limit):
-        if seen.has(schedule):
+        if search.has_run(schedule):
             continue
-        if failures:
-            ends = min(ends, time.monotonic() + AFTER_A_FAILURE)
+        if search.failures:
+            ends = min(ends, time.monotonic() + AFTER_A_FAILURE_SECONDS)
         if time.monotonic() > ends:
-            left_out += 1
-        else:
-            run(schedule)
-    if failures:
-        _fail(runs, failures, total)
-    if left_out:
-        said = (
-            f"{len(runs)} of {total:,} orders were tried in {within:g} s: give it more with within="
-        )
-        warnings.warn(said, NotAllTried, stacklevel=2)
-    return runs
+            is_late = True
+            break
+        run(schedule)
+    if search.failures:
+        _fail(search, total)
+    tried = search.count()
+    if is_late:
+        message = f"{tried} of {total:,} orders were tried in {within:g} s: increase within="
+        warnings.warn(message, NotAllTried, stacklevel=2)
+    elif tried < total and limit < total:
+        message = f"{tried} of {total:,} orders were tried: increase limit={limit} to try all"
+        warnings.warn(message, NotAllTried, stacklevel=2)
+    return sorted(search.runs, key=_by_switches)
+
+
+class _Search:
+    """The orders that were run so far, and the errors of those that failed."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.failures: list[tuple[Run, BaseException]] = []
+        self._completed = CompletedOrders()
+
+    def add(self, run: Run, error: BaseException | None) -> None:
+        self.runs.append(run)
+        self._completed.add(run)
+        if error is not None:
+            self.failures.append((run, error))
+
+    def has_run(self, schedule: str) -> bool:
+        return self._completed.has(schedule)
+
+    def count(self) -> int:
+        """Return the number of different orders that were run."""
+        return len({run.schedule for run in self.runs})
+
+    def count_failed(self) -> int:
+        return len({run.schedule for run, _ in self.failures})
+
+    def simplest_failure(self) -> tuple[Run, BaseException]:
+        return min(self.failures, key=lambda failure: _by_switches(failure[0]))
+
+
+def _by_switches(run: Run) -> tuple[int, str]:
+    return switches(run.schedule), run.schedule
 
 
 def _require_calls(calls: Sequence[Callable[[], Any]], using: str) -> None:
     if len(calls) < 2:
-        raise ValueError("interleave needs two calls at least: interleave(buy, buy)")
+        raise ValueError("interleave needs at least two calls: interleave(buy, buy)")
     for number, call in enumerate(calls):
         if iscoroutinefunction(call):
-            raise ValueError(ASYNC.format(name_of(number)))
+            raise ValueError(ASYNC_CALL.format(name_of(number)))
     if connections[using].in_atomic_block:
         raise ValueError(
             "this test runs in a transaction, which hides its rows from the threads: use the "
@@ -110,81 +150,79 @@ def _require_calls(calls: Sequence[Callable[[], Any]], using: str) -> None:
         )
 
 
-def _steps_of_each(run: Callable[[str], Run], calls: int) -> list[int]:
-    """How many turns each call needs: measured one after another, every call once the first.
+def _require_functions(**helpers: Callable[..., object] | None) -> None:
+    for name, helper in helpers.items():
+        if iscoroutinefunction(helper):
+            raise ValueError(ASYNC_HELPER.format(name))
 
-    A call that comes second may find the last unit sold, and need fewer turns; the most count.
+
+def _error_of(
+    run: Run, check: Check | None, expected: tuple[type[Exception], ...]
+) -> BaseException | None:
+    """Return why a run failed: an unexpected error of a call, or what its check raised."""
+    for error in run.errors:
+        if error is not None and not isinstance(error, expected):
+            return error
+    if check is None:
+        return None
+    try:
+        answer = check(run)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # pytest.fail and pytest.raises raise no Exception
+        return error
+    if answer is False:
+        return AssertionError("check returned False: use assert, or return nothing")
+    return None
+
+
+def _steps_of_each(run: Callable[[str, str], Run], calls: int) -> list[int]:
+    """Return how many turns each call needs at most, measured in a few orders.
+
+    First the calls run one after another, with each call once in front: a failure of such an order
+    is not a race, and a later call may need fewer turns, since the last unit may be sold. Then each
+    call gets one turn at the beginning, since a call that meets another may retry and need more.
     """
     names = [name_of(number) for number in range(calls)]
-    most = dict.fromkeys(names, 0)
-    for first in names:
-        done = run("".join([first, *(name for name in names if name != first)]))
-        stepped = {step.actor for step in done.steps if step.kind == "step"}
-        for number, name in enumerate(names):
-            most[name] = max(most[name], done.schedule.count(name))
-            if name not in stepped:
-                _refuse(name, done.results, done.errors[number])
-    return list(most.values())
+    turns = dict.fromkeys(names, 0)
+    for has_turns in (False, True):
+        for first in names:
+            later = [name for name in names if name != first]
+            measurement = run("".join([first, *later]) if has_turns else "", first)
+            moved = {step.actor for step in measurement.steps if step.kind == "step"}
+            for number, name in enumerate(names):
+                turns[name] = max(turns[name], measurement.schedule.count(name))
+                if name not in moved:
+                    _raise_no_step(name, measurement.results, measurement.errors[number])
+    return list(turns.values())
 
 
-def _refuse(name: str, results: Sequence[Any], error: BaseException | None) -> None:
-    """Say why a call came by no step."""
+def _raise_no_step(name: str, results: Sequence[Any], error: BaseException | None) -> None:
+    """Raise the reason why a call reached no step."""
     result = results[ord(name) - ord("A")]
     if error is not None:
-        said = f"call {name} raised {type(error).__name__} before its first step: {error}"
-        raise NothingToInterleave(said) from error
+        message = f"call {name} raised {type(error).__name__} before its first step: {error}"
+        raise NothingToInterleave(message) from error
     if iscoroutine(result):
-        for one in filter(iscoroutine, results):
-            one.close()
-        raise ValueError(ASYNC.format(name))
+        for coroutine in filter(iscoroutine, results):
+            coroutine.close()
+        raise ValueError(ASYNC_CALL.format(name))
     raise NothingToInterleave(
-        f"call {name} came by no step, and returned {result!r:.60}: it sends no statement to a "
-        "database of Django's and calls no function that `at` names"
+        f"call {name} reached no step and returned {result!r:.60}: it sends no statement to a "
+        "database of Django and calls no function named in `at`"
     )
 
 
-def _fail(runs: list[Run], failures: list[tuple[Run, BaseException]], total: int) -> None:
+def _fail(search: _Search, total: int) -> None:
     __tracebackhide__ = True
-    run, error = failures[0]
-    more = f" There are {total:,}." if len(runs) < total else ""
-    serial = (
-        "It fails without any interleaving, one call after the other: this is no race.\n"
-        if run.is_serial
-        else between(run) + "\n"
-    )
+    run, error = search.simplest_failure()
+    tried = search.count()
+    untried = f" There are {total:,}." if tried < total else ""
+    explanation = between(run)
+    if run.is_serial:
+        explanation = "It fails when the calls run one after the other: this is not a race."
     raise InterleavingFailed(
         f"{type(error).__name__}: {error}\n"
-        f"in {len(failures)} of {len(runs)} orders that were tried.{more} The one with the fewest "
-        f"switches, {run.schedule}:\n\n{timeline(run)}\n\n{serial}"
+        f"in {search.count_failed()} of {tried} orders that were tried.{untried} The one with the "
+        f"fewest switches, {run.schedule}:\n\n{timeline(run)}\n\n{explanation}\n"
     ) from error
-
-
-def timeline(run: Run) -> str:
-    """One line for each step, in the column of who did it."""
-    actors = sorted({step.actor for step in run.steps})
-    width = max([len(_text(step)) for step in run.steps] + [12])
-    lines = ["  ".join(actor.ljust(width) for actor in actors).rstrip()]
-    for step in run.steps:
-        column = actors.index(step.actor) * (min(width, WIDTH + 12) + 2)
-        lines.append(" " * column + _text(step))
-    return "\n".join(f"    {line}" for line in lines)
-
-
-def between(run: Run) -> str:
-    """The two steps of one call between which another call wrote, and what it wrote; "" if none."""
-    done = [step for step in run.steps if step.kind == "step"]
-    for actor in sorted({step.actor for step in done}):
-        own = [number for number, step in enumerate(done) if step.actor == actor]
-        for one, two in pairwise(own):
-            others = done[one + 1 : two]
-            if any(not step.text.startswith("SELECT") for step in others):
-                return (
-                    f"Between {actor}'s\n    {done[one].text}\nand {actor}'s\n"
-                    f"    {done[two].text}\ncame\n"
-                    + "\n".join(f"    {step.text}    ({step.actor})" for step in others)
-                )
-    return ""
-
-
-def _text(step: Step) -> str:
-    return step.text if step.kind == "step" else f"({step.kind}{step.text and ' '}{step.text})"

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(name="interleave")
 def _interleave(transactional_db: None) -> Callable[..., Any]:
-    """oversold_testing.interleave, on a database whose commits other threads see."""
+    """Return `interleave`, on a database whose commits other threads see."""
     from .interleaving import interleave
 
     return interleave
@@ -16,7 +16,7 @@ def _interleave(transactional_db: None) -> Callable[..., Any]:
 
 @pytest.fixture(name="rush")
 def _rush(transactional_db: None) -> Callable[..., Any]:
-    """oversold_testing.rush, on a database whose commits other threads see."""
+    """Return `rush`, on a database whose commits other threads see."""
     from .together import rush
 
     return rush

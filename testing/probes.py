@@ -1,4 +1,4 @@
-"""Where a call stops: before a statement, a COMMIT, a ROLLBACK or a function, and at a `step`."""
+"""The points at which calls stop: SQL statements, COMMIT, ROLLBACK, functions and named steps."""
 
 import re
 import threading
@@ -11,45 +11,55 @@ from unittest.mock import patch
 from django.db.backends.signals import connection_created
 from django.utils.module_loading import import_string
 
-#: Stops a thread before a step: called in that thread, with the step's text.
+#: A function that stops the calling thread before a step; its argument is the text of the step.
 Stop = Callable[[str], None]
-#: As one of `at`: before each SQL statement, each COMMIT and each ROLLBACK.
+#: The name in `at` for the points before each SQL statement, COMMIT and ROLLBACK.
 SQL = "sql"
-#: Statements that only mark a place in a transaction: nothing of others can come between.
-_MARKS = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ", "SHOW ", "BEGIN")
-
-#: Characters that one column of the timeline holds.
+#: Statements that neither read nor write rows, so that no race needs a stop before them.
+_IGNORED_STATEMENTS = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ", "SHOW ", "BEGIN")
+#: Maximum number of characters of a step in the timeline.
 WIDTH = 56
 
-_here: Stop | None = None
+#: The function that stops the calls of the running interleaving, if there is one.
+_current_stop: Stop | None = None
 
 
 def step(name: str) -> None:
-    """A named point of your own, in a callable of the test. Does nothing outside `interleave`."""
-    if _here is not None:
-        _here(name)
+    """Mark a point at which a call may lose its turn. Has no effect outside `interleave`.
+
+    Args:
+        name: The name of the point in the timeline.
+    """
+    if _current_stop is not None:
+        _current_stop(name)
 
 
 @contextmanager
 def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -> Iterator[None]:
-    """Inside the block every thread stops at these points.
+    """Stop every thread at these points while the block runs.
 
-    at         "sql", and dotted names of functions, as in "shop.payment.charge"
-    connected  called in a thread that has opened a connection, with its process id in the database
+    Args:
+        stop: Called in the thread that is about to make a step, with the text of the step.
+        at: `sql`, and dotted names of functions such as `shop.payment.charge`.
+        connected: Called in a thread that has opened a connection, with the connection's process
+            id in the database.
+
+    Yields:
+        None.
     """
-    global _here
+    global _current_stop
     with ExitStack() as undo:
         for name in at:
             undo.enter_context(_sql(stop, connected) if name == SQL else _function(stop, name))
-        _here = stop
+        _current_stop = stop
         try:
             yield
         finally:
-            _here = None
+            _current_stop = None
 
 
 def _function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
-    """Stop before each call of the function that has this name in this module."""
+    """Stop before each call of the function with this dotted name."""
     original = import_string(dotted)
 
     @wraps(original)
@@ -63,27 +73,27 @@ def _function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
 @contextmanager
 def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
     """Stop before each statement on a connection that is opened inside the block."""
-    ours = threading.current_thread()
+    test_thread = threading.current_thread()
 
     def before(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        if not sql.lstrip().upper().startswith(_MARKS):
+        if not sql.lstrip().upper().startswith(_IGNORED_STATEMENTS):
             params = list(params) if many else params
             stop(short(sql, params, many=many))
         return execute(sql, params, many, context)
 
-    def stopping(what: str, end: Callable[[], None]) -> Callable[[], None]:
-        def stops_and_ends() -> None:
-            stop(what)
+    def with_stop(text: str, end: Callable[[], None]) -> Callable[[], None]:
+        def stop_and_end() -> None:
+            stop(text)
             end()
 
-        return stops_and_ends
+        return stop_and_end
 
     def watch(connection: Any, **_: Any) -> None:
-        if threading.current_thread() is ours or before in connection.execute_wrappers:
+        if threading.current_thread() is test_thread or before in connection.execute_wrappers:
             return
         connection.execute_wrappers.append(before)
-        connection.commit = stopping("COMMIT", connection.commit)
-        connection.rollback = stopping("ROLLBACK", connection.rollback)
+        connection.commit = with_stop("COMMIT", connection.commit)
+        connection.rollback = with_stop("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
             connected(connection.connection.info.backend_pid)
 
@@ -95,8 +105,17 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
 
 
 def short(sql: str, params: Any = None, *, many: bool = False) -> str:
-    """`SELECT stock WHERE id = 1`: its columns left out, its values put in, cut at WIDTH. Of
-    executemany the values of the first row, and how many more there are."""
+    """Return a statement in short, such as `SELECT stock WHERE id = 1`.
+
+    Args:
+        sql: The statement with its placeholders.
+        params: The values of the placeholders; a list of rows if `many` is true.
+        many: Whether the statement is that of an `executemany`.
+
+    Returns:
+        The statement without its columns and with its values, cut at WIDTH. For `executemany`, the
+        values of the first row and the number of the others.
+    """
     text = " ".join(sql.split()).replace('"', "").replace("`", "")
     text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
     text = re.sub(r"^INSERT INTO (\S+) \(.*?\) VALUES", r"INSERT \1", text)
@@ -105,17 +124,19 @@ def short(sql: str, params: Any = None, *, many: bool = False) -> str:
     if table:
         text = text.replace(f"{table[1]}.", "")
     rows = params if many else [params]
-    text = _with(text, rows[0] if rows else None)
-    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
-    room = WIDTH - len(more)
-    return (text if len(text) <= room else text[: room - 3] + "...") + more
+    text = _fill_placeholders(text, rows[0] if rows else None)
+    suffix = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    room = WIDTH - len(suffix)
+    if len(text) > room:
+        text = text[: room - 3] + "..."
+    return text + suffix
 
 
-def _with(text: str, params: Any) -> str:
-    """The statement with its values in place of its placeholders."""
+def _fill_placeholders(text: str, params: Any) -> str:
+    """Return the statement with its values in place of its placeholders."""
     if isinstance(params, (list, tuple)):
         for value in params:
             # psycopg's integers are a subclass whose repr is Int4(1).
-            shown = int.__repr__(value) if isinstance(value, int) else repr(value)
-            text = text.replace("%s", shown.replace("%", "%%"), 1)
+            literal = int.__repr__(value) if isinstance(value, int) else repr(value)
+            text = text.replace("%s", literal.replace("%", "%%"), 1)
     return text.replace("%%", "%")

@@ -1,5 +1,13 @@
-"""One interleaving as it happened: who did what, in which order, and how each call ended; and what
-`interleave` raises."""
+"""The record of one interleaving, and the exceptions of `interleave`.
+
+AssertionError
+├── InterleavingFailed
+└── Stuck
+ValueError
+└── NothingToInterleave
+UserWarning
+└── NotAllTried
+"""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -8,47 +16,68 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened."""
+    """One event of a run.
 
-    actor: str  # A, B, ...: which call, in the order in which they were given
-    text: str  # the statement that was sent, the function that was called, or what else happened
-    kind: str = "step"  # "step", "waits" (for the other one), "returns" or "raises"
+    Attributes:
+        actor: The call: `A`, `B`, and so on, in the order of the arguments of `interleave`.
+        text: The statement that was sent, or the function that was called; for `returns` and
+            `raises` the value or the exception.
+        kind: `step`, `waits` (for another call), `returns` or `raises`.
+    """
+
+    actor: str
+    text: str
+    kind: str = "step"
 
 
 @dataclass(slots=True)
 class Run:
-    """The outcome of one schedule. `results` and `errors` are in the order of the calls."""
+    """The outcome of one schedule.
 
-    schedule: str = ""  # whose turn it was: `AABB`
-    steps: list[Step] = field(default_factory=list)  # what happened, in order
-    results: list[Any] = field(default_factory=list)  # what was returned; None where it raised
-    errors: list[BaseException | None] = field(default_factory=list)  # None where it returned
-    trace: str = ""  # the turns, in small letters those that were passed over and woke somebody
-    #: The trace before a turn, and whose it was: the trace after it, the same where nothing moved.
+    Attributes:
+        schedule: The turns that were taken, such as `AABB`.
+        steps: The events, in order.
+        results: The return value of each call, in the order of the calls; None if it raised.
+        errors: The exception of each call, in the order of the calls; None if it returned.
+        trace: The turns, with a lower-case letter for a turn that was passed over and unblocked
+            another call.
+        turns: The trace after each turn, by the trace before it and the name of the call. Both
+            traces are the same if no call moved.
+    """
+
+    schedule: str = ""
+    steps: list[Step] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    errors: list[BaseException | None] = field(default_factory=list)
+    trace: str = ""
     turns: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def is_serial(self) -> bool:
-        """Whether one call ended before the next one began."""
+        """Whether each call ended before the next one began."""
         return switches(self.schedule) == len(set(self.schedule)) - 1
 
 
 def switches(schedule: str) -> int:
-    """How often the turn passes from one to another."""
-    return sum(one != two for one, two in pairwise(schedule))
+    """Return how often the turn passes from one call to another.
+
+    Args:
+        schedule: The turns, such as `AABB`.
+    """
+    return sum(first != second for first, second in pairwise(schedule))
 
 
 class InterleavingFailed(AssertionError):
-    """The check failed after at least one interleaving; the message shows it as a timeline."""
+    """The check failed after at least one interleaving; the message shows its timeline."""
 
 
 class NothingToInterleave(ValueError):
-    """A callable reached no step: it sent no statement and called none of the named functions."""
+    """A call reached no step: it sent no statement and called none of the functions in `at`."""
 
 
 class Stuck(AssertionError):
-    """No thread moves, and none waits for a lock of the database."""
+    """No call moved for `timeout` seconds; the message shows the timeline up to there."""
 
 
 class NotAllTried(UserWarning):
-    """The time was over before all orders were tried: what is left may hide a race."""
+    """Some orders were not tried, because of `limit` or `within`; they may hide a race."""

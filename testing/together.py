@@ -1,4 +1,4 @@
-"""n calls at once, each in a thread and on a connection of its own."""
+"""n calls at once, each in its own thread and on its own connection."""
 
 import inspect
 import threading
@@ -12,28 +12,43 @@ from django.db import connections
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the calls ended."""
+    """The outcome of a rush.
 
-    returned: list[Any]  # what was returned, of the calls that returned
-    raised: list[Exception]  # what was raised, of those that raised
-    spread: float  # seconds between the first start and the last one
+    Attributes:
+        returned: The return values of the calls that returned.
+        raised: The exceptions of the calls that raised.
+        spread: Seconds between the first start and the last one.
+    """
+
+    returned: list[Any]
+    raised: list[BaseException]
+    spread: float
 
 
 def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Outcome:
-    """Release n threads at once, each of which calls `call`, and wait for all.
+    """Release n threads at once, each of which makes the call, and wait for all of them.
 
-    call     called without arguments, or with the thread's number (0 to n - 1) if it takes one
-    n        threads; each may open a connection of its own to the database
-    timeout  seconds for all; AssertionError if a call has not ended by then
+    An exception of a call, that of `pytest.fail` included, is not raised here: check `raised`.
 
-    An Exception of a call is part of the outcome: look at `raised`.
+    Args:
+        call: Called without arguments, or with the number of the thread (0 to n - 1) if it takes a
+            parameter.
+        n: The number of threads. Each may open its own connection to the database.
+        timeout: Seconds within which all calls must end.
+
+    Returns:
+        The return values, the exceptions and the spread of the starts.
+
+    Raises:
+        AssertionError: A call has not ended within `timeout` seconds.
+        ValueError: n is less than 1.
     """
     if n < 1:
-        raise ValueError(f"n is {n}: a rush needs at least one call")
+        raise ValueError(f"n must be at least 1, not {n}")
     takes_number = bool(inspect.signature(call).parameters)
     barrier = threading.Barrier(n)
     returned: list[Any] = []
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
     started: list[float] = []
 
     def run(number: int) -> None:
@@ -41,7 +56,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
             barrier.wait(timeout)
             started.append(time.monotonic())
             returned.append(call(number) if takes_number else call())
-        except Exception as error:
+        except BaseException as error:  # pytest.fail and sys.exit raise no Exception
             raised.append(error)
         finally:
             connections.close_all()
@@ -52,7 +67,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    hang = sum(thread.is_alive() for thread in threads)
-    if hang:
-        raise AssertionError(f"{hang} of {n} calls have not ended within {timeout:g} s")
+    hanging = sum(thread.is_alive() for thread in threads)
+    if hanging:
+        raise AssertionError(f"{hanging} of {n} calls have not ended within {timeout:g} s")
     return Outcome(returned, raised, max(started) - min(started))

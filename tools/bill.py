@@ -1,7 +1,7 @@
-"""make sbom: completes the bill of materials, and writes the table of docs/licences.md from it.
+"""make sbom: completes the bill of materials and writes its table in docs/licences.md.
 
-cyclonedx-py has described an installation of the lock in var/sbom.cdx.json. What it cannot see is
-what the repository brings along in shop/demo/static/assets/vendor.
+cyclonedx-py has described an installation of the lock in var/sbom.cdx.json. It cannot see the
+libraries that the repository contains (demo/static/assets/vendor).
 """
 
 import json
@@ -25,8 +25,8 @@ VENDORED = {
     "licenses": [{"license": {"id": "Apache-2.0"}}],
 }
 
-#: A classifier that is no SPDX id, as people write it.
-KNOWN_AS = {
+#: Classifiers that are no SPDX ids -> usual names.
+USUAL_NAMES = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD (which one: see its file)",
     "Zope Public License": "ZPL 2.1",
@@ -34,21 +34,24 @@ KNOWN_AS = {
 
 
 def licence(component: dict[str, Any]) -> str:
-    """The first licence that a package states: an SPDX expression, its id, or its classifier."""
-    stated = component["licenses"][0]
-    named = stated.get("license", {})
-    found = stated.get("expression") or named.get("id") or named["name"]
-    name = str(found).removeprefix("License :: OSI Approved :: ")
-    return KNOWN_AS.get(name, name)
+    """Return the first licence of a package: an SPDX expression, an id, or a classifier."""
+    entry = component["licenses"][0]
+    details = entry.get("license", {})
+    text = entry.get("expression") or details.get("id") or details["name"]
+    name = str(text).removeprefix("License :: OSI Approved :: ")
+    return USUAL_NAMES.get(name, name)
 
 
 def main() -> None:
     bill = json.loads(BILL.read_text())
-    rows = sorted((canonicalize_name(each["name"]), licence(each)) for each in bill["components"])
+    rows = sorted(
+        (canonicalize_name(component["name"]), licence(component))
+        for component in bill["components"]
+    )
     bill["components"].append(VENDORED)
     BILL.write_text(json.dumps(bill, indent=2, ensure_ascii=False) + "\n")
     before, rest = PAGE.read_text().split(BEGIN)
-    table = "".join(f"| {name} | {stated} |\n" for name, stated in rows)
+    table = "".join(f"| {name} | {license_name} |\n" for name, license_name in rows)
     after = rest.split(END)[1]
     PAGE.write_text(f"{before}{BEGIN}| package | licence |\n|---|---|\n{table}{END}{after}")
 

@@ -1,7 +1,7 @@
-"""Rushes of more and more buyers: what each takes in seconds, memory, threads and processors.
+"""Rushes of more and more buyers: the time, memory, threads and processors that each one takes.
 
-Each is a sale of its own, against nodes of its own that have just started. growth.md is the table
-that `make readme` puts into docs/scale.md.
+Each rush has a new sale, against nodes that have just started. `make readme` puts the table of
+growth.md into docs/scale.md.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from statistics import median
 from typing import Any
 
@@ -26,24 +26,24 @@ from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
-from loadtest.rush.bounds import BUYERS, whole
 from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
 from loadtest.stack.node import family
 from loadtest.stack.stack import NAMES, SERVERS, Stack
 
-#: Hand-over in Redis, and the database's own queue.
+#: One hands over in Redis, the other one queues in the database.
 LOCKS = ("redis", "row-lock")
 SIZES = (200, 1000, 2000, 5000)
-#: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
-#: imported and opened by the first purchases is no buyer's.
-FEW = 20
-#: Buyers of a large rush give up after a second for each group of this many, so that the rush has a
-#: verdict on a slow machine too.
-A_SECOND_FOR = 20
-#: What processors do when they compute, as psutil calls it. A guest's time is in `user`.
-COMPUTING = ("user", "nice", "system", "irq", "softirq")
-#: Seconds between two looks. A look at a process of thousands of threads takes some 10 ms.
-INTERVAL = 0.2
+#: Buyers of the small rush before the memory of idle nodes is measured: modules that the first
+#: purchases import, and connections that they open, are not charged to later buyers.
+WARM_UP_BUYERS = 20
+#: The deadline of a large rush is one second for this many buyers, so that it has a verdict on a
+#: slow machine, too.
+BUYERS_PER_DEADLINE_SECOND = 20
+#: psutil's names of the time in which processors compute. A guest's time is in `user`.
+COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
+#: To sample a process of thousands of threads takes some 10 ms.
+SAMPLE_INTERVAL_SECONDS = 0.2
 NODES, MACHINE = "nodes", "machine"
 MB = 1024 * 1024
 
@@ -52,7 +52,7 @@ KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the
 request p99: of each single request; buyer p99: until the buyer's last answer
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
 busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
-#: Of which CPU ms/buyer is shown, in this order.
+#: The parts whose CPU ms/buyer is shown, in this order.
 PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 #: The columns after lock and verdict.
 COLUMNS: Mapping[str, Callable[[Run], str]] = {
@@ -74,7 +74,7 @@ COLUMNS: Mapping[str, Callable[[Run], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look."""
+    """The resources of all parts at one moment."""
 
     t: float  # monotonic seconds
     memory: int  # bytes of the nodes, proportional set size where the system has it
@@ -84,47 +84,52 @@ class Sample:
 
 @contextmanager
 def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
-    """Look at the processes of each part, and at what descends from them, every INTERVAL seconds
-    until the block ends, then and now."""
-    samples = [look(parts)]
-    enough = threading.Event()
+    """Sample the processes of each part and their descendants until the block ends.
+
+    The list has a sample of the beginning, one of each SAMPLE_INTERVAL_SECONDS, and one of the end.
+    """
+    samples = [sample(parts)]
+    is_over = threading.Event()
 
     def watch() -> None:
-        while not enough.wait(INTERVAL):
-            samples.append(look(parts))
+        while not is_over.wait(SAMPLE_INTERVAL_SECONDS):
+            samples.append(sample(parts))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield samples
     finally:
-        enough.set()
+        is_over.set()
         thread.join()
-        samples.append(look(parts))
+        samples.append(sample(parts))
 
 
 def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
-    """Shares of one processor, in percent, of each part and of the busiest process of it: between
-    the looks around these seconds, divided by the seconds.
+    """Return the percentage of one processor that each part used, and its busiest process.
 
-    began    monotonic seconds
+    It is the processor time between the samples around the interval, divided by the interval.
+
+    began    start of the interval, in monotonic seconds
+    seconds  length of the interval
     """
-    before = [one for one in samples if one.t <= began][-1]
-    after = next((one for one in samples if one.t >= began + seconds), samples[-1])
-    found = {}
-    for part, spent in after.cpu.items():
-        used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
-        found[part] = round(100 * sum(used) / seconds, 1)
-        found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
-    return found
+    before = [sample for sample in samples if sample.t <= began][-1]
+    later_samples = (sample for sample in samples if sample.t >= began + seconds)
+    after = next(later_samples, samples[-1])
+    percentages = {}
+    for part, totals in after.cpu.items():
+        used = [total - before.cpu[part].get(pid, 0.0) for pid, total in totals.items()]
+        percentages[part] = round(100 * sum(used) / seconds, 1)
+        percentages[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+    return percentages
 
 
-def look(parts: Mapping[str, Sequence[int]]) -> Sample:
-    """One sample of the parts. A process that has ended counts as nothing."""
+def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
+    """Return a sample of the parts. A process that has ended counts as nothing."""
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
     for part, pids in parts.items():
-        for process in [one for pid in pids for one in family(pid)]:
+        for process in chain.from_iterable(map(family, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 cpu[part][process.pid] = sum(process.cpu_times()[:2])  # without its children's
                 if part == NODES:
@@ -132,7 +137,7 @@ def look(parts: Mapping[str, Sequence[int]]) -> Sample:
                     full = process.memory_full_info()
                     memory += int(getattr(full, "pss", 0) or full.uss)
     times = psutil.cpu_times()
-    cpu[MACHINE] = {0: sum(getattr(times, name, 0.0) for name in COMPUTING)}
+    cpu[MACHINE] = {0: sum(getattr(times, name, 0.0) for name in COMPUTING_TIMES)}
     return Sample(time.monotonic(), memory, threads, cpu)
 
 
@@ -142,29 +147,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0 if every verdict was the expected one, 1 if not, else as every command does.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
-    parser.add_argument("--buyers", type=BUYERS, nargs="+", default=SIZES, metavar="N")
-    parser.add_argument("--nodes", type=whole(1, len(NAMES)), nargs="+", default=(2,), metavar="N")
+    parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument(
+        "--nodes", type=whole_number_parser(1, len(NAMES)), nargs="+", default=(2,), metavar="N"
+    )
     parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
-    parser.add_argument("--locust-workers", type=whole(1, 16), default=1, metavar="N")
-    parser.add_argument("--repeat", type=whole(1, 1000), default=1, metavar="N")
-    given = parser.parse_args(arguments)
-    return exit_code_of(partial(_run, given))
+    parser.add_argument("--locust-workers", type=whole_number_parser(1, 16), default=1, metavar="N")
+    parser.add_argument("--repeat", type=whole_number_parser(1, 1000), default=1, metavar="N")
+    options = parser.parse_args(arguments)
+    return exit_code_of(partial(_run, options))
 
 
-def _run(given: argparse.Namespace, console: Console) -> int:
-    usual = Setting(locks=given.lock, server=given.server, locust_workers=given.locust_workers)
+def _run(options: argparse.Namespace, console: Console) -> int:
+    default = Setting(
+        locks=options.lock, server=options.server, locust_workers=options.locust_workers
+    )
     runs: list[Run] = []
     with Output(console) as out:
-        where: dict[str, Any] = {"log": out.log, "progress": out.progress}
-        for nodes in given.nodes:
-            base = _base(replace(usual, nodes=nodes), out)
-            for _, buyers, lock in product(range(given.repeat), given.buyers, given.lock):
-                deadline = max(usual.deadline, buyers / A_SECOND_FOR)
-                setting = replace(usual, buyers=buyers, nodes=nodes, deadline=deadline)
+        outputs: dict[str, Any] = {"log": out.log, "progress": out.progress}
+        for nodes in options.nodes:
+            idle_mb = _measure_idle_nodes(replace(default, nodes=nodes), out)
+            for _, buyers, lock in product(range(options.repeat), options.buyers, options.lock):
+                deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
+                setting = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_buyers(setting, **where) as (stack, crowd):
-                    runs.append(_one(stack, crowd, setting, lock, base))
+                with stack_and_buyers(setting, **outputs) as (stack, crowd):
+                    runs.append(_measure_rush(stack, crowd, setting, lock, idle_mb))
                     summary = out.summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(markdown(summary))
@@ -173,44 +182,48 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
 
 
-def _base(setting: Setting, out: Output) -> float:
-    """MB of the nodes with one thread in each process, after a few purchases under each lock."""
-    few = replace(setting, buyers=1)
-    with stack_and_buyers(few, log=out.log, progress=out.progress) as (stack, buyers):
+def _measure_idle_nodes(setting: Setting, out: Output) -> float:
+    """Return the MB of the nodes with one thread in each process, after a few purchases."""
+    small = replace(setting, buyers=1)
+    with stack_and_buyers(small, log=out.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
-            rush(stack, buyers, replace(setting, buyers=FEW), lock)
-        return look(parts(stack)).memory / MB
+            rush(stack, buyers, replace(setting, buyers=WARM_UP_BUYERS), lock)
+        return sample(parts(stack)).memory / MB
 
 
-def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base: float) -> Run:
-    """One rush, with what it took as `grown`. Raises StackError.
+def _measure_rush(
+    stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, idle_mb: float
+) -> Run:
+    """Make one rush and return its run, with the resources as `grown`. Raises StackError.
 
     Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
-    1/n in each: `base_mb` with one thread in each process, after a small rush, `peak_mb` the most
-    during this one, `kb_per_buyer` from base to peak.
-    `threads` is the most that the nodes had. `cpu` is in percent of one processor during the rush:
-    of each part in all, of its busiest process as `... (one)`, and of the machine, whoever used it.
+    1/n in each: `base_mb` is that of idle nodes, `peak_mb` the maximum of this rush, and
+    `kb_per_buyer` the difference per buyer. `threads` is the maximum of the nodes. `cpu` is in
+    percent of one processor during the rush: of each part, of its busiest process as `... (one)`,
+    and of the whole machine, other programs included.
     """
     with watched({**parts(stack), "Locust": [buyers.pid]}) as samples:
-        done = rush(stack, buyers, setting, lock)
-    peak = max(sample.memory for sample in samples) / MB
+        run = rush(stack, buyers, setting, lock)
+    peak_mb = max(sample.memory for sample in samples) / MB
     grown = {
         "server": setting.server,
         "nodes": setting.nodes,
         "workers": setting.workers,
         "locust_workers": setting.locust_workers,
-        "base_mb": round(base, 1),
-        "peak_mb": round(peak, 1),
-        "kb_per_buyer": round((peak - base) * 1024 / setting.buyers, 1),
+        "base_mb": round(idle_mb, 1),
+        "peak_mb": round(peak_mb, 1),
+        "kb_per_buyer": round((peak_mb - idle_mb) * 1024 / setting.buyers, 1),
         "threads": max(sample.threads for sample in samples),
-        "cpu": shares(samples, done["began_s"], done["duration_s"]),
+        "cpu": shares(samples, run["began_s"], run["duration_s"]),
     }
-    return {**done, "grown": grown}
+    return {**run, "grown": grown}
 
 
 def _per_buyer(run: Run, part: str) -> str:
-    """Milliseconds of processor that a part took for a buyer. Other work on the machine makes a
-    rush longer, and this hardly."""
+    """Return a part's milliseconds of processor per buyer.
+
+    Other work on the machine makes a rush longer, but hardly changes this figure.
+    """
     percent = run["grown"]["cpu"].get(part)
     if percent is None:
         return "-"
@@ -218,19 +231,20 @@ def _per_buyer(run: Run, part: str) -> str:
 
 
 def repeated(runs: Sequence[Run]) -> list[str]:
-    """Of rushes that were made more than once: verdicts and spread, a line for each kind."""
-    kinds: dict[tuple[str, int, int], list[Run]] = {}
+    """Return a line for each kind of rush that was repeated: its verdicts and its spread."""
+    runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
-        key = (report.named(run), run["buyers"], run["grown"]["nodes"])
-        kinds.setdefault(key, []).append(run)
+        kind = (report.label_of(run), run["buyers"], run["grown"]["nodes"])
+        runs_by_kind.setdefault(kind, []).append(run)
     lines = []
-    for (name, buyers, nodes), found in kinds.items():
-        if len(found) > 1:
-            spread = [run["arrival_spread_ms"] for run in found]
-            held = sum(run["as_expected"] for run in found)
+    for (name, buyers, nodes), repetitions in runs_by_kind.items():
+        if len(repetitions) > 1:
+            spread = [run["arrival_spread_ms"] for run in repetitions]
+            as_expected = sum(run["as_expected"] for run in repetitions)
             lines.append(
-                f"{name}, {buyers} buyers, {nodes} nodes: {held} of {len(found)} as expected; "
-                f"spread {min(spread):.0f} to {max(spread):.0f} ms, median {median(spread):.0f}"
+                f"{name}, {buyers} buyers, {nodes} nodes: {as_expected} of {len(repetitions)} as "
+                f"expected; spread {min(spread):.0f} to {max(spread):.0f} ms, "
+                f"median {median(spread):.0f}"
             )
     return lines
 
@@ -241,17 +255,17 @@ def _sheet(runs: Sequence[Run]) -> report.Sheet:
 
 
 def markdown(summary: Summary) -> str:
-    """The table, and where and when it was measured."""
+    """Return the table, with the setup, the machine and the date below it."""
     first = summary["runs"][0]
     grown = first["grown"]
     waits = "a thread for each buyer" if grown["server"] == SERVERS[0] else "no thread for a buyer"
-    where = (
+    setup = (
         f"{first['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
         f"processes a node, {grown['locust_workers']} of Locust; "
         f"{report.machine_and_date(summary)}; `make growth`."
     )
-    again = [f"- {line}" for line in repeated(summary["runs"])]
-    return _sheet(summary["runs"]).markdown("\n\n".join([*again, where]))
+    repetitions = [f"- {line}" for line in repeated(summary["runs"])]
+    return _sheet(summary["runs"]).markdown("\n\n".join([*repetitions, setup]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""make readme: put the latest results into README.md and the pages of docs/ that have tables."""
+"""make readme: puts the latest results into the tables of README.md and docs/."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
-#: A run of all strategies has more than this.
-SOME = 20
-#: What the README says of the locks of the demo.
-GUARDS = {
+#: Strategies with more than this many are all of them; only some are never so many.
+MAX_STRATEGIES_OF_A_PART = 20
+#: The strategies of the demo -> their descriptions.
+DEMO_STRATEGIES = {
     "none": "nothing",
     "token": "a Redis lock as most articles have it",
     "redis": "RedisLock, of this project",
 }
-#: The strategies of the README's short table of faults, and what they are.
-FEW = {
+#: The strategies of the README's table of faults -> their descriptions.
+README_STRATEGIES = {
     "process": "a lock in one process",
     "setnx": "SETNX, DEL",
     "token": "SET NX PX, a token, compare and delete",
@@ -39,12 +39,12 @@ FEW = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
-#: A load run needs at least this many rounds to be shown.
-ROUNDS = 3
+#: Load runs of fewer rounds are not shown.
+MIN_LOAD_ROUNDS = 3
 #: The faults that the tables leave out.
-APART = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
-#: In place of the faults that broke a strategy, where there are none.
-NOTHING = "nothing here"
+OMITTED_FAULTS = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
+#: The last column of a strategy that no fault broke.
+NOTHING_BROKE_IT = "nothing here"
 
 
 def begin(table: str) -> str:
@@ -64,61 +64,74 @@ def put(page: Path, name: str, table: str) -> None:
     page.write_text(f"{before}{first}\n{table}{last}{after}")
 
 
-def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) -> Summary | None:
-    """The summary of the newest whole run that wrote the file `table`; None without one."""
-    found = map(_summary, sorted(results.glob(f"[0-9]*/{table}"), reverse=True))
-    return next((summary for summary in found if whole(summary["runs"])), None)
+def newest(results: Path, table: str, is_whole: Callable[[Sequence[Run]], bool]) -> Summary | None:
+    """Return the summary of the newest whole run that wrote the file `table`, or None."""
+    for path in sorted(results.glob(f"[0-9]*/{table}"), reverse=True):
+        summary = _summary(path)
+        if is_whole(summary["runs"]):
+            return summary
+    return None
 
 
 def is_every_fault(runs: Sequence[Run]) -> bool:
-    """Whether these are the runs of every fault for every strategy, and all of them show
-    something."""
+    """Return whether the runs have every fault and every strategy, and no unknown verdict."""
     if any(run.get("verdict") == "unknown" for run in runs):
         return False
-    return {run["fault"] for run in runs} == set(FAULTS) and len({r["lock"] for r in runs}) > SOME
+    return {run["fault"] for run in runs} == set(FAULTS) and _has_every_strategy(runs)
 
 
 def is_every_strategy(runs: Sequence[Run]) -> bool:
-    """Whether these are the runs of every strategy, of the usual size."""
-    usual = {run["buyers"] for run in runs if "buyers" in run} == {Setting().buyers}
-    return usual and len({run["lock"] for run in runs}) > SOME
+    """Return whether the runs have every strategy and the default number of buyers."""
+    sizes = {run["buyers"] for run in runs if "buyers" in run}
+    return sizes == {Setting().buyers} and _has_every_strategy(runs)
+
+
+def _has_every_strategy(runs: Sequence[Run]) -> bool:
+    return len({run["lock"] for run in runs}) > MAX_STRATEGIES_OF_A_PART
 
 
 def is_contrast(runs: Sequence[Run]) -> bool:
-    """Whether these are the runs of a demo without arguments."""
-    usual = Setting()
-    asked = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
-    same = asked == {(usual.buyers, usual.stock, usual.hold_ms)}
-    return same and [run["lock"] for run in runs] == list(usual.locks)
+    """Return whether the runs are those of a demo without arguments."""
+    default = Setting()
+    sizes = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
+    has_default_size = sizes == {(default.buyers, default.stock, default.hold_ms)}
+    return has_default_size and [run["lock"] for run in runs] == list(default.locks)
 
 
 def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
-    """Whether these are rushes of the usual sizes on such nodes, one of each, with the expected
-    verdicts."""
-    grown = [run["grown"]["server"] for run in runs if "grown" in run and run["as_expected"]]
-    usual = {run["buyers"] for run in runs} >= set(growth.SIZES) and not growth.repeated(runs)
-    return usual and grown == [server] * len(runs)
+    """Return whether the runs are one rush of each default size on this server, as expected."""
+    servers = [run["grown"]["server"] for run in runs if "grown" in run and run["as_expected"]]
+    has_all_sizes = {run["buyers"] for run in runs} >= set(growth.SIZES)
+    return has_all_sizes and not growth.repeated(runs) and servers == [server] * len(runs)
 
 
 def load_tables(results: Path) -> str:
-    """The tables of the newest whole runs of make load, one of each kind under a heading; empty
-    without any. Whole are three rounds of which each measurement succeeded. Kinds: one hot product
-    or many, with a hold or without, closed or open, and how many nodes."""
-    found: dict[tuple[bool, bool, bool, int], str] = {}
+    """Return the tables of the newest whole runs of make load, each under a heading.
+
+    There is one table for each kind of load: one hot product or many, with a hold or without, the
+    closed or the open model, and the number of nodes. A whole run has at least MIN_LOAD_ROUNDS, all
+    of them as expected.
+    """
+    tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
         summary = _summary(path)
-        if summary["rounds"] >= ROUNDS and all(run["as_expected"] for run in summary["runs"]):
-            asked = summary["load"]
-            is_open, has_hold = asked["arrivals_per_second"] > 0, asked["hold_ms"] > 0
-            kind = (asked["products"] > 1, has_hold, is_open, asked["nodes"])
-            found[kind] = f"### {load_table.title(summary)}\n\n{path.read_text()}"
-    return "\n".join(found[kind] for kind in sorted(found))
+        is_complete = summary["rounds"] >= MIN_LOAD_ROUNDS
+        if is_complete and all(run["as_expected"] for run in summary["runs"]):
+            load = summary["load"]
+            kind = (
+                load["products"] > 1,
+                load["hold_ms"] > 0,
+                load["arrivals_per_second"] > 0,
+                load["nodes"],
+            )
+            tables[kind] = f"### {load_table.title(summary)}\n\n{path.read_text()}"
+    return "\n".join(tables[kind] for kind in sorted(tables))
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
-    readme, strategies, scale = (
-        root / name for name in ("README.md", "docs/strategies.md", "docs/scale.md")
-    )
+    readme = root / "README.md"
+    strategies = root / "docs" / "strategies.md"
+    scale = root / "docs" / "scale.md"
     demo = newest(results, "demo.md", is_contrast)
     matrix = newest(results, "matrix.md", is_every_strategy)
     faults = newest(results, "faults.md", is_every_fault)
@@ -137,70 +150,77 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
         put(scale, "load", tables)
     else:
         print("docs/scale.md needs make load with --rounds 3; the old tables stay")
-    for name, whole in (("growth", is_growth), ("growth-asgi", partial(is_growth, server="asgi"))):
-        if grown := newest(results, "growth.md", whole):
-            put(scale, name, growth.markdown(grown))
+    growth_on_threads = newest(results, "growth.md", is_growth)
+    if growth_on_threads is not None:
+        put(scale, "growth", growth.markdown(growth_on_threads))
+    growth_on_asgi = newest(results, "growth.md", partial(is_growth, server="asgi"))
+    if growth_on_asgi is not None:
+        put(scale, "growth-asgi", growth.markdown(growth_on_asgi))
 
 
 def contrast_table(demo: Summary) -> str:
-    """The three lines of a demo: what guards the stock, and the verdict."""
+    """Return the table of a demo: a row for each strategy, with its verdict."""
     names = ("orders", "stock left", "lost updates")
     rows = [
         [
-            f"`{run['lock']}`: {GUARDS[run['lock']]}",
+            f"`{run['lock']}`: {DEMO_STRATEGIES[run['lock']]}",
             report.bold(run["verdict"]),
             *report.figures(run, demo["runs"], names),
         ]
         for run in demo["runs"]
     ]
     stock = demo["runs"][0]["initial_stock"]
-    where = (
+    setup = (
         f"{demo['nodes']} nodes of the shop, no artificial delay; {report.machine_and_date(demo)}. "
         f"Lost updates: orders, less the units that left the stock of {stock}."
     )
-    return report.markdown_table(["what guards the stock", "verdict", *names], rows, where)
+    return report.markdown_table(["what guards the stock", "verdict", *names], rows, setup)
 
 
 def faults_table(matrix: Summary, faults: Summary) -> str:
-    """The strategies of FEW: the verdict in the rush, and what broke each; below, how many of all
-    stayed exact."""
+    """Return the table of README_STRATEGIES: their verdicts in the rush, and what broke them.
+
+    The line below says how many of all strategies stayed exact.
+    """
     rushes = {run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"}
     broken = {lock: _broken(lock, verdict, faults) for lock, verdict in rushes.items()}
     rows = [
-        [f"`{lock}`: {said}", report.bold(rushes[lock]), broken[lock]]
-        for lock, said in FEW.items()
+        [f"`{lock}`: {description}", report.bold(rushes[lock]), broken[lock]]
+        for lock, description in README_STRATEGIES.items()
         if lock in rushes
     ]
-    exact = [f"`{lock}`" for lock, by in broken.items() if by == NOTHING]
+    exact = [f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT]
     below = (
         f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
-        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {APART}, which no lock "
-        "survives by itself."
+        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {OMITTED_FAULTS}, which "
+        "no lock survives by itself."
     )
     headings = ["what guards the stock", "in the rush", "broken by"]
     return report.markdown_table(headings, rows, below, left=3)
 
 
 def locks_table(matrix: Summary, faults: Summary) -> str:
-    """A line per strategy: its verdict in the rush, and the faults under which it broke."""
+    """Return the table of all strategies: their verdicts in the rush, and what broke them."""
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
         figures = report.figures(run, runs, ("seconds", "time / row-lock"))
         broken = _broken(run["lock"], run["verdict"], faults)
-        row = [report.named(run, code="`"), report.bold(run["verdict"]), *figures, broken]
+        row = [report.label_of(run, quote="`"), report.bold(run["verdict"]), *figures, broken]
         lines.append(f"| {' | '.join(row)} |")
     below = (
-        f"{report.where(matrix)} {len(faults['runs'])} cells of `make faults`, "
-        f"{faults['started'][:10]}; {APART}, which no lock survives by itself, are in "
+        f"{report.setup_of(matrix)} {len(faults['runs'])} cells of `make faults`, "
+        f"{faults['started'][:10]}; {OMITTED_FAULTS}, which no lock survives by itself, are in "
         "docs/verdicts.md."
     )
     return "\n".join([*lines, "", below]) + "\n"
 
 
 def _broken(lock: str, verdict: str, faults: Summary) -> str:
-    """What broke a strategy of this verdict in the rush, for instance `slow, pause; deadlock:
-    crash`. Without a name the verdict is oversold."""
+    """Return the faults that broke a strategy, for instance `slow, pause; deadlock: crash`.
+
+    Faults before the first colon oversold it.
+    """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if verdict == "oversold":
         return "any rush"
@@ -211,14 +231,14 @@ def _broken(lock: str, verdict: str, faults: Summary) -> str:
         if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
             by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
     oversold = ", ".join(by_verdict.pop("oversold"))
-    others = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
-    return "; ".join(filter(None, (oversold, *others))) or NOTHING
+    groups = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
+    return "; ".join(filter(None, (oversold, *groups))) or NOTHING_BROKE_IT
 
 
 def _summary(table: Path) -> Summary:
-    """The summary.json of the run that wrote a table."""
-    found: Summary = json.loads(table.with_name("summary.json").read_text())
-    return found
+    """Return the summary.json of the run that wrote a table."""
+    summary: Summary = json.loads(table.with_name("summary.json").read_text())
+    return summary
 
 
 if __name__ == "__main__":

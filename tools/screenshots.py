@@ -1,6 +1,6 @@
-"""The pictures of the README, from real runs in a real browser: make screenshots.
+"""make screenshots: the README's pictures, from real runs in a real browser.
 
-The page after three rushes, and the report of a pause.
+One shows the page after three rushes, the other one the report of a pause.
 Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
 """
 
@@ -22,17 +22,21 @@ from loadtest.stack.stack import StackError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-#: No sandbox, which root cannot have; no requests of Chromium's own.
+#: Root cannot have Chromium's sandbox; the last three options switch off its own requests.
 ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
-#: Milliseconds for a rush of 200 to begin and end.
-RUSH_MS = 60_000
+#: For a rush of 200 buyers to begin and to end.
+RUSH_TIMEOUT_MS = 60_000
 
 
 def chromium() -> str | None:
-    """The path of Chromium, None if it is not installed."""
+    """Return the path of Chromium, or None if it is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -51,7 +55,7 @@ def main(console: Console) -> int:
 
 
 def _page(browser: Browser, console: Console) -> None:
-    """The shop's page: the contrast."""
+    """Take the picture of the shop's page after three rushes."""
     with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, *_):
         page = _open(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
@@ -63,12 +67,12 @@ def _page(browser: Browser, console: Console) -> None:
 def _rush(page: Page, lock: str) -> None:
     page.get_by_label("Lock").first.select_option(lock)
     page.locator("#start").click()
-    expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_MS)
-    expect(page.locator("#start")).to_have_text("Start the rush", timeout=RUSH_MS)
+    expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_TIMEOUT_MS)
+    expect(page.locator("#start")).to_have_text("Start the rush", timeout=RUSH_TIMEOUT_MS)
 
 
 def _report(browser: Browser, console: Console) -> None:
-    """The report of a pause, opened at the cell of `token`."""
+    """Take the picture of the report of a pause, opened at the cell of `token`."""
     if command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"]):
         raise StackError("a verdict of the pause was not the expected one: make faults says why")
     report = (RESULTS / "latest" / "report.html").resolve()
@@ -86,14 +90,14 @@ def _open(browser: Browser, url: str) -> Page:
 
 
 def _take(page: Page, name: str, console: Console, at: str = "") -> None:
-    """A picture of the window, or of what a selector finds, as WebP: a third of the PNG."""
-    shot: dict[str, object] = {"format": "webp", "quality": 80}
+    """Save the window, or the element of a selector, as WebP: a third of the size of PNG."""
+    options: dict[str, object] = {"format": "webp", "quality": 80}
     if at:
         page.evaluate("scrollTo(0, 0)")
         clip = {**(page.locator(at).bounding_box() or {}), "scale": 1}
-        shot |= {"clip": clip, "captureBeyondViewport": True}
-    taken = page.context.new_cdp_session(page).send("Page.captureScreenshot", shot)
-    (PICTURES / name).write_bytes(b64decode(taken["data"]))
+        options |= {"clip": clip, "captureBeyondViewport": True}
+    screenshot = page.context.new_cdp_session(page).send("Page.captureScreenshot", options)
+    (PICTURES / name).write_bytes(b64decode(screenshot["data"]))
     console.print(Path("docs/pictures") / name, highlight=False)
 
 

@@ -6,7 +6,7 @@ import sys
 
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
-from servers.signals import ENDING, end_on, uninterrupted
+from servers.signals import ENDING_SIGNALS, end_on, uninterrupted
 from workshop import render
 from workshop.checker import Checking
 from workshop.progress import DamagedProgress, Progress
@@ -20,8 +20,10 @@ def main() -> int:
     """0 passed or done, 1 refused, 2 undecided or not understood."""
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
-    given = parser.parse_args()
-    end_on(*ENDING)
+    parser.add_argument("--json", action="store_true", help="report: as JSON, to be collected")
+    arguments = parser.parse_args()
+    line = " ".join([*arguments.word, *(["--json"] if arguments.json else [])])
+    end_on(*ENDING_SIGNALS)
     out = render.console()
     try:
         progress = Progress()
@@ -33,8 +35,8 @@ def main() -> int:
         checking = Checking(out, log)
         words = Words(out, progress, checking)
         try:
-            if given.word:
-                return words.run(" ".join(given.word))
+            if line:
+                return words.run(line)
             words.session()
             return 0
         except KeyboardInterrupt:

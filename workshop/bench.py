@@ -9,12 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from loadtest.faults.buyer import Buyer
-from loadtest.faults.testbed import Testbed
+import psycopg
+import redis
+
+from loadtest.faults.fault_buyer import FaultBuyer
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.judge.history import by_product
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
+from servers.waiting import wait_for
 from workshop.refusal import Refusal, Undecided
 from workshop.session import kill
 
@@ -29,6 +33,13 @@ LONGEST_RUSH = 60.0
 CRASHED = "the shop failed"
 #: Seconds for a check in a process of its own; each of its steps has its own end.
 LONGEST_CHECK = 60.0
+#: The nodes' connections; Testbed names them.
+OF_THE_NODES = """
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name IN ('oversold-A', 'oversold-B')
+"""
+END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {OF_THE_NODES}"
+COUNT_CONNECTIONS = f"SELECT count(*) {OF_THE_NODES}"
 #: Connections of a node to the database: one for each of its buyers, and some for the reports. The
 #: faults' own 60 would be 360 for three participants on one PostgreSQL, which takes 400.
 POOL = BUYERS // 2 + 4
@@ -50,6 +61,37 @@ class Bench(Testbed):
         own = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL)}
         self.environment = super()._environment() | own
         return self.environment
+
+    def clean_slate(self) -> None:
+        """Throw away what an earlier try has left in a session of PostgreSQL, and in Redis.
+
+        A node keeps its connections for as long as it lives, and with them a lock of the session,
+        a setting or a temporary table. Raises Undecided if a node does not come back.
+        """
+        try:
+            with redis.Redis(port=self.main.port) as client:
+                client.flushall()
+                client.function_flush()
+            ended = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS))
+            still_there = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({ended or 0})"
+            wait_for(lambda: not self.sql(still_there), LONGEST_PAUSE)
+        except (redis.RedisError, psycopg.Error) as error:
+            raise Undecided(f"a server does not answer: {error}") from error
+        for number in (VICTIMS, RIVALS):
+            self._reconnect(number)
+        # A rush on a pool that is still being filled would be slower than one on new nodes.
+        wait_for(lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL, LONGEST_PAUSE)
+
+    def _reconnect(self, number: int) -> None:
+        """Let a node notice that its connections have ended: the first request replaces them."""
+        until = time.monotonic() + LONGEST_PAUSE
+        while True:
+            try:
+                self.shop(number).restock(product="clean-slate", stock=1)
+                return
+            except ShopUnreachable as error:
+                if time.monotonic() > until:
+                    raise Undecided(f"a node does not answer: {error}") from error
 
     def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in a process of its own, on these servers. What it found, and
@@ -79,7 +121,11 @@ class Bench(Testbed):
                 raise Undecided(said["undecided"])
             found = said["refusal"]
             return (None if found is None else Refusal(**found)), "\n".join(printed)
-        raise Undecided(f"the check {check} broke: {stderr.strip()[-300:]}")
+        if process.returncode >= 0 and "Traceback" not in stderr:
+            ended = f"{self.file.name} ended the whole process, exit code {process.returncode}"
+            return Refusal("raises", {"error": ended}), stdout
+        *_, reason = stderr.strip().splitlines() or [f"it ended with {process.returncode}"]
+        raise Undecided(f"the check {check} broke: {reason}")
 
     def rush(self) -> tuple[Judgement, str]:
         """A rush under `mine`, judged, and what a buyer was told for whom the code broke off, if
@@ -90,7 +136,9 @@ class Bench(Testbed):
         try:
             sale = int(self.shop(1).restock(product=product, stock=STOCK)["sale"])
             everybody = [
-                Buyer(self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product)
+                FaultBuyer(
+                    self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product
+                )
                 for n in range(BUYERS)
             ]
             started = last = time.monotonic()

@@ -29,6 +29,7 @@ def check(lesson: Lesson, bench: Bench) -> Result:
     servers need a restart. Raises StackError where a node cannot be started again."""
     printed, cells = "", list[Cell]()
     try:
+        bench.clean_slate()
         for kind in lesson.checks:
             said = ""
             if kind == "rush":
@@ -60,7 +61,8 @@ def _rush(bench: Bench) -> Refusal | None:
         return Refusal("rush-oversold", facts)
     if error:
         return Refusal("rush-error", facts)
-    if (sold := len(judgement.orders)) < STOCK:
+    sold = len(judgement.orders)
+    if sold < STOCK or judgement.never_answered:
         bench.renew_if_hung()
         gave_up = judgement.outcomes.get("sold_out", 0) + sold == BUYERS
         return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)

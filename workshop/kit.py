@@ -10,13 +10,13 @@ from django.db.models import F
 
 from locks import Lease, RedisLock, Release
 from locks.lock import Lock
-from shop.errors import Busy, Lost, SoldOut
+from shop.errors import LockBusy, Lost, SoldOut
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.locked import held, options_of, redis_lock, sell_under
-from shop.sale.points import Held, point
-from shop.sale.polling import PollingLock, Renewal
-from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
+from shop.sale.locked import acquisition_facts, held, options_of, redis_lock, release_facts
+from shop.sale.points import point
+from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, sell_one, write_stock
+from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
@@ -34,12 +34,14 @@ class Guarded:
 
     def __init__(self, kind: Callable[..., Lock]) -> None:
         self.kind = kind
-        self._buy = sell_under(self._lock_for)
 
     def __call__(self, attempt: Attempt) -> Receipt:
-        return self._buy(attempt)
+        with held(self._make_lock(attempt)) as lease:
+            with transaction.atomic(durable=True):
+                receipt = sell_one(attempt)
+        return receipt.under(lease)
 
-    def _lock_for(self, attempt: Attempt) -> Lock:
+    def _make_lock(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
         return self.kind(locks_client(), attempt.lock_name, ttl=ttl)
 
@@ -62,7 +64,7 @@ class RenewedLock(TokenLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        self._renewal = Renewal(lambda: self.renew(lease.token), every=self.ttl * self.PERIOD)
+        self._renewal = RenewalThread(lambda: self.renew(lease.token), every=self.ttl * self.PERIOD)
         return lease
 
     def _release(self, lease: Lease) -> Release:
@@ -70,17 +72,28 @@ class RenewedLock(TokenLock):
         return super()._release(lease)
 
 
-def hold(attempt: Attempt) -> AbstractContextManager[Held]:
+def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
-    return held(redis_lock(attempt), even_inside_a_transaction=True)
+    return held(redis_lock(attempt), inside_transaction=True)
 
 
 def acquire(attempt: Attempt) -> Lease:
-    """The same lock without a block: call release() on what is returned."""
+    """Return a lease on the same lock, without a block: the caller releases it."""
     point("acquire")
-    lease = redis_lock(attempt).acquire(settings.SHOP_LOCK_WAIT)
-    point("acquired", token=lease.token, fence=lease.fence, waited_ms=0.0)
+    lock = _ReportedLock(locks_client(), attempt.lock_name, **options_of(attempt))
+    lease = lock.acquire(settings.SHOP_LOCK_WAIT)
+    point("acquired", **acquisition_facts(lease))
     return lease
+
+
+class _ReportedLock(RedisLock):
+    """Reports the points of a release, which the caller of `acquire` makes by hand."""
+
+    def _release(self, lease: Lease) -> Release:
+        point("release", token=lease.token)
+        outcome = super()._release(lease)
+        point("released", **(release_facts(lease) | {"outcome": outcome}))
+        return outcome
 
 
 class _NotedLock(RedisLock):
@@ -92,10 +105,14 @@ class _NotedLock(RedisLock):
         return lease
 
 
-def fenced(sell: Callable[[Attempt, Lease], Receipt]) -> Callable[[Attempt], Receipt]:
+def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], Receipt]:
     """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
 
-    def lock_for(attempt: Attempt) -> RedisLock:
-        return _NotedLock(locks_client(), attempt.lock_name, **options_of(attempt))
+    def buy(attempt: Attempt) -> Receipt:
+        lock = _NotedLock(locks_client(), attempt.lock_name, **options_of(attempt))
+        with held(lock) as lease:
+            with transaction.atomic(durable=True):
+                receipt = sell(attempt, lease)
+        return receipt.under(lease)
 
-    return sell_under(lock_for, sell)
+    return buy

@@ -26,6 +26,9 @@ class Lesson:
     question: str
     options: list[str]
     answer: str
+    objective: str
+    key_points: list[str]
+    misconceptions: dict[str, str]
     command: str
     file: str
     checks: list[str]
@@ -36,7 +39,6 @@ class Lesson:
     late: str
     fast: str
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
-    then: str = ""
     stays: bool = False
     observed: str = ""
 
@@ -44,6 +46,12 @@ class Lesson:
     def text(self) -> str:
         """The lesson to read, Markdown."""
         return (HERE / "lessons" / f"{self.slug}.md").read_text(encoding="utf-8")
+
+    @property
+    def instructions(self) -> str:
+        """What its text says to do with the command, Markdown; empty if there is nothing to do."""
+        section = self.text.partition("## Run\n")[2].partition("\n## ")[0]
+        return section.replace(f"    {self.command}\n", "").strip()
 
     @property
     def shipped(self) -> Path:

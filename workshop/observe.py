@@ -80,7 +80,7 @@ def _violations_here() -> dict[str, int]:
     import django
 
     django.setup()
-    from shop.demo.schedules import every_run
+    from shop.schedules.two_buyers import every_run
 
     return {lock: sum(run.violates for run in every_run(lock, 1)) for lock in SCHEDULED}
 

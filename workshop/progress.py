@@ -138,9 +138,9 @@ class Progress:
         return path
 
     def reset(self, lesson: Lesson) -> Path | None:
-        """Begin an exercise anew. Where the old copy is kept, if there was one."""
+        """Begin an exercise anew. Return where the old copy is kept, if there was one."""
         path = self.folder / lesson.file
-        kept = path.replace(path.with_suffix(".py.bak")) if path.exists() else None
+        kept = path.replace(_unused_backup(path)) if path.exists() else None
         self.of(lesson)["begun"] = False
         self.file(lesson)
         return kept
@@ -159,6 +159,16 @@ class Progress:
         partial = self.path.with_suffix(".partial")
         partial.write_text(json.dumps(self._known, indent=1) + "\n", encoding="utf-8")
         os.replace(partial, self.path)
+
+
+def _unused_backup(path: Path) -> Path:
+    """Return the first of `ex01.py.bak`, `ex01.py.bak2`, ... that is not there yet."""
+    backup = path.with_suffix(".py.bak")
+    number = 1
+    while backup.exists():
+        number += 1
+        backup = path.with_suffix(f".py.bak{number}")
+    return backup
 
 
 def _now() -> str:

@@ -24,7 +24,7 @@ LONGEST_STORY = 14
 HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
-    "check": "check your file now; a save does it too",
+    "check": "check your file now; a save does it too; check 3: that of lesson 3",
     "page": "the shop's page; there your file can be chosen as the lock `mine`",
     "hint": "a hint; three a lesson",
     "next": "the next lesson",
@@ -32,18 +32,27 @@ HELP: Mapping[str, str] = {
     "help redis": "the ten commands; help lua, help sell_one: what else you need",
     "list": "all lessons and how far you are",
     "explain": "the text of this lesson",
-    "reset": "begin the exercise anew; your file is kept as .bak",
+    "reset": "begin the exercise anew; your file is kept as .bak; reset 3: lesson 3",
     "solution": "ours, after you have passed or after three refusals",
     "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
-    "report": "your quiz, predictions and checks",
+    "report": "your quiz, predictions and checks; report --json: to be collected",
     "plan 90": "for facilitators: 45, 90 or 180 minutes; plan 90 14:00 says when",
-    "notes 5": "for facilitators: answer, beliefs and questions of a lesson; notes: all answers",
+    "notes 5": "for facilitators: answer, beliefs and questions of a lesson; notes: all answers; "
+    "notes rush-stuck: of a refusal",
     "reset all": "for facilitators: everything anew, for the next room",
     "pack": "for facilitators: a folder for a room without internet",
     "quit": "end; everything is stopped",
 }
 
 
+WORDS_OF_A_TABLE = (
+    "off: a verdict that is not the one recorded for this strategy. More: workshop/GLOSSARY.md"
+)
+WORDS_OF_A_STORY = (
+    "victim: the buyer whom the fault hits; rival: one who comes meanwhile; node A, node B: the "
+    "shop's two servers; healed: the fault is over; off, or not as expected: a verdict that is not "
+    "the one recorded for this strategy. More: workshop/GLOSSARY.md"
+)
 #: What is said where the same code was undecided twice.
 AGAIN = (
     "Twice undecided with the same code, so it may be the code: what above did not happen, and "
@@ -106,16 +115,27 @@ def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
         out.print(f"  {letter}  {option}{mark}")
 
 
+def show_instructions(out: Console, lesson: Lesson) -> None:
+    """Print what to do with the lesson's command, where there is something to do."""
+    if lesson.instructions:
+        out.print(Markdown(lesson.instructions))
+
+
 def show_story(out: Console, since: float) -> None:
-    """The story of the first cell of the last run that did not stay exact, and its report."""
+    """Print the story of the first cell of the last run that did not stay exact, or else what the
+    fault did to the first cell, and where the report is."""
     summary = RESULTS / "latest" / "summary.json"
     if not summary.exists() or summary.stat().st_mtime < since:
         return
     cells = json.loads(summary.read_text(encoding="utf-8"))["runs"]
-    broken = next((cell for cell in cells if cell.get("story")), None)
-    if broken is not None:
-        out.print(f"\n{broken['lock']} under {broken['fault']}:")
-        _show_end(out, broken["story"])
+    cell = next((cell for cell in cells if cell.get("story")), cells[0])
+    out.print(f"\n{cell['lock']} under {cell['fault']}:")
+    if cell.get("story"):
+        _show_end(out, cell["story"])
+        out.print(WORDS_OF_A_STORY, style="dim")
+    else:
+        out.print(f"the fault happened: {cell['evidence']}")
+        out.print(WORDS_OF_A_TABLE, style="dim")
     report = (summary.parent / "report.html").resolve()
     if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(report.as_uri())
@@ -149,11 +169,13 @@ def _predicted(known: Mapping[str, object]) -> str:
 
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
     """The lesson to read; not `whole`: its question and what to run, without what comes of it."""
-    before, observe, after = lesson.text.partition("## Observe\n")
     if whole:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")
-        out.print(Markdown(observe + after))
+        points = "".join(f"- {point}\n" for point in lesson.key_points)
+        text = lesson.text.partition("\n")[2]
+        out.print(Markdown(f"{text}\n## Key points\n\n{points}"))
         return
+    before = lesson.text.partition("## Observe\n")[0]
     out.print(Markdown(before))
     out.print("Predict first: type a letter (predict without one asks; Enter: no idea), then run.")
     out.print("After that explain shows the whole text.")

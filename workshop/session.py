@@ -120,9 +120,15 @@ def _stamp(path: Path) -> Stamp:
 def run(command: str, shall_end: Callable[[], bool]) -> int:
     """Run a shell command in the project's folder until it ends, or until `shall_end` or Ctrl-C
     ends it as Ctrl-C does. Its exit code."""
+    # A session begun by `make workshop` would make this a nested make, which prints its folder.
+    environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
     # Of its own session: Ctrl-C is for us, who pass it on once, and wait.
     child = subprocess.Popen(
-        ["bash", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))

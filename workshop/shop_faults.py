@@ -4,7 +4,7 @@ from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS
 from loadtest.judge.run import Cell
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
@@ -44,7 +44,7 @@ def refusal(bench: Bench, fault: str) -> Refusal | None:
 def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
     """Make one fault for the participant's file and for these strategies."""
     known = {str(one["name"]): one for one in bench.shop(RIVALS).strategies()}
-    mine: Strategy = {**known[MINE], "verdicts": {fault: "exact"}}
+    mine: StrategyFacts = {**known[MINE], "verdicts": {fault: "exact"}}
     chosen = [mine, *(known[name] for name in controls)]
     return play(FAULTS[fault](bench), chosen)
 

@@ -1,10 +1,13 @@
 """The words for facilitators and authors: plan, notes, quiz, report, pack, observe."""
 
+import json
 import re
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render
-from workshop.lessons import Lesson, lessons, toml
+from workshop.lessons import Lesson, common, lessons, toml
 from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
@@ -42,38 +45,49 @@ def score(answers: str) -> int:
     )
 
 
+SLACK = "slack: what went wrong until here; if nothing did, questions"
+
+
 def plans() -> dict[int, dict[str, Any]]:
     """Every plan by its minutes."""
     return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
 
 
 def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
-    """A plan: of each part when it begins, how long it takes, what it is, and below it what is
-    said, typed or opened for it. `begins`: minutes since midnight; None: the plan counts from 0."""
+    """Return a plan: for each part when it begins, how long it takes, what it is, and below it what
+    is said, typed or opened for it; then what to drop when late.
+
+    begins  minutes since midnight; None: the plan counts from 0
+    """
     plan = plans()[minutes]
-    at, found = 0, [str(plan["title"])]
-    for what in plan.get("before", ()):
-        found += _wrapped("before        ", what)
-    for takes, what, *used in plan["parts"]:
+    lines = [str(plan["title"])]
+    for preparation in plan["before"]:
+        lines += _wrapped("before        ", preparation)
+    at = 0
+    for takes, what, *used in [*plan["parts"], [plan["slack"], SLACK]]:
         start = f"{_clock(at, begins):>5} {takes:3} min  "
         inside = " " * len(start)
         if isinstance(what, dict):
             lesson = lessons()[what["lesson"]]
-            used += _phases(lesson, what)
+            used += phase_lines(lesson, what)
             what = f"lesson {lesson.number}, {lesson.title}"
-        found += _wrapped(start, what)
+        lines += _wrapped(start, what)
         for each in used:
-            found += _wrapped(inside, each)
+            lines += _wrapped(inside, each)
         at += takes
-    return [*found, f"{_clock(at, begins):>5} end"]
+    lines.append(f"{_clock(at, begins):>5} end")
+    for step in plan["behind"]:
+        lines += _wrapped("behind        ", step)
+    return lines
 
 
 def _clock(at: int, begins: int | None) -> str:
     return str(at) if begins is None else f"{(begins + at) // 60 % 24}:{(begins + at) % 60:02}"
 
 
-def _phases(lesson: Lesson, part: dict[str, int]) -> list[str]:
-    """The minutes of a lesson that are shown, worked and talked about."""
+def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
+    """Return the minutes in which a lesson is shown, worked and talked about, and what to leave out
+    when late."""
     number = lesson.number
     done = {
         "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
@@ -81,6 +95,8 @@ def _phases(lesson: Lesson, part: dict[str, int]) -> list[str]:
         "talk": f'/?lesson={number}&answer  "{lesson.say}"',
     }
     lines = [f"{name:4} {part[name]:2}  {done[name]}" for name in done if part.get(name)]
+    if not part["do"]:
+        return [*lines, "late     only the vote and the sentence; its exercise stays for later"]
     return [*lines, f"late     {lesson.late}", f"fast     {lesson.fast}"]
 
 
@@ -116,25 +132,54 @@ class Teaching:
         self.out.print("\n".join(plan_lines(int(minutes), begins)), soft_wrap=True)
 
     def do_notes(self, rest: list[str]) -> None:
-        """The answers of all lessons and of the quiz; of one lesson, what they believe who are
-        refused, and what to ask them."""
+        """The answers of all lessons and of the quiz; of one lesson, or of one refusal, what a pair
+        believes and what to ask it."""
         if not rest:
             for lesson in lessons().values():
                 self._show_answer(lesson)
             self.out.print(f"quiz {''.join(question.answer for question in questions())}")
-            return
-        number = int(rest[0]) if rest[0].isdecimal() else 0
-        if number not in lessons():
-            raise NotDone("notes takes the number of a lesson")
-        lesson = lessons()[number]
+        elif not rest[0].isdecimal():
+            self._show_notes_of_a_refusal(rest[0].lower())
+        elif int(rest[0]) in lessons():
+            self._show_notes_of_a_lesson(lessons()[int(rest[0])])
+        else:
+            raise NotDone(f"there is no lesson {rest[0]}: {min(lessons())} to {max(lessons())}")
+
+    def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
         self._show_answer(lesson)
-        self.out.print(f"say: {lesson.say}")
-        for code, words in lesson.refusals.items():
-            self._show(f"{code}: ", words["why"])
-            self._show("    ask: ", words["question"])
+        self._show("objective: ", lesson.objective)
+        for point in lesson.key_points:
+            self._show("key point: ", point)
+        for letter, belief in lesson.misconceptions.items():
+            self._show(f"who says {letter} may believe: ", belief)
+        self._show("say: ", lesson.say)
         for number, hint in enumerate(lesson.hints, 1):
             self._show(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
+        self.out.print("its refusals:")
+        self._show_refusals(lesson.refusals)
+        self.out.print("\nrefusals that any exercise can get:")
+        self._show_refusals(common())
+
+    def _show_notes_of_a_refusal(self, code: str) -> None:
+        """Show this refusal of every lesson that has it. Raise NotDone if there is none."""
+        notes: dict[str, Mapping[str, str]] = {
+            f"lesson {lesson.number}, {code}": lesson.refusals[code]
+            for lesson in lessons().values()
+            if code in lesson.refusals
+        }
+        if code in common():
+            notes[f"any lesson, {code}"] = common()[code]
+        if not notes:
+            codes = {*common(), *(code for each in lessons().values() for code in each.refusals)}
+            similar = ", ".join(get_close_matches(code, codes)) or "it is on the pair's screen"
+            raise NotDone(f"notes takes a lesson's number or a refusal's first word: {similar}")
+        self._show_refusals(notes)
+
+    def _show_refusals(self, words_by_title: Mapping[str, Mapping[str, str]]) -> None:
+        for title, words in words_by_title.items():
+            self._show(f"{title}: ", words["why"])
+            self._show("    ask: ", words["question"])
 
     def _show_answer(self, lesson: Lesson) -> None:
         answer = lesson.option(lesson.answer)
@@ -161,7 +206,7 @@ class Teaching:
         elif sys.stdin.isatty():
             answers = "".join(self._ask(question) for question in questions())
         else:
-            raise NotDone("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
+            raise NotDone("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
         self.progress.quizzed(answers)
         self.out.print(f"{score(answers)} of {most}")
 
@@ -175,7 +220,13 @@ class Teaching:
         return self.typed.letter("> ", "abcd") or "-"
 
     def do_report(self, rest: list[str]) -> None:
-        """The quiz before and after, the lessons, and what was refused in them."""
+        """The quiz before and after, the lessons, and what was refused in them; `report --json`:
+        the same to be collected, without a name and without code."""
+        if rest not in ([], ["--json"]):
+            raise NotDone("report takes nothing, or --json")
+        if rest:
+            self.out.print(json.dumps(self._report(), indent=1), soft_wrap=True)
+            return
         for when, answers in self.progress.quiz.items():
             self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}")
         if not self.progress.quiz:
@@ -184,6 +235,29 @@ class Teaching:
         for lesson in lessons().values():
             if codes := self.progress.of(lesson)["codes"]:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
+
+    def _report(self) -> dict[str, Any]:
+        """Return the progress as JSON: the quiz, and for each lesson prediction and tries."""
+        lines = []
+        for lesson in lessons().values():
+            known = self.progress.of(lesson)
+            lines.append(
+                {
+                    "number": lesson.number,
+                    "title": lesson.title,
+                    "predicted": known["predicted"],
+                    "answer": lesson.answer,
+                    "tries": known["tries"],
+                    "hints": known["hints"],
+                    "refused": known["codes"],
+                    "passed_at": known.get("passed_at"),
+                }
+            )
+        quiz = {
+            when: {"answers": answers, "right": score(answers), "of": len(questions())}
+            for when, answers in self.progress.quiz.items()
+        }
+        return {"quiz": quiz, "lessons": lines}
 
     def do_pack(self, rest: list[str]) -> None:
         """A folder for a room without internet."""

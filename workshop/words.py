@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 from loadtest.stack.stack import ROOT
 from workshop import render
 from workshop.checker import Checking
-from workshop.lessons import HERE, lessons
+from workshop.lessons import HERE, Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
 from workshop.session import ENDS, Saves, Typed, one_of, run
@@ -83,6 +83,21 @@ class Words(Teaching):
             self.out.print(str(why))
             return 2
 
+    def _lesson_of(self, word: str, rest: list[str]) -> Lesson:
+        """Return the lesson of this number, or the present one. Raise NotDone for anything else."""
+        if not rest:
+            return self.progress.lesson
+        number = int(rest[0]) if len(rest) == 1 and rest[0].isdecimal() else 0
+        if number not in lessons():
+            raise NotDone(f"{word} takes nothing, or the number of a lesson: {_numbers()}")
+        return lessons()[number]
+
+    def _refuse_more(self, word: str, rest: list[str]) -> None:
+        """Raise NotDone if anything follows a word that means the present lesson."""
+        if rest:
+            number = rest[0] if rest[0] in map(str, lessons()) else str(self.progress.lesson.number)
+            raise NotDone(f"{word} takes nothing after it; another lesson: goto {number}")
+
     def do_predict(self, rest: list[str]) -> None:
         """Keep the prediction; without one, ask."""
         lesson = self.progress.lesson
@@ -101,6 +116,7 @@ class Words(Teaching):
 
     def do_run(self, rest: list[str]) -> int:
         """The lesson's command, once there is a prediction."""
+        self._refuse_more("run", rest)
         lesson = self.progress.lesson
         known = self.progress.of(lesson)
         if known["predicted"] is None:
@@ -108,23 +124,29 @@ class Words(Teaching):
             self.do_predict([])
             if known["predicted"] is None:
                 return 2
+        render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
         if lesson.stays and not sys.stdin.isatty():
-            raise NotDone(f"It stays until Ctrl-C: start it in a terminal. {lesson.then}.")
-        ends = "; Enter or Ctrl-C here ends it" if lesson.stays else "; Ctrl-C ends it"
-        self.out.print(f"{lesson.then or 'this takes a moment'}{ends}", style="dim")
+            raise NotDone("It stays until Ctrl-C: start it in a terminal.")
+        ends = "Enter or Ctrl-C here ends it" if lesson.stays else "a moment; Ctrl-C ends it"
+        self.out.print(ends, style="dim")
         before = time.time()
         code = run(lesson.command, self._enter if lesson.stays else lambda: False)
         if code not in (0, 1) and not lesson.stays:
             raise NotDone(f"It did not end as it should (exit code {code}): run starts it again.")
         if lesson.command.startswith("make faults"):
             render.show_story(self.out, before)
+        elif lesson.command.startswith("make matrix"):
+            self.out.print(render.WORDS_OF_A_TABLE, style="dim")
         letter, right = known["predicted"], f"{lesson.answer}: {lesson.option(lesson.answer)}"
         if letter == lesson.answer:
             self.out.print(f"You predicted it: {right}.", style="green")
         else:
             said = f"You predicted {letter}; it" if letter else "It"
             self.out.print(f"{said} is {right}.")
+            if letter:
+                belief = lesson.misconceptions[letter]
+                self.out.print(f"A common reason for {letter}, which does not hold: {belief}")
         self.progress.seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._file}")
         return 0
@@ -148,6 +170,7 @@ class Words(Teaching):
 
     def do_page(self, rest: list[str]) -> None:
         """The shop's page, on which the participant's file is the lock `mine`."""
+        self._refuse_more("page", rest)
         if not sys.stdin.isatty():
             raise NotDone("It stays until Ctrl-C: start it in a terminal.")
         ends = "your file is the lock mine there; Enter or Ctrl-C here ends it"
@@ -155,8 +178,8 @@ class Words(Teaching):
         run(f"make serve ARGS='--mine {self._file}'", self._enter)
 
     def do_check(self, rest: list[str]) -> int:
-        """Check the participant's file."""
-        lesson = self.progress.lesson
+        """Check the participant's file of this lesson, or of the lesson of a number."""
+        lesson = self._lesson_of("check", rest)
         file = self.progress.file(lesson)
         self.saves.ignore(file)
         result = self._checking.check(lesson, file)
@@ -169,10 +192,11 @@ class Words(Teaching):
         return result.exit_code
 
     def do_hint(self, rest: list[str]) -> None:
-        self.out.print(self.progress.hint(self.progress.lesson))
+        self.out.print(self.progress.hint(self._lesson_of("hint", rest)))
 
     def do_next(self, rest: list[str]) -> None:
         """The next lesson; older ones are not checked again."""
+        self._refuse_more("next", rest)
         number = self.progress.lesson.number + 1
         if number in lessons():
             self.do_goto([str(number)])
@@ -182,36 +206,40 @@ class Words(Teaching):
     def do_goto(self, rest: list[str]) -> None:
         number = int(rest[0]) if rest and rest[0].isdecimal() else 0
         if number not in lessons():
-            raise NotDone(f"goto takes the number of a lesson: {', '.join(map(str, lessons()))}")
+            raise NotDone(f"goto takes the number of a lesson: {_numbers()}")
         self.progress.goto(number)
         self.introduce()
 
     def do_list(self, rest: list[str]) -> None:
+        self._refuse_more("list", rest)
         render.show_list(self.out, self.progress)
 
     def do_explain(self, rest: list[str]) -> None:
         """The lesson's text; of one without a prediction only what gives nothing away."""
-        lesson = self.progress.lesson
+        lesson = self._lesson_of("explain", rest)
         predicted = self.progress.of(lesson)["predicted"] is not None
         render.show_text(self.out, lesson, whole=predicted)
         if predicted:
             self.progress.seen(lesson)
 
     def do_reset(self, rest: list[str]) -> None:
-        """Begin the exercise anew; `reset all`: everything, for the next room."""
+        """Begin this exercise anew, or that of a number; `reset all`: everything, for the next
+        room."""
         if rest == ["all"]:
             kept = self.progress.for_the_next_room()
             self.saves = Saves(self.progress.folder)
             said = f"; what was there is in {_short(kept)}" if kept else ""
             self.out.print(f"all lessons begin anew{said}")
             return
-        kept = self.progress.reset(self.progress.lesson)
-        self.saves.ignore(self.progress.file(self.progress.lesson))
-        self.out.print(f"begun anew{f'; yours is in {_short(kept)}' if kept else ''}")
+        lesson = self._lesson_of("reset", rest)
+        kept = self.progress.reset(lesson)
+        self.saves.ignore(self.progress.file(lesson))
+        backup = f"; yours is in {_short(kept)}" if kept else ""
+        self.out.print(f"lesson {lesson.number} begun anew{backup}")
 
     def do_solution(self, rest: list[str]) -> None:
         """Ours, as a change of the participant's."""
-        lesson = self.progress.lesson
+        lesson = self._lesson_of("solution", rest)
         if not self.progress.may_see_the_solution(lesson):
             raise NotDone("after you have passed, or after three refusals; hint helps")
         file = self.progress.file(lesson)
@@ -243,6 +271,11 @@ class Words(Teaching):
         todo = "Type a letter, then run." if predicted is None else "run shows it."
         how = "saving it checks it" if self.in_a_session else "check checks it"
         self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how}).")
+
+
+def _numbers() -> str:
+    """Return the numbers that a lesson can have, for a message."""
+    return f"{min(lessons())} to {max(lessons())}"
 
 
 def _short(path: Path) -> str:

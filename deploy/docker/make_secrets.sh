@@ -71,8 +71,8 @@ certificate tls "DNS:${TLS_NAME:-localhost},DNS:nginx,IP:127.0.0.1" \
 hash=$(sha256sum < vault/redis_password)
 sed -e '/^$/d' -e '/^#/d' -e "s/PASSWORD_SHA256/${hash%% *}/" \
     "$templates/redis.${REDIS_ACL:-demo}.acl" > vault/users.acl
-(cd vault && for role in migrate app; do
-    printf '*:*:*:oversold_%s:%s' "$role" "$(cat "${role}_password")" > "pgpass_$role"
+(cd vault && for role in migrate app; do  # libpq reads `:` and `\` only after a backslash
+    printf '*:*:*:oversold_%s:%s' "$role" "$(sed 's/[\\:]/\\&/g' "${role}_password")" > "pgpass_$role"
 done)
 
 shop=10001 postgres=999 redis=999 nginx=101

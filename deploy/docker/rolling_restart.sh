@@ -2,9 +2,12 @@
 # Restarts the nodes one after the other, under load, without a lost answer.
 # usage: deploy/docker/rolling_restart.sh [-f COMPOSE_FILE]...   (what you give `docker compose`)
 #
+# First the database is migrated: a node of new code is ready only then. The nodes of the old code go
+# on selling on the migrated database, so a migration may add to it and take nothing away.
 # For each node: nginx sends it nothing new; what it has begun ends; it is made anew from the image
 # that is there (build or pull first); when it is healthy, nginx sends to it again. A node that does
-# not become healthy stays out, and the script ends with 1 before it touches the next one.
+# not become healthy stays out, and the script ends with 1 before it touches the next one. Whatever
+# ends it early, it says which node is still out.
 # DOCKER_COMPOSE is the command, `docker compose`.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -45,14 +48,32 @@ is_healthy() {
     done
 }
 
+say_what_is_left() {
+    status=$?
+    trap - EXIT
+    if [ -n "$out" ]; then
+        echo "$out: still out of nginx; the other node sells. Run this again to put it back" >&2
+    fi
+    exit "$status"
+}
+
 files=$*
+out=""
+trap say_what_is_left EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+echo "the database: migrated"
+compose $files run --rm migrate
 for node in web-a web-b; do
     count=$(compose $files ps -q "$node" | wc -l)
     echo "$node: nginx sends it nothing new"
+    out=$node
     nodes "s/^server $node:8000 .*/server $node:8000 resolve down;/"
     echo "$node: made anew"
     compose $files up -d --no-deps --force-recreate --scale "$node=$count" "$node"
     until_so "$node is healthy" is_healthy "$node"
     nodes ""
+    out=""
     echo "$node: back"
 done

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 
 from rich.console import Console
 
-from loadtest.commands.main import EXPECTED, exit_code_of
+from loadtest.commands.main import EXPECTABLE_VERDICTS, exit_code_of
 from servers import embedded
 from servers.embedded import ROOT, VAR
 from servers.errors import EmbeddedError
@@ -148,7 +148,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("shop", choices=SHOPS)
     parser.add_argument("--rush", action="store_true", help="rush it, then end")
     parser.add_argument("--repaired", action="store_true", help="with the repair of README.md")
-    parser.add_argument("--expect", choices=EXPECTED, default="exact", help="exit with 0 for this")
+    parser.add_argument(
+        "--expect", choices=EXPECTABLE_VERDICTS, default="exact", help="exit with 0 for this"
+    )
     given = parser.parse_args(arguments)
     shop = SHOPS[given.shop]
 

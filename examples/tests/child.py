@@ -27,7 +27,7 @@ def _main(module: str, product: int, ttl: float) -> None:
     example = import_module(f"examples.{module}")
     known: dict[str, Any] = {"product": product}
     if module == "checkout":
-        example.TTL = ttl
+        example.LOCK_TTL_SECONDS = ttl
         known["client"] = redis.Redis.from_url(os.environ["REDIS_URL"], socket_timeout=5)
 
     def buy(name: str) -> str:

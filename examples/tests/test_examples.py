@@ -17,8 +17,8 @@ from examples import checkout, no_lock
 from examples.models import Order, Product
 from examples.tests.buyers import Child, stepped
 from locks import LockError, RedisLock
-from shop.demo.interleaving import Actor, Interleaving
-from shop.tests.till import eventually
+from shop.schedules.interleaving import Actor, Interleaving
+from shop.tests.purchases import eventually
 
 MODULES = ("checkout", "no_lock")
 Buy = Callable[..., Order]
@@ -87,7 +87,7 @@ def test_a_lock_that_is_taken_is_a_reason_to_ask_again(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     product = on_sale(1)
-    monkeypatch.setattr(checkout, "WAIT", 0.1)
+    monkeypatch.setattr(checkout, "LOCK_WAIT_SECONDS", 0.1)
     with (
         RedisLock(client, f"product:{product}", ttl=10).hold(wait=0),
         pytest.raises(checkout.TryAgain),
@@ -149,12 +149,12 @@ def test_wherever_the_first_buyer_is_when_the_second_one_comes_one_of_them_gets_
     with Interleaving() as run:
         a = run.enter("A", ann)
         for statement in STATEMENTS[module][:steps]:
-            a.runs_to(statement)
+            a.run_to(statement)
         b = run.enter("B", bob)
         for _ in range(5):  # as far as it comes: to the lock, or to the row that A has
             if not b.settled(0.2) or b.waits_at is None:
                 break
-            b.starts()
+            b.resume()
         errors = [type(error).__name__ for error in map(error_of, (a, b)) if error]
     assert errors == ["SoldOut"]
     assert books() == (1, 0)
@@ -162,7 +162,7 @@ def test_wherever_the_first_buyer_is_when_the_second_one_comes_one_of_them_gets_
 
 def error_of(actor: Actor) -> Exception | None:
     try:
-        actor.finishes()
+        actor.finish()
     except Exception as error:
         return error
     return None
@@ -173,10 +173,10 @@ def test_without_a_lock_or_a_condition_the_same_schedule_sells_one_unit_twice() 
     ann = stepped(partial(plain, product=product, buyer="ann", key="k1"))
     bob = stepped(partial(plain, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
-        a = run.enter("A", ann).runs_to("UPDATE product")
-        b = run.enter("B", bob).runs_to("UPDATE product")
-        a.finishes()
-        b.finishes()
+        a = run.enter("A", ann).run_to("UPDATE product")
+        b = run.enter("B", bob).run_to("UPDATE product")
+        a.finish()
+        b.finish()
     assert books() == (2, 0)
 
 

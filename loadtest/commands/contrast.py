@@ -39,7 +39,7 @@ def run(console: Console) -> int:
             console.print(f"[dim]the rush, lock: {lock}[/]")
             one = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
             runs.append(compared(one))
-    console.print(report.sheet(runs, report.DEMO).table())
+    console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     return 0 if all(one["as_expected"] for one in runs) else 1
 
 

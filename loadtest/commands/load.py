@@ -7,25 +7,31 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import judge_closed, not_run
+from loadtest.commands.rushes import LOOK_AGAIN_SECONDS, judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
-from loadtest.load.figures import Chosen, Measured, Plan, figures, judged, measured
+from loadtest.load.figures import compute_figures
+from loadtest.load.measurement import Measurement, read_measurement
+from loadtest.load.plan import LoadOptions, LoadPlan
+from loadtest.load.verdict import judge_load
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import StrategyFacts
 from loadtest.stack.stack import NEED_EXTRAS, ROOT, Stack, StackError, inherited
+from loadtest.stack.strategies import complaints_of
 from servers import embedded
 from servers.loopback import free_port
 from servers.process import ServerProcess
@@ -48,12 +54,12 @@ BUSY = (
 
 def run(console: Console, **given: Any) -> int:
     """Load each strategy once a round, print the table, write the results; `given` are fields of
-    Chosen.
+    LoadOptions.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
     StackError for what cannot be loaded, and EmbeddedError when a part does not start.
     """
-    chosen = Chosen(**given)
+    chosen = LoadOptions(**given)
     pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))
     with (
         Output(console) as out,
@@ -67,15 +73,18 @@ def run(console: Console, **given: Any) -> int:
             variables={"SHOP_DB_POOL": str(pool)},
         ) as stack,
     ):
-        known = {one["name"]: one for one in stack.shop().strategies()}
+        strategies = {one["name"]: one for one in stack.strategies(chosen.locks)}
+        if complaints := complaints_of(list(strategies.values())):
+            raise StackError("; ".join(complaints))
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
             chance = random.Random(number)
             for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
-                one = _load(stack, chosen, known[lock], out)
+                one = _load(stack, chosen, strategies[lock], out)
                 runs.append(cast(Run, {**one, "round": number}))
+        time.sleep(LOOK_AGAIN_SECONDS)
         judge_closed(stack.shop(), runs)
         runs.sort(key=lambda one: (one["round"], chosen.locks.index(one["lock"])))
         summary: Summary = {
@@ -91,7 +100,9 @@ def run(console: Console, **given: Any) -> int:
     return out.conclude(load_table.sheet(summary), reasons, load_table.LEGEND, load_table.NAME)
 
 
-def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict[str, Any]:
+def _load(
+    stack: Stack, chosen: LoadOptions, strategy: StrategyFacts, out: Output
+) -> dict[str, Any]:
     """One strategy in one round."""
     if not strategy["available"]:
         return dict(not_run(strategy))
@@ -101,7 +112,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     stack.settle_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
-    plan = Plan(
+    plan = LoadPlan(
         **asdict(chosen),
         id=uuid.uuid4().hex,
         lock=lock,
@@ -112,7 +123,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         hosts=[node.url for node in stack.nodes],
         pids=parts(stack),
     )
-    found = _locust(plan, out)
+    found = _locust(stack, plan, out)
     run: dict[str, Any] = {
         "lock": lock,
         "fault": fault,
@@ -122,14 +133,16 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         "buyers": len(found.purchases),
         "clients": None if plan.arrivals_per_second else plan.clients,
         "arrivals_per_second": plan.arrivals_per_second or None,
-        **figures(found, plan),
-        **judged(plan, found, shop),
+        **compute_figures(found, plan),
+        **judge_load(plan, found, shop),
     }
     return {**run, **conclusion(run, found, plan)}
 
 
-def _locust(plan: Plan, out: Output) -> Measured:
-    """Run Locust for this plan, and wait for it. Raises StackError where it measured nothing.
+def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
+    """Run Locust for this plan, and wait for it.
+
+    Raises StackError if it measured nothing, or if a server ended meanwhile, which it names.
 
     However this ends, Locust and its workers have ended. Its own report lies next to the table.
     """
@@ -154,7 +167,7 @@ def _locust(plan: Plan, out: Output) -> Measured:
         try:
             embedded.adopt(pid)
             assert process.process is not None
-            process.process.wait(longest)
+            stack.while_alive(partial(process.process.wait, longest))
         except subprocess.TimeoutExpired as error:
             log = process.log_name
             raise StackError(f"Locust did not end within {longest:.0f} s; see {log}") from error
@@ -164,10 +177,10 @@ def _locust(plan: Plan, out: Output) -> Measured:
                 os.killpg(pid, signal.SIGKILL)
         if not file.with_name("window.json").exists():
             raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
-        return measured(Path(folder))
+        return read_measurement(Path(folder))
 
 
-def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str, Any]:
+def conclusion(run: Mapping[str, Any], found: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """`as_expected` and `why` of a run. A measurement that failed is never as expected.
 
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.

@@ -1,19 +1,35 @@
-"""Runs one command of python -m loadtest: a subparser for each."""
+"""The command line of python -m loadtest: a subparser for each command."""
 
 import argparse
 import signal
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
+from typing import Any
 
+import psycopg
+from redis import RedisError
 from rich.console import Console
 
+from loadtest.commands import chaos, faults, load, rushes, serve, target
 from loadtest.commands.output import console_on_stdout
-from loadtest.commands.rushes import CONTRAST
-from loadtest.expected import EXPECTED as LOCKS
+from loadtest.commands.rushes import Setting
+from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
-from loadtest.load.figures import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
-from loadtest.rush.bounds import BUYERS, RUSH, Parse, number, whole
+from loadtest.load.plan import (
+    CONSTANT,
+    EXPONENTIAL,
+    MAX_ARRIVALS_PER_SECOND,
+    MAX_CLIENTS,
+    MAX_SECONDS,
+    LoadOptions,
+)
+from loadtest.rush.option_parsers import (
+    RUSH_OPTIONS,
+    Parse,
+    number_parser,
+    parse_buyers,
+    whole_number_parser,
+)
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import NAMES, SERVERS, StackError
 from servers import embedded
@@ -21,148 +37,347 @@ from servers.embedded import EmbeddedError
 from servers.errors import explain
 from servers.signals import end_on, end_on_hangup_and_sigterm
 
-
-def names(what: str, known: Collection[str]) -> Parse:
-    """A parser of these names, separated by commas. It raises ArgumentTypeError for others, with
-    the known ones, and where there is none."""
-
-    def parse(text: str) -> list[str]:
-        found = [name.strip() for name in text.split(",") if name.strip()]
-        if not found:
-            raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
-        if unknown := ", ".join(name for name in found if name not in known):
-            there_are = ", ".join(known)
-            raise argparse.ArgumentTypeError(f"unknown {what}: {unknown}; there are {there_are}")
-        return found
-
-    return parse
-
-
-def own_file(text: str) -> str:
-    """The whole path of a file. Raises ArgumentTypeError where there is none."""
-    path = Path(text).resolve()
-    if not path.is_file() or "," in str(path):
-        raise argparse.ArgumentTypeError(f"{text!r} is no file, or has a comma in its path")
-    return str(path)
-
-
 #: The verdicts that --expect may name.
-EXPECTED = ("exact", "oversold")
-#: Each option with its parser, or the words that it may be, and help.
-OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
-    "lock": (
-        names("lock", LOCKS),
-        f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all",
-    ),
-    "fault": (names("fault", FAULTS), "faults, comma-separated; default: all"),
-    "seed": (whole(0, 10**12 - 1), "repeats what was drawn"),
-    "minutes": (number(0.01, 24 * 60), "how long; default: 2"),
-    "buyers": (BUYERS, "default: 200"),
-    "stock": (RUSH["stock"], "units on the shelf; default: 100"),
-    "hold-ms": (RUSH["hold_ms"], "milliseconds between check and decrement"),
-    "nodes": (whole(1, len(NAMES)), "application servers; default: 2"),
-    "workers": (whole(1, 16), "processes per node; default: 2"),
-    "locust-workers": (whole(1, 16), "Locust's processes for the buyers; default: 1"),
-    "repeat": (whole(1, 1000), "rushes at most; default: 10"),
-    "server": (SERVERS, f"{' or '.join(SERVERS)}: what serves the nodes"),
-    "mine": (own_file, "a file of yours that sells as the lock `mine`"),
-    "host": (str, "address of your shop, such as http://127.0.0.1:8001"),
-    "deadline": (RUSH["deadline"], "seconds after which buyers give up; default: 60"),
-    "i-may-load": (str, "the name of a machine, not this one, that you may rush"),
-    "expect": (EXPECTED, "exit with 0 for this verdict; default: exact"),
-    "clients": (whole(1, MOST_CLIENTS), "closed model: each buys again and again; default: 64"),
-    "arrivals-per-second": (
-        number(0.1, MOST_ARRIVALS),
-        "open model: buyers arrive at this rate, whether or not others were answered",
-    ),
-    "arrivals": (
-        (EXPONENTIAL, CONSTANT),
-        f"open model: {EXPONENTIAL} (default) or {CONSTANT} times between them",
-    ),
-    "cap": (whole(1, MOST_CLIENTS), "open model: the most who may wait for an answer; 2000"),
-    "seconds": (number(0.5, MOST_SECONDS), "measured, of each strategy in each round; 10"),
-    "warm-up": (number(0, 60), "seconds of selling before that; 1"),
-    "products": (whole(1, 1000), "1 is one hot product; default: 1"),
-    "skew": (number(0, 5), "of --products: Zipf's exponent, 0 for all alike; default: 1.1"),
-    "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
+EXPECTABLE_VERDICTS = ("exact", "oversold")
+#: Each command -> the function that runs it with its options.
+COMMANDS: dict[str, Callable[..., int]] = {
+    "demo": rushes.demo,
+    "matrix": rushes.matrix,
+    "faults": faults.run,
+    "chaos": chaos.run,
+    "target": target.run,
+    "load": load.run,
+    "serve": serve.run,
 }
-#: Options whose field has another name.
-FIELDS = {"lock": "locks", "fault": "faults", "i-may-load": "allowed"}
-STACK = "nodes workers locust-workers"
-RUSHED = f"lock buyers stock hold-ms {STACK} server"
-#: Each command with its options and what it does.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (RUSHED, "the same rush under each lock, with a verdict each (the default)"),
-    "matrix": (RUSHED, "every strategy under the rush, each compared with its expected verdict"),
-    "faults": (
-        "lock fault server",
-        "every fault made for real, each strategy compared with its expected verdict",
-    ),
-    "chaos": (
-        "seed minutes",
-        "random faults at random times during rushes of the sound strategies",
-    ),
-    "target": (
-        "host buyers stock deadline repeat i-may-load expect",
-        "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001",
-    ),
-    "load": (
-        f"lock stock hold-ms {STACK} clients arrivals-per-second arrivals cap seconds warm-up "
-        "products skew rounds",
-        "sustained sales: buyers who keep coming, at a rate or one purchase after the other",
-    ),
-    "serve": (
-        f"lock buyers {STACK} mine server",
-        "the shop with its page, and Locust's web UI, left running",
-    ),
-}
-#: The functions of commands that have no module of their own.
-ELSEWHERE = {"demo": "rushes:demo", "matrix": "rushes:matrix"}
-
-
-def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
-    """The command, and those of its options that were given, by the names of its fields. Ends with
-    a message where one is wrong. Without a command it is the first one."""
-    parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command, (options, says) in COMMANDS.items():
-        own = commands.add_parser(
-            command,
-            help=says,
-            description=says,
-            allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,
-        )
-        if command == "target":
-            own.add_argument(
-                "file", type=Path, help="how your shop is bought from: docs/your-shop.md"
-            )
-        for name in options.split():
-            kind, what = OPTIONS[name]
-            own.add_argument(
-                f"--{name}",
-                dest=FIELDS.get(name, name.replace("-", "_")),
-                help=what,
-                metavar="...",
-                required=name == "host",
-                **({"type": kind} if callable(kind) else {"choices": kind}),
-            )
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        arguments = [next(iter(COMMANDS)), *arguments]
-    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str], description: str | None = None) -> int:
-    """Run one command. Returns its exit code, as exit_code_of() does."""
+    """Run one command and return its exit code, as exit_code_of() does."""
     options = vars(parse(arguments, description))
-    command = options.pop("command")
-    run = resolve_name(f"loadtest.commands.{ELSEWHERE.get(command, f'{command}:run')}")
-    return exit_code_of(lambda console: int(run(console, **options)))
+    run = COMMANDS[options.pop("command")]
+    return exit_code_of(lambda console: run(console, **options))
+
+
+def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
+    """Return the command and its options, by the names of the command's parameters.
+
+    Without a command it is `demo`. A wrong argument ends the process with a message and code 2.
+    """
+    parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_demo(commands)
+    _add_matrix(commands)
+    _add_faults(commands)
+    _add_chaos(commands)
+    _add_target(commands)
+    _add_load(commands)
+    _add_serve(commands)
+    first = arguments[0] if arguments else ""
+    if first not in ("-h", "--help") and (not first or first.startswith("-")):
+        arguments = ["demo", *arguments]
+    return parser.parse_args(arguments)
+
+
+def _add_demo(commands: Any) -> None:
+    summary = "the same rush under each lock, with a verdict each (the default)"
+    parser = _add_command(commands, "demo", summary)
+    default = Setting()
+    _add_lock(parser, default.locks)
+    _add_rush(parser, default)
+    _add_stack(parser, default)
+    _add_server(parser)
+
+
+def _add_matrix(commands: Any) -> None:
+    summary = "every strategy under the rush, each compared with its expected verdict"
+    parser = _add_command(commands, "matrix", summary)
+    default = Setting()
+    _add_lock(parser)
+    _add_rush(parser, default)
+    _add_stack(parser, default)
+    _add_server(parser)
+
+
+def _add_faults(commands: Any) -> None:
+    summary = "every fault made for real, each strategy compared with its expected verdict"
+    parser = _add_command(commands, "faults", summary)
+    _add_lock(parser)
+    parser.add_argument(
+        "--fault",
+        dest="faults",
+        type=names("fault", FAULTS),
+        default=(),
+        metavar="NAMES",
+        help="faults, comma-separated; default: all",
+    )
+    _add_server(parser)
+
+
+def _add_chaos(commands: Any) -> None:
+    summary = "random faults at random times during rushes of the sound strategies"
+    parser = _add_command(commands, "chaos", summary)
+    parser.add_argument(
+        "--minutes",
+        type=number_parser(0.01, 24 * 60),
+        default=2.0,
+        metavar="MINUTES",
+        help="how long; default: 2",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole_number_parser(0, 10**12 - 1),
+        metavar="N",
+        help="repeats what was drawn",
+    )
+
+
+def _add_target(commands: Any) -> None:
+    summary = "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001"
+    parser = _add_command(commands, "target", summary)
+    parser.add_argument(
+        "file", type=Path, help="describes how to buy from your shop: docs/your-shop.md"
+    )
+    parser.add_argument(
+        "--host",
+        required=True,
+        metavar="URL",
+        help="address of your shop, such as http://127.0.0.1:8001",
+    )
+    _add_buyers(parser, 200)
+    _add_stock(parser, 100)
+    parser.add_argument(
+        "--deadline",
+        type=RUSH_OPTIONS["deadline"],
+        default=60.0,
+        metavar="SECONDS",
+        help="buyers give up after this time; default: 60",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=whole_number_parser(1, 1000),
+        default=10,
+        metavar="N",
+        help="rushes at most; default: 10",
+    )
+    parser.add_argument(
+        "--i-may-load",
+        dest="allowed",
+        default="",
+        metavar="HOST",
+        help="the name of a machine, not this one, that you may rush",
+    )
+    parser.add_argument(
+        "--expect",
+        choices=EXPECTABLE_VERDICTS,
+        default="exact",
+        help="exit with 0 for this verdict; default: exact",
+    )
+
+
+def _add_load(commands: Any) -> None:
+    summary = "sustained sales: buyers who keep coming, at a rate or one purchase after the other"
+    parser = _add_command(commands, "load", summary)
+    default = LoadOptions()
+    _add_lock(parser, default.locks)
+    _add_stock(parser, default.stock)
+    _add_hold(parser)
+    _add_stack(parser, default)
+    parser.add_argument(
+        "--clients",
+        type=whole_number_parser(1, MAX_CLIENTS),
+        default=default.clients,
+        metavar="N",
+        help="closed model: each client buys again and again; default: %(default)s",
+    )
+    parser.add_argument(
+        "--arrivals-per-second",
+        type=number_parser(0.1, MAX_ARRIVALS_PER_SECOND),
+        default=default.arrivals_per_second,
+        metavar="RATE",
+        help="open model: buyers arrive at this rate, even if earlier ones still wait",
+    )
+    parser.add_argument(
+        "--arrivals",
+        choices=(EXPONENTIAL, CONSTANT),
+        default=default.arrivals,
+        help="open model: the times between arrivals; default: %(default)s",
+    )
+    parser.add_argument(
+        "--cap",
+        type=whole_number_parser(1, MAX_CLIENTS),
+        default=default.cap,
+        metavar="N",
+        help="open model: buyers who wait for an answer, at most; default: %(default)s",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=number_parser(0.5, MAX_SECONDS),
+        default=default.seconds,
+        metavar="SECONDS",
+        help="time that each strategy is measured in each round; default: 10",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=number_parser(0, 60),
+        default=default.warm_up,
+        metavar="SECONDS",
+        help="time of selling before that; default: 1",
+    )
+    parser.add_argument(
+        "--products",
+        type=whole_number_parser(1, 1000),
+        default=default.products,
+        metavar="N",
+        help="1 is one hot product; default: %(default)s",
+    )
+    parser.add_argument(
+        "--skew",
+        type=number_parser(0, 5),
+        default=default.skew,
+        metavar="EXPONENT",
+        help="of --products: Zipf's exponent, 0 for equal shares; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=whole_number_parser(1, 100),
+        default=default.rounds,
+        metavar="N",
+        help="each strategy is measured once in each; default: %(default)s",
+    )
+
+
+def _add_serve(commands: Any) -> None:
+    summary = "the shop with its page, and Locust's web UI, left running"
+    parser = _add_command(commands, "serve", summary)
+    default = Setting()
+    _add_lock(parser)
+    _add_buyers(parser, default.buyers)
+    _add_stack(parser, default)
+    parser.add_argument(
+        "--mine",
+        type=own_file,
+        default=argparse.SUPPRESS,  # argparse would parse a default that is a string
+        metavar="FILE",
+        help="a file of yours that sells as the lock `mine`",
+    )
+    _add_server(parser)
+
+
+def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False
+    )
+    return parser
+
+
+def _add_lock(parser: argparse.ArgumentParser, default: Sequence[str] = ()) -> None:
+    parser.add_argument(
+        "--lock",
+        dest="locks",
+        type=names("lock", EXPECTED),
+        default=default,
+        metavar="NAMES",
+        help=f"strategies, comma-separated; default: {','.join(default) or 'all'}",
+    )
+
+
+def _add_rush(parser: argparse.ArgumentParser, default: Setting) -> None:
+    _add_buyers(parser, default.buyers)
+    _add_stock(parser, default.stock)
+    _add_hold(parser)
+
+
+def _add_buyers(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--buyers",
+        type=parse_buyers,
+        default=default,
+        metavar="N",
+        help="buyers of a rush; default: %(default)s",
+    )
+
+
+def _add_stock(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument(
+        "--stock",
+        type=RUSH_OPTIONS["stock"],
+        default=default,
+        metavar="N",
+        help="units on the shelf; default: %(default)s",
+    )
+
+
+def _add_hold(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hold-ms",
+        type=RUSH_OPTIONS["hold_ms"],
+        default=0,
+        metavar="MS",
+        help="milliseconds between check and decrement; default: 0",
+    )
+
+
+def _add_stack(parser: argparse.ArgumentParser, default: Setting | LoadOptions) -> None:
+    parser.add_argument(
+        "--nodes",
+        type=whole_number_parser(1, len(NAMES)),
+        default=default.nodes,
+        metavar="N",
+        help="application servers; default: %(default)s",
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole_number_parser(1, 16),
+        default=default.workers,
+        metavar="N",
+        help="processes of each node; default: %(default)s",
+    )
+    parser.add_argument(
+        "--locust-workers",
+        type=whole_number_parser(1, 16),
+        default=default.locust_workers,
+        metavar="N",
+        help="Locust's processes for the buyers; default: %(default)s",
+    )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server",
+        choices=SERVERS,
+        default=SERVERS[0],
+        help="the HTTP server of the nodes; default: %(default)s",
+    )
+
+
+def names(kind: str, known: Collection[str]) -> Parse:
+    """Return a parser of comma-separated names. It raises ArgumentTypeError for unknown names."""
+
+    def parse_names(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        if not names:
+            raise argparse.ArgumentTypeError(f"no names in {text!r}: list some, or omit the option")
+        if unknown := ", ".join(name for name in names if name not in known):
+            choices = ", ".join(known)
+            raise argparse.ArgumentTypeError(f"unknown {kind}: {unknown}; there are {choices}")
+        return names
+
+    return parse_names
+
+
+def own_file(text: str) -> str:
+    """Return the absolute path of a file. Raises ArgumentTypeError if there is none."""
+    path = Path(text).resolve()
+    if not path.is_file() or "," in str(path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file, or its path contains a comma")
+    return str(path)
 
 
 def exit_code_of(run: Callable[[Console], int]) -> int:
-    """What `run` returns: 0, or 1 for verdicts off; 2 for what did not start, 130 after Ctrl-C.
-    Whatever happens, what was started is stopped before anything is printed of it."""
+    """Call `run` and return its exit code; print what it raises. docs/verdicts.md lists the codes.
+
+    Everything that was started is stopped before anything is printed.
+    """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()
     console = console_on_stdout()
@@ -172,6 +387,8 @@ def exit_code_of(run: Callable[[Console], int]) -> int:
         failed = str(error)
     except OSError as error:
         failed = explain(error)
+    except (RedisError, psycopg.Error) as error:
+        failed = f"a server failed in the run: {type(error).__name__}: {error}; see its log in var/"
     except KeyboardInterrupt:
         embedded.detach()
         console.print("stopped; everything that was started is stopped too")

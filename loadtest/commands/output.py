@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.status import Status
 from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.report import html as html_report
+from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import Sheet
 from loadtest.stack.stack import ROOT, Stack
@@ -121,11 +122,26 @@ class Output:
         faults: Mapping[str, str] | None = None,
     ) -> None:
         """Write summary.json, the table into the file `name`, history.jsonl and report.html (see
-        report.html.write), and finish the folder."""
+        report.html.write), and finish the folder.
+
+        A report.html that cannot be made is named and left out: the verdicts do not depend on it.
+        """
         report.write_summary(self.path, summary)
         (self.path / name).write_text(table)  # after the summary, which its readers look for
         history.write(self.path / "history.jsonl", events)
-        html_report.write(self.path, summary, events, title=title, faults=faults)
+        try:
+            html_report.write(self.path, summary, events, title=title, faults=faults)
+        except OSError:
+            raise
+        except Exception as error:  # any: a page that is not drawn must not hide what was found
+            self.log.write(traceback.format_exc().encode())
+            self.console.print(
+                f"{html_report.NAME} cannot be made ({type(error).__name__}: {error}); the other "
+                "files are complete, and run.log has the traceback. Please report this",
+                style="yellow",
+                soft_wrap=True,
+                markup=False,
+            )
         self.finish()
 
     def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, file: str) -> int:
@@ -138,6 +154,7 @@ class Output:
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1
 
     def print_files(self, *names: str) -> None:
-        """Print where these files are."""
+        """Print where these files are, if they are there."""
         for name in names:
-            self.console.print(self.path.relative_to(RESULTS.parent) / name)
+            if (self.path / name).exists():
+                self.console.print(self.path.relative_to(RESULTS.parent) / name)

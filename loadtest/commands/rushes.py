@@ -1,6 +1,7 @@
 """The rush under each lock: the contrast without a lock and with one, and every strategy."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,22 +13,26 @@ from rich.console import Console
 from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
+from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.run import Run, Summary
 from loadtest.judge.verdict import Judgement
-from loadtest.report import html as html_report
+from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
-from loadtest.rush.bounds import allow
-from loadtest.rush.figures import judge_cut_short
 from loadtest.rush.locust_process import BUYERS, LocustProcess
-from loadtest.stack.client import Shop, Strategy
+from loadtest.rush.open_files import allow_connections
+from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
-from servers.registry import wait_for
+from servers.waiting import wait_for
 
 #: Without a lock, with A1's, with RedisLock.
 CONTRAST = ("none", "token", "redis")
 #: Seconds until the last keys have to be gone: a release may be on its way.
 GONE_WITHIN = 1.0
+#: Seconds after which the orders are looked at again: what is written or deleted later is not seen.
+LOOK_AGAIN_SECONDS = 1.0
+#: The finding for a sale whose orders changed after it was judged.
+CHANGED_LATER = "changed_later"
 #: What the words of the table mean, and what to do next.
 NEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
@@ -79,11 +84,11 @@ def demo(console: Console, **given: Any) -> int:
     setting = Setting(**given)
     with Output(console) as out:
         summary, events = rush_each(setting, out, shown=True)
-        table = report.markdown(summary, report.DEMO)
+        table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "demo.md", table, title="the rush")
     console.print()
     runs = summary["runs"]
-    sheet = report.sheet(runs, report.DEMO)
+    sheet = report.sheet(runs, report.DEMO_COLUMNS)
     return out.conclude(sheet, report.reasons(runs), NEXT, html_report.NAME)
 
 
@@ -99,12 +104,12 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
             more, more_events = rush_each(single, out, fault=ONE_PROCESS)
             summary["runs"] = [*summary["runs"], *more["runs"]]
             events += more_events
-        table = report.markdown(summary, report.MATRIX)
+        table = report.markdown(summary, report.MATRIX_COLUMNS)
         out.write(summary, events, "matrix.md", table, title="every strategy under the rush")
     runs = summary["runs"]
     off = sum(not one["as_expected"] for one in runs)
     legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
-    sheet = report.sheet(runs, report.MATRIX)
+    sheet = report.sheet(runs, report.MATRIX_COLUMNS)
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
 
@@ -116,15 +121,15 @@ def stack_and_buyers(
     EmbeddedError when a part does not start, StackError when a process may not open as many files
     as a rush needs."""
     processes = setting.locust_workers
-    allow(
+    allow_connections(
         ceil(setting.buyers / processes),
-        what=f"Locust with {setting.buyers} buyers in {processes} processes",
-        otherwise=f"take more with --locust-workers {2 * processes}",
+        process=f"Locust with {setting.buyers} buyers in {processes} processes",
+        advice=f"take more with --locust-workers {2 * processes}",
     )
-    allow(
+    allow_connections(
         setting.threads,
-        what=f"a node with {setting.threads} buyers",
-        otherwise="take more nodes with --nodes",
+        process=f"a node with {setting.threads} buyers",
+        advice="take more nodes with --nodes",
     )
     with ExitStack() as parts:
         buyers = parts.enter_context(LocustProcess(log, workers=processes))
@@ -137,6 +142,7 @@ def stack_and_buyers(
             progress=progress,
             **more,
         )
+        stack.watched_servers.append(buyers)
         parts.enter_context(stack)
         parts.push(buyers)  # stopped first: then no connection keeps a node
         yield stack, buyers
@@ -154,35 +160,53 @@ def rush_each(
     with stack_and_buyers(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):
-        known = {one["name"]: one for one in stack.shop().strategies()}
-        locks = setting.locks or list(known)
+        strategies = stack.while_alive(lambda: stack.strategies(setting.locks))
         runs: list[Run] = []
-        for number, lock in enumerate(locks, 1):
+        for number, strategy in enumerate(strategies, 1):
+            lock = strategy["name"]
             size = f"{setting.buyers} buyers, {setting.stock} units"
-            out.progress(f"{number}/{len(locks)}  {size}, lock: {lock}")
-            if known[lock]["available"]:
+            out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
+            if strategy["available"]:
                 own_report = str(out.path / f"{lock}.html") if shown else ""
-                runs.append(rush(stack, buyers, setting, lock, fault, own_report))
+                run = rush(stack, buyers, setting, lock, fault, own_report)
+                runs.append(with_complaint(run, strategy))
             else:
-                asked = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
-                runs.append(not_run(known[lock], buyers=setting.buyers, **asked))
+                size_of_run = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
+                runs.append(not_run(strategy, buyers=setting.buyers, **size_of_run))
             if shown:
                 out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
-        judge_closed(stack.shop(), runs)
-        return out.summary(stack, runs), stack.events()
+
+        def conclude() -> tuple[Summary, list[Event]]:
+            time.sleep(LOOK_AGAIN_SECONDS)
+            judge_closed(stack.shop(), runs)
+            return out.summary(stack, runs), stack.events()
+
+        return stack.while_alive(conclude)
 
 
-def not_run(strategy: Strategy, **asked: int) -> Run:
-    """The run of a strategy whose server is not installed."""
+def not_run(strategy: StrategyFacts, **size: int) -> Run:
+    """Return the run of a strategy that cannot be tried.
+
+    As expected only if its server is not there, and in CI none may be missing.
+    """
     run = {
         "lock": strategy["name"],
         "fault": "rush",
         "verdict": "not_run",
         "expected": EXPECTED[strategy["name"]]["rush"],
-        "as_expected": not os.environ.get("CI"),  # where no server may be missing
-        "why": f"{strategy['needs']} is not set, and no such server is installed",
+        "as_expected": not os.environ.get("CI"),
+        "why": why_unavailable(strategy),
     }
-    return cast(Run, {**run, **asked})
+    return with_complaint(cast(Run, {**run, **size}), strategy)
+
+
+def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
+    """Return the run, which is not as expected if the shop describes the strategy wrongly."""
+    complaint = strategy.get("complaint")
+    if not complaint:
+        return run
+    findings = [*run.get("findings", ()), complaint]
+    return cast(Run, {**run, "findings": findings, "as_expected": False})
 
 
 def rush(
@@ -193,14 +217,22 @@ def rush(
     fault: str = "rush",
     own_report: str = "",
 ) -> Run:
-    """One rush under one lock, compared with the verdict expected of it. Raises StackError,
-    ShopUnreachable, OSError.
+    """Run one rush under one lock. Return the run, compared with the expected verdict.
 
-    If the nodes record, the judge decides from their records instead of Locust's.
+    If the nodes record, the judge decides from their records instead of Locust's. Raises
+    StackError, which names a server that ended meanwhile, ShopUnreachable, OSError.
 
     own_report  the file that Locust's own report goes to
     """
     stack.settle_for(lock)
+    run = stack.while_alive(lambda: _rush(stack, buyers, setting, lock, own_report))
+    return compared(run, fault)
+
+
+def _rush(
+    stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, own_report: str
+) -> dict[str, Any]:
+    """Run one rush and judge it."""
     before = stack.leaked_keys() if stack.record else set()
     run = buyers.rush(
         [node.url for node in stack.nodes],
@@ -231,8 +263,8 @@ def rush(
             undisturbed=True,
         )
         run |= judgement.as_run()
-        judge_cut_short(run)
-    return compared(run, fault)
+        judge_incomplete(run)
+    return run
 
 
 def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
@@ -250,24 +282,34 @@ def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
 
 
 def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
-    """Look again at the sales of these runs that have been closed since they were judged: what was
-    left then is what was left at the close, also of what lay in buckets or in rows of units.
+    """Look again at the sales of these runs: at their orders, and, of those that have been closed
+    since they were judged, at what was left at the close, also in buckets or in rows of units.
 
-    A run whose units vanished is `unknown`, with the finding `lost_at_close`, unless it is worse.
-    Raises ShopUnreachable.
+    A run whose units vanished has the finding `lost_at_close`, one whose orders changed
+    `changed_later`. Either makes it `unknown`, unless it is worse. Raises ShopUnreachable.
     """
     for run in runs:
-        whole = {"sale": run.get("sale"), "left": run.get("stock_left")}
-        for one in run.get("products") or [whole]:
-            sale, left = one["sale"], one["left"]
-            if sale is None or left is None:
+        whole = {name: run.get(name) for name in ("sale", "orders")}
+        for judged in run.get("products") or [{**whole, "left": run.get("stock_left")}]:
+            if judged["sale"] is None or judged["left"] is None:
                 continue
-            now = shop.sale(int(sale))
-            if now["open"] or now["stock_left"] == left:
-                continue
-            what = f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
-            run["findings"] = [*run.get("findings", ()), what]
-            run["violations"] = [*run["violations"], "lost_at_close"]
-            run["as_expected"] = False
-            if run["verdict"] == "exact":
-                run |= {"verdict": "unknown", "why": what}
+            sale, left, orders = int(judged["sale"]), judged["left"], judged["orders"]
+            now = shop.sale(sale)
+            # A report counts units; orders of several units are a finding already.
+            if now["orders"] != orders and "wrong_amount" not in run["violations"]:
+                what = f"sale {sale} had {orders} orders, and has {now['orders']} now"
+                _find_later(run, CHANGED_LATER, what)
+                if run["verdict"] == "unknown" and now["orders"] > now["initial_stock"]:
+                    run["verdict"] = "oversold"
+            if not now["open"] and now["stock_left"] != left:
+                what = f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
+                _find_later(run, "lost_at_close", what)
+
+
+def _find_later(run: Any, rule: str, what: str) -> None:
+    """Add a finding to a run that was judged before."""
+    run["findings"] = [*run.get("findings", ()), what]
+    run["violations"] = [*run["violations"], rule]
+    run["as_expected"] = False
+    if run["verdict"] == "exact":
+        run |= {"verdict": "unknown", "why": what}

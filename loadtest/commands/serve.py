@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import IO, Any
 from urllib.request import urlopen
 
@@ -72,6 +73,7 @@ def serving(
         embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
         locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
+        stack.watched_servers.append(locust)
         stack.settle()  # the page may choose any lock
         yield stack, url, buyers
 
@@ -105,6 +107,13 @@ def plain_locust(stack: Stack) -> str:
     return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
 
 
+def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
+    """Print that a URL has another port than usual, if it has."""
+    port = url.rpartition(":")[2]
+    if port != str(usual_port):
+        console.print(f"        port {usual_port} is taken, so this is {port}", style="yellow")
+
+
 def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     """Start both, print where they are, wait for Ctrl-C, which is its normal end; `given` are
     fields of Setting.
@@ -118,7 +127,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     with (
         Path(VAR / "serve.log").open("wb") as log,
         progress,
-        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust, buyers),
+        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust, _),
     ):
         progress("making the admin's user")
         password = make_admin(stack)
@@ -126,17 +135,22 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
+        _print_if_moved(console, page, PORTS[0])
         console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
         console.print(f"Locust  {locust}/  (its own web UI, with a drop-down of locks)")
+        _print_if_moved(console, locust, PORTS[1])
         console.print("plain Locust, in another terminal:")
         console.print(f"  {plain_locust(stack)}", soft_wrap=True)
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        for lock in locks:  # what was asked for comes last
-            console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True)
+        if locks or setting.mine:  # apart from the rest, and last: it was asked for
+            console.print()
+        for lock in locks:
+            console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True, style="bold")
         if setting.mine:
-            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
+            address = f"{page}/?lock=mine#steps"
+            console.print(f"mine    {address}  (read again after each save)", style="bold")
         with suppress(KeyboardInterrupt):
-            buyers.wait()
+            stack.while_alive(Event().wait)  # until Ctrl-C
     return 0

@@ -1,18 +1,20 @@
 """The rush against a shop of your own, which a file says how to buy from."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from loadtest.commands.output import Output
+from loadtest.commands.rushes import CHANGED_LATER, LOOK_AGAIN_SECONDS
 from loadtest.judge import history
 from loadtest.judge.run import Run
-from loadtest.report import html as html_report
+from loadtest.report import html_report
 from loadtest.report import tables as report
-from loadtest.rush.bounds import require_permission
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
+from loadtest.rush.permission import require_permission
 from loadtest.target.target import load
 from servers.loopback import ask_loopback_directly
 
@@ -68,6 +70,9 @@ def run(
                     deadline=deadline,
                     history=str(recorded),
                 )
+                if run["verdict"] == "exact":
+                    time.sleep(LOOK_AGAIN_SECONDS)
+                    judge_again(run, **crowd.look_again())
             except NotSold:
                 Path(out.log.name).unlink()
                 raise
@@ -75,16 +80,16 @@ def run(
             runs.append({**run, "as_expected": run["verdict"] == expect})
             result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
             console.print(f"{buyers} buyers for {units} units: {result}")
-        scope = {title: runs[0][title] for title in ("judged", "not_judged")}
+        scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": file.name, "host": host, **scope}
         events = history.read([recorded])
         recorded.unlink()
-        table = report.markdown(summary, report.DEMO)
+        table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
-    console.print(report.sheet(runs, report.DEMO).table())
+    console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     report.print_reasons(console, report.sentences(runs[-1]))
-    console.print(f"\n{found(runs)}\n", style="bold", soft_wrap=True)
+    console.print(f"\n{conclusion(runs)}\n", style="bold", soft_wrap=True)
     for title, sentences in scope.items():
         for what in sentences:
             console.print(f"{title.replace('_', ' ')}: {what}", soft_wrap=True, markup=False)
@@ -94,10 +99,48 @@ def run(
     return 0 if runs[-1]["as_expected"] else 1
 
 
-def found(runs: Sequence[Run]) -> str:
-    """The result of these rushes: of a shop that was exact each time, how little that is."""
+def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str]) -> None:
+    """Judge a rush that was exact by how its orders and its stock have changed since: too many
+    orders are an oversell; any other change makes it `unknown`, with the finding `changed_later`.
+
+    orders   how many orders there are now
+    changes  how orders and stock differ from those that it was judged by, in sentences
+    """
+    if not changes:
+        return
+    sentences = [f"{what}, {LOOK_AGAIN_SECONDS:g} s after the first look" for what in changes]
+    run["findings"] = [*run["findings"], *sentences]
+    run["violations"] = [*run["violations"], CHANGED_LATER]
+    run["orders"] = orders
+    run["oversold"] = max(0, orders - run["initial_stock"])
+    run["verdict"] = "oversold" if run["oversold"] else "unknown"
+    run["why"] = "" if run["oversold"] else sentences[0]
+
+
+def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
+    """Return the sentences of all rushes under `judged` or `not_judged`, each with its rushes where
+    it does not hold for all of them."""
+    rushes_of: dict[str, list[int]] = {}
+    for number, run in enumerate(runs, 1):
+        for sentence in run[title]:
+            rushes_of.setdefault(sentence, []).append(number)
+    merged = []
+    for sentence, numbers in rushes_of.items():
+        noun = "rush" if len(numbers) == 1 else "rushes"
+        where = f"{noun} {', '.join(map(str, numbers))}: " if len(numbers) < len(runs) else ""
+        merged.append(f"{where}{sentence}")
+    return merged
+
+
+def conclusion(runs: Sequence[Run]) -> str:
+    """Return the result of these rushes: of a shop that was exact each time, how little that is."""
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"
+    if not any(0 < run["initial_stock"] < run["buyers"] for run in runs):
+        return (
+            f"{runs[0]['buyers']} buyers for {runs[-1]['initial_stock']} units cannot oversell: "
+            "let more buyers come (--buyers) than there are units (--stock), and give at least one"
+        )
     return (
         f"found in none of {len(runs)} {'rush' if len(runs) == 1 else 'rushes'}: that is no proof. "
         "Few processes and a short time between check and write hide a race; the test in "

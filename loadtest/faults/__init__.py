@@ -1,20 +1,61 @@
-"""Every fault, in the order in which they are made."""
+"""Every fault, in the order in which the faults are made."""
 
-from loadtest.faults import database, holder, lost_lock, lost_reply, network, refusing_redis
 from loadtest.faults.fault import Fault
+from loadtest.faults.kinds.busy import BusyFault
+from loadtest.faults.kinds.clock import ClockFault
+from loadtest.faults.kinds.crash import CrashFault
+from loadtest.faults.kinds.db_failover import DbFailoverFault, DbFailoverSyncFault
+from loadtest.faults.kinds.db_kill import DbKillFault
+from loadtest.faults.kinds.eviction import EvictionFault
+from loadtest.faults.kinds.failover import FailoverFault, FailoverSentinelFault
+from loadtest.faults.kinds.fence_ahead import FenceAheadFault, FenceAheadRaisedFault
+from loadtest.faults.kinds.late_release import LateReleaseFault
+from loadtest.faults.kinds.lost_reply import LostReplyFault
+from loadtest.faults.kinds.misconf import MisconfFault
+from loadtest.faults.kinds.partition import PartitionFault
+from loadtest.faults.kinds.partition_db import PartitionDbFault
+from loadtest.faults.kinds.pause import PauseAcquiredFault, PauseFault
+from loadtest.faults.kinds.quorum import QuorumFault
+from loadtest.faults.kinds.redis_down import RedisDownFault
+from loadtest.faults.kinds.restart import RestartFault
+from loadtest.faults.kinds.shutdown import ShutdownFault, ShutdownShortFault
+from loadtest.faults.kinds.slow import SlowFault
+from loadtest.faults.kinds.slow_write import SlowWriteFault
+from loadtest.faults.kinds.split_brain import SplitBrainFault
+from loadtest.faults.kinds.stall import StallFault
+from loadtest.faults.kinds.unknown_commit import UnknownCommitFault
 
-__all__ = ["FAULTS", "Fault"]
+__all__ = ["FAULTS", "FAULT_CLASSES", "Fault"]
 
-FAULTS: dict[str, type[Fault]] = {
-    fault.name: fault
-    for fault in (
-        *(holder.Crash, holder.Slow, holder.LateRelease, holder.Pause, holder.PauseAcquired),
-        # Restart to FailoverSentinel share one ttl: with another the nodes restart
-        *(holder.Clock, lost_lock.Restart, lost_lock.Eviction, lost_lock.Failover),
-        *(lost_lock.SplitBrain, lost_lock.FailoverSentinel, network.Quorum, lost_reply.LostReplies),
-        *(lost_reply.UnknownCommit, refusing_redis.Busy, lost_lock.RedisDown, refusing_redis.Stall),
-        *(refusing_redis.Misconf, network.Partition, network.PartitionDb, network.SlowWrite),
-        *(database.DbKill, holder.Shutdown, holder.ShutdownShort, database.FenceAhead),
-        *(database.FenceAheadRaised, database.DbFailover, database.DbFailoverSync),
-    )
-}
+FAULT_CLASSES: list[type[Fault]] = [
+    CrashFault,
+    SlowFault,
+    LateReleaseFault,
+    PauseFault,
+    PauseAcquiredFault,
+    ClockFault,
+    # The faults from here to FailoverSentinelFault share one ttl: another ttl restarts the nodes.
+    RestartFault,
+    EvictionFault,
+    FailoverFault,
+    SplitBrainFault,
+    FailoverSentinelFault,
+    QuorumFault,
+    LostReplyFault,
+    UnknownCommitFault,
+    BusyFault,
+    RedisDownFault,
+    StallFault,
+    MisconfFault,
+    PartitionFault,
+    PartitionDbFault,
+    SlowWriteFault,
+    DbKillFault,
+    ShutdownFault,
+    ShutdownShortFault,
+    FenceAheadFault,
+    FenceAheadRaisedFault,
+    DbFailoverFault,
+    DbFailoverSyncFault,
+]
+FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in FAULT_CLASSES}

@@ -1,8 +1,8 @@
-"""A fault: its steps, in the order in which they run, and what the buyers do meanwhile.
+"""The base class of the faults: their steps, in the order in which these run.
 
-This order shows a broken lock for certain: if the lock lets a rival in next to the victim, both
-have read the same stock; then the victim writes, and after it the rival. loadtest/tests/neuters.py
-keeps each fault from happening, which `prove` has to notice.
+This order always exposes a broken lock: a rival that the lock lets in next to the victim has read
+the same stock; then the victim writes, and after it the rival. The faults of
+loadtest/tests/weakened_faults.py only appear to happen, and `prove` must reject each of them.
 """
 
 import secrets
@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import psycopg
 import redis
 
 from loadtest.expected import STOPS
 from loadtest.faults import measure
 from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, wait_for
 from loadtest.faults.trial import NotFired, Trial
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import StrategyFacts
 
-#: A dead holder keeps others out for so many ttl at most: its own, and time for them to ask.
-SLOWEST = 3
+#: Upper bound, in multiples of the ttl, on how long a dead holder blocks others.
+LONGEST_RECOVERY_IN_TTLS = 3
 
 
 class Fault(ABC):
@@ -66,15 +67,15 @@ class Fault(ABC):
         self.healing, self.opened = ExitStack(), ExitStack()
         self.run = secrets.token_hex(4)
 
-    def tries(self, strategy: Strategy) -> None:
-        """Concern this strategy too."""
+    def add_trial(self, strategy: StrategyFacts) -> None:
+        """Add a trial of this strategy."""
         stop = STOPS.get(strategy["name"], {}).get(self.name, self.stop)
         self.trials.append(
             Trial(self.testbed, strategy, self.run, fault=self.name, stop=stop, ttl=self.ttl)
         )
 
     def arm(self) -> None:  # noqa: B027 most need nothing
-        """Start what the fault needs. The sales are open; nobody buys yet."""
+        """Start what the fault needs. The sales are open; no buyer has come yet."""
 
     def enter(self, trial: Trial) -> None:
         """Send the victim to node A, and wait until it stops at its point."""
@@ -84,14 +85,14 @@ class Fault(ABC):
             self.require_a_sale(trial)
 
     def fire(self) -> None:  # noqa: B027 for some, time passes or a buyer's request fires them
-        """Make it happen. Every victim is stopped at its point."""
+        """Make the fault happen. Every victim is stopped at its point."""
 
     @abstractmethod
     def prove(self) -> str:
-        """The evidence that it happened, one sentence without pids and ports. Raises NotFired."""
+        """Return the evidence in one sentence, without pids and ports. Raises NotFired."""
 
     def act(self, trial: Trial) -> None:
-        """What the buyers do while the fault lasts. Every trial has a thread for it."""
+        """Let a trial's buyers act while the fault lasts; called in a thread for each trial."""
         self.meet(trial)
         self.resume(trial)
 
@@ -105,80 +106,95 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def meanwhile(self) -> None:  # noqa: B027
-        """What is done to the servers while the buyers act. `pause` waits here, and lets its node
-        go on."""
+        """Act on the servers while the buyers act.
+
+        `pause` waits here before it resumes its node.
+        """
 
     def heal(self) -> None:
-        """Put everything back. Called whether the fault fired or not."""
+        """Undo the fault. Called whether it fired or not."""
         self.healing.close()
 
     def clean_up(self) -> None:
-        """Put back what has to stay until the sales are judged, and close what was opened. Called
-        whether it fired or not."""
+        """Undo what must stay until the sales are judged, and close what was opened.
+
+        Called whether the fault fired or not.
+        """
         self.opened.close()
 
-    def longest_recovery(self, strategy: Strategy) -> float:
-        """Seconds after which somebody has to have bought again, where `recovery` is measured."""
-        return SLOWEST * self.ttl
+    def longest_recovery(self, strategy: StrategyFacts) -> float:
+        """Return the seconds within which a buyer must have bought again, if that is measured."""
+        return LONGEST_RECOVERY_IN_TTLS * self.ttl
 
     def lasts(self) -> bool:
-        """Whether it is still so, where that can be seen."""
+        """Return whether the fault is still in effect, as far as it can be observed."""
         return True
 
     def observed(self) -> str:
-        """More evidence: what was counted or measured while the buyers acted."""
+        """Return further evidence that was counted or measured while the buyers acted."""
         return ""
 
     def measured(self) -> str:
-        """How long the victims were stopped, and what their locks' ttl was by PTTL (or by the time
-        in them) when they stopped."""
+        """Return how long the victims were stopped, and the measured ttl of their locks."""
         stopped = [trial.stopped_for for trial in self.trials if trial.stopped_for]
         lives = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
-        found = {"were stopped for": stopped, "had locks with a measured ttl of": lives}
-        said = [f"{what} {span(seconds)}" for what, seconds in found.items() if seconds]
-        return f"the victims {' and '.join(said)}" if said else ""
+        clauses = []
+        if stopped:
+            clauses.append(f"were stopped for {span(stopped)}")
+        if lives:
+            clauses.append(f"had locks with a measured ttl of {span(lives)}")
+        return f"the victims {' and '.join(clauses)}" if clauses else ""
 
     # --- what many faults need --------------------------------------------------------------------
 
-    def require(self, is_so: object, otherwise: str) -> None:
-        """Raise NotFired, with what is the case otherwise, unless it is so."""
-        if not is_so:
-            raise NotFired(f"{self.name}: {otherwise}")
+    def require(self, condition: object, message: str) -> None:
+        """Raise NotFired with `message` unless `condition` is true."""
+        if not condition:
+            raise NotFired(f"{self.name}: {message}")
 
     def require_soon(
-        self, condition: Callable[[], object], otherwise: str, seconds: float = 10.0
+        self, condition: Callable[[], object], message: str, seconds: float = 10.0
     ) -> None:
-        """Raise NotFired unless the condition holds within so many seconds."""
-        self.require(wait_for(condition, seconds), otherwise)
+        """Raise NotFired with `message` unless the condition holds within `seconds`."""
+        self.require(wait_for(condition, seconds), message)
 
     def require_a_sale(self, trial: Trial, node: int = RIVALS) -> None:
-        """Let a first buyer buy: connections are open then, and scripts known."""
+        """Let a first buyer buy, so that connections are open and Redis knows the scripts."""
         first = trial.ask_once("early", node)
         self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
 
-    def must_be_answered(self, trial: Trial, name: str, *wanted: str, node: int = RIVALS) -> None:
-        """Let a new buyer ask once while it lasts: another outcome than one of these is wrong."""
+    def must_be_answered(self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS) -> None:
+        """Let a new buyer ask once during the fault; any outcome but `outcomes` is wrong."""
         outcome = trial.ask_once(name, node)
-        if outcome not in wanted:
-            trial.wrong.append(f"{name} was answered {outcome}, not {' or '.join(wanted)}")
+        if outcome not in outcomes:
+            trial.wrong.append(f"{name} was answered {outcome}, not {' or '.join(outcomes)}")
         if not self.lasts():
             trial.miss(f"it was over before {name} was answered")
 
     def ask(self, *command: Any, timeout: float = 5.0) -> Any:
-        """The main Redis's reply to one command, sent past all proxies. Raises RedisError."""
+        """Return the main Redis's reply to a command, sent past all proxies. Raises RedisError."""
         return measure.ask(self.testbed.main, *command, timeout=timeout)
 
     def error(self, *command: Any, timeout: float = 5.0) -> str:
-        """The error to the same; empty where there is none."""
+        """Return the error of a command to the main Redis; empty if it succeeds."""
         try:
             self.ask(*command, timeout=timeout)
         except redis.RedisError as error:
             return str(error)
         return ""
 
+    def open_postgres_probe(self) -> psycopg.Connection[Any]:
+        """Connect to PostgreSQL through node A's proxy, until the fault is cleaned up."""
+        url = self.testbed.database_url
+        connection = psycopg.connect(url, host=self.testbed.postgres.address, autocommit=True)
+        self.opened.callback(connection.close)
+        return connection
+
     def count_held(self) -> int:
-        """How many victims' locks are on Redis now. A trial whose lock ended by itself before the
-        fault shows nothing."""
+        """Return how many victims' locks are on Redis now.
+
+        A trial whose lock has already ended by itself proves nothing.
+        """
         held = 0
         for trial in self.trials:
             if trial.orphans():
@@ -194,5 +210,5 @@ class Fault(ABC):
 
 
 def span(seconds: Sequence[float]) -> str:
-    """The shortest of these times and the longest; 0 where there are none."""
+    """Return the shortest and the longest of these times as text; 0 if there are none."""
     return f"{min(seconds, default=0):.2f} to {max(seconds, default=0):.2f} s"

@@ -1,4 +1,4 @@
-"""What the proofs measure: processes, locks, clocks and servers, read anew each time."""
+"""Measurements for the proofs: processes, locks, clocks and servers, read anew each time."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import StrategyFacts
 from servers import embedded
 from servers.proxy.proxy import Proxy
 
@@ -55,22 +55,24 @@ def ask(
 
 
 def switches_of(pids: Iterable[int]) -> dict[int, int]:
-    """How often each process has given up a processor: the same as before for one that was stopped
-    all the time. 0 for one that is gone."""
-    found = dict.fromkeys(pids, 0)
-    for pid in found:
+    """Return the number of context switches of each process; 0 if it has ended.
+
+    The number of a process that was stopped all the time has not changed.
+    """
+    switches = dict.fromkeys(pids, 0)
+    for pid in switches:
         with suppress(psutil.NoSuchProcess):
-            found[pid] = sum(psutil.Process(pid).num_ctx_switches())
-    return found
+            switches[pid] = sum(psutil.Process(pid).num_ctx_switches())
+    return switches
 
 
 def names_of(lock: str, product: str) -> tuple[str, str]:
-    """What the key of this product's lock may be called; the second name is RedisLock's."""
+    """Return the possible keys of a product's lock; the second one is that of RedisLock."""
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
 
 
 def seconds_left(
-    servers: Sequence[embedded.Valkey], strategy: Strategy, product: str
+    servers: Sequence[embedded.Valkey], strategy: StrategyFacts, product: str
 ) -> float | None:
     """Seconds after which this product's lock ends by itself, if nobody renews it: by PTTL, or by
     the time that is the lock's value. None: it never does, or there is none on a Redis.

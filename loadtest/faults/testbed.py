@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import psycopg
 
 from loadtest.faults import measure
-from loadtest.faults.buyer import Buyer
+from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
-from servers.registry import wait_for as wait_for
+from servers.waiting import wait_for as wait_for
 
 T = TypeVar("T")
 #: Seconds that a lock survives a silent holder, the same for every strategy.
@@ -89,6 +89,8 @@ class Testbed(Stack):
 
     def _own_extras(self) -> dict[str, str]:
         extras = super()._own_extras()
+        if "REDLOCK_URLS" not in extras:
+            return extras
         self.redlock = [self._proxy(self.address(server)) for server in self.valkeys[1:]]
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
         return extras | {"REDLOCK_URLS": urls}
@@ -123,10 +125,10 @@ class Testbed(Stack):
         """Restart a node, for this once with these settings beside its own."""
         node = self.nodes[number]
         node.stop()
-        known = node.environment
-        node.environment = known | self._lives() | settings
+        own_environment = node.environment
+        node.environment = own_environment | self._lives() | settings
         node.start()
-        node.environment = known
+        node.environment = own_environment
         node.wait_until_ready(self.shop(number))
 
     def stop(self) -> None:
@@ -140,16 +142,20 @@ class Testbed(Stack):
     def address(server: embedded.Valkey) -> tuple[str, int]:
         return "127.0.0.1", server.port
 
-    def signal(self, node: int, what: signal.Signals) -> None:
+    def signal(self, node: int, signum: signal.Signals) -> None:
         """Send a signal to every process of a node."""
         for pid in self.pids(node):
-            os.kill(pid, what)
+            os.kill(pid, signum)
 
     def pids(self, node: int) -> list[int]:
         """The pids of a node that run now, its master's first; also of a worker whose master is
         gone. Empty when all have ended."""
         leaders = (self.process_of(node), self.nodes[node].settler.process)
-        return [pid for one in leaders if one is not None for pid in measure.session_of(one.pid)]
+        pids: list[int] = []
+        for leader in leaders:
+            if leader is not None:
+                pids += measure.session_of(leader.pid)
+        return pids
 
     def process_of(self, node: int) -> Popen[bytes]:
         """The first process of a node that was started."""
@@ -203,22 +209,24 @@ class Testbed(Stack):
 
     # --- points where purchases stop ------------------------------------------------------------
 
-    def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
-        """Whether a purchase is stopped at this point; without one, at its buyer's."""
+    def is_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
+        """Return whether a purchase is stopped at `point`, by default the point of its buyer."""
         return self._mark("at", buyer, point or buyer.stop).exists()
 
-    def resume(self, buyer: Buyer, point: str = "") -> None:
-        """Let the purchase go on; one that has not reached the point will not stop there. Without
-        one, from all of its buyer's."""
-        for one in (point or buyer.stop).split(","):
-            self._mark("go", buyer, one).touch()
+    def resume(self, buyer: FaultBuyer, point: str = "") -> None:
+        """Let a purchase pass `point`, by default all points of its buyer.
 
-    def _mark(self, kind: str, buyer: Buyer, point: str) -> Path:
+        A purchase that has not reached the point yet will not stop there.
+        """
+        for name in (point or buyer.stop).split(","):
+            self._mark("go", buyer, name).touch()
+
+    def _mark(self, kind: str, buyer: FaultBuyer, point: str) -> Path:
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
-def each(found: Iterable[T], what: Callable[[T], object]) -> None:
-    """Call it for all at once, in threads. Raises the first error after all have ended."""
-    some = list(found)
-    with ThreadPool(len(some)) as pool:  # its threads are daemons: Ctrl-C does not wait for them
-        pool.map(what, some, chunksize=1)
+def each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
+    """Call `action` for all subjects at once, in threads. Raises the first error at the end."""
+    listed = list(subjects)
+    with ThreadPool(len(listed)) as pool:  # its threads are daemons: Ctrl-C does not wait for them
+        pool.map(action, listed, chunksize=1)

@@ -5,18 +5,20 @@ from typing import Any
 
 from loadtest.expected import expected_of
 from loadtest.faults import measure
-from loadtest.faults.buyer import Buyer
+from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
 from loadtest.judge.verdict import Judgement
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import StrategyFacts
 
 STOCK = 10
+#: Buyers of a trial, the victim and its rivals among them.
+BUYERS = 20
 #: Seconds for a victim to reach its point.
 ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
-#: Factors within which a measured ttl counts as the given one: Redis rounds, watchdogs are early.
-LONGER = 1.1
+#: Tolerated ratio of a measured ttl to the fault's: Redis rounds, and watchdogs are early.
+MEASURED_TTL_TOLERANCE = 1.1
 
 
 class NotFired(RuntimeError):
@@ -38,12 +40,19 @@ class Trial:
     judgement    on its sale, once it is over
     """
 
-    victim: Buyer
-    guest: Buyer
+    victim: FaultBuyer
+    guest: FaultBuyer
     judgement: Judgement
 
     def __init__(
-        self, testbed: Testbed, strategy: Strategy, run: str, *, fault: str, stop: str, ttl: float
+        self,
+        testbed: Testbed,
+        strategy: StrategyFacts,
+        run: str,
+        *,
+        fault: str,
+        stop: str,
+        ttl: float,
     ) -> None:
         self.testbed = testbed
         self.lock = str(strategy["name"])
@@ -54,8 +63,8 @@ class Trial:
         # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.replace('@', '_')}-{run}"
         self.attempts = f"{run}/{fault}/{self.lock}"
-        self.buyers: list[Buyer] = []
-        self.rivals: list[Buyer] = []
+        self.buyers: list[FaultBuyer] = []
+        self.rivals: list[FaultBuyer] = []
         self.sale = 0
         self.missing = ""
         self.entered_at = self.stopped_for = 0.0
@@ -73,13 +82,16 @@ class Trial:
 
     # --- buyers ---------------------------------------------------------------------------------
 
-    def buyer(self, name: str, **how: Any) -> Buyer:
-        """A new buyer, not started yet; `how` are stop, asks_again and hold_ms, as in Buyer."""
+    def buyer(self, name: str, **how: Any) -> FaultBuyer:
+        """Return a new buyer, not started yet.
+
+        how  stop, asks_again and hold_ms, as in FaultBuyer
+        """
         attempt, sold = f"{self.attempts}/{name}", (self.lock, self.product, self.sale)
-        self.buyers.append(Buyer(self.testbed.history, attempt, *sold, **how))
+        self.buyers.append(FaultBuyer(self.testbed.history, attempt, *sold, **how))
         return self.buyers[-1]
 
-    def send(self, buyer: Buyer, node: int = RIVALS) -> Buyer:
+    def send(self, buyer: FaultBuyer, node: int = RIVALS) -> FaultBuyer:
         """Start a buyer at a node."""
         buyer.start(self.testbed.shop(node))
         return buyer
@@ -100,7 +112,7 @@ class Trial:
             self.miss(f"the victim never reached {self.stop}")
         self.entered_at = time.monotonic()
 
-    def _wait_for(self, buyer: Buyer, seconds: float) -> None:
+    def _wait_for(self, buyer: FaultBuyer, seconds: float) -> None:
         """Wait until a buyer is stopped at its point or has its last answer, at most so long."""
         wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.answered.is_set(), seconds)
 
@@ -112,7 +124,7 @@ class Trial:
             self.lock_ttl = measure.session_seconds(zookeeper.hosts)
         else:
             self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
-        if self.lock_ttl is not None and self.lock_ttl > self.ttl * LONGER:
+        if self.lock_ttl is not None and self.lock_ttl > self.ttl * MEASURED_TTL_TOLERANCE:
             self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.ttl:g} s")
 
     @property
@@ -142,17 +154,36 @@ class Trial:
         return self.ttl if self.lock_ttl is None else self.lock_ttl
 
     def outlast_ttl(self) -> None:
-        """Wait until the victim was stopped for longer than its lock lives, and check that it
-        was."""
-        ttl = min(self.lives_for, self.ttl * LONGER)
+        """Wait until the victim was stopped for longer than its lock lives.
+
+        The trial shows nothing if the victim was not at its point all the time.
+        """
+        ttl = min(self.lives_for, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
-        self.was_stopped(time.monotonic() - self.entered_at)
+        self.was_stopped(self.seconds_at_point())
+        if self.victim.first:
+            self.miss(f"the victim was answered {self.victim.first} before it was resumed")
+
+    def seconds_at_point(self) -> float:
+        """Return for how long the victim has been at its point, by its node's own record."""
+        arrived_ns = left_ns = 0
+        for event in self.testbed.events():
+            if event.get("attempt") != self.victim.attempt:
+                continue
+            if event["f"] == f"stops at {self.stop}":
+                arrived_ns = arrived_ns or event["t"]
+            elif event["f"] == f"leaves {self.stop}":
+                left_ns = left_ns or event["t"]
+        if not arrived_ns:
+            return 0.0
+        return ((left_ns or time.monotonic_ns()) - arrived_ns) / 1e9
 
     def was_stopped(self, seconds: float) -> None:
         """Note for how long the victim was stopped, and check that its lock lives for less."""
-        self.stopped_for, ttl = seconds, self.lives_for
+        ttl = self.lives_for
+        self.stopped_for = seconds
         if seconds < ttl:
-            self.miss(f"stopped for {seconds:.1f} s, and the lock lives for {ttl:.1f} s")
+            self.miss(f"stopped for {seconds:.2f} s, and the lock lives for {ttl:.2f} s")
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
         """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
@@ -166,8 +197,10 @@ class Trial:
         return self.victim.first or "nothing"
 
     def victim_must_be(self, outcome: str, seconds: float = 10.0) -> bool:
-        """Whether this is the victim's first answer, `unknown` where it was cut off. The trial
-        shows nothing if it is another."""
+        """Return whether this is the victim's first answer; otherwise the trial proves nothing.
+
+        The outcome of a victim that was cut off is `unknown`.
+        """
         first = self.first_answer(seconds)
         if first != outcome:
             self.miss(f"the victim was answered {first}, not {outcome}")

@@ -26,6 +26,8 @@ class Evidence:
     #: the unit is taken.
     numbered: bool = True
     own_unit: bool = False  # the stock that an order saw is the number of its unit: none is twice
+    reserves: bool = False  # a unit is reserved in Redis before the order is committed,
+    promises: bool = False  # and that promise is the order: a consumer writes it later
 
 
 #: Keys that may stay on a lock server after a sale: the last fence of a name, the units that the
@@ -52,8 +54,9 @@ EVIDENCE: Mapping[str, Evidence] = {
     "reentrant": Evidence(locked=True, absolute=True),
     **dict.fromkeys(("redis", "one-file", "fence-at-write"), _FENCED),
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
-    **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
+    **dict.fromkeys(("rollback", "conditional"), NO_EVIDENCE),
+    "counter": Evidence(reserves=True),
     "buckets": Evidence(one_row=False),
     "skip-locked": Evidence(one_row=False, own_unit=True),
-    "reserve": Evidence(numbered=False, own_unit=True),
+    "reserve": Evidence(numbered=False, own_unit=True, reserves=True, promises=True),
 }

@@ -44,8 +44,9 @@ class Event(TypedDict, total=False):
     pid: int
     thread: int
     outcome: str | None
-    order: int | None
+    order: int | str | None  # text only from a shop that is not ours
     replayed: bool
+    released: str
     error: str | None
     token: str
     fence: int | None

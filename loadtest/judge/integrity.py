@@ -7,14 +7,26 @@ oversell can be concluded, which the orders show by themselves.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
+from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.history import DAMAGED, Event
-from loadtest.judge.intervals import Commit, Request, grouped
+from loadtest.judge.intervals import Commit, Hold, Request, grouped, handler_of
+from loadtest.judge.required_fields import (
+    BEFORE,
+    fields_of_event,
+    fields_of_order,
+    readable_order,
+    wrong_fields,
+)
 from loadtest.judge.sale_record import Record
 
+#: Seconds by which the clocks of nodes and servers may differ.
+CLOCKS_APART_SECONDS = 5.0
 #: Outcomes that only a node gives that has begun the purchase.
 LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 
@@ -46,13 +58,72 @@ def unrecorded(record: Record) -> Iterator[Case]:
             key = request.attempt
             yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
 
+    for hold in record.holds:
+        if missing := _missing_of_hold(record, hold):
+            yield Case(f"{hold.attempt} held the lock, and its node did not record {missing}")
+
+
+@rule("unrecorded", voids=True)
+def missing_fields(record: Record) -> Iterator[Case]:
+    """Each order, answer and event has the fields that the judge compares."""
+    if not (record.is_own_shop or record.recorded):
+        return
+    evidence = record.evidence
+    for order in record.listed_orders:
+        for what in wrong_fields(order, fields_of_order(evidence)):
+            yield of_order(readable_order(order), what)
+    for event in record.events:
+        if event["by"] in {"node", "fault"} and not record.recorded:
+            continue
+        for what in wrong_fields(event, fields_of_event(event, evidence)):
+            who = f"{event['by']}'s event {event['f']} ({event['type']})"
+            yield Case(f"the {who} of {event.get('attempt', 'all')} {what}")
+
+
+@rule("unrecorded", voids=True, recorded=True)
+def missing_events(record: Record) -> Iterator[Case]:
+    """What a node recorded of a request has all that came before it."""
+    for key, events in record.of_nodes.items():
+        for handled in grouped(events, handler_of).values():
+            if missing := _missing_before(handled, record.evidence):
+                yield Case(f"a node recorded {missing} it for {key}", key)
+
+
+def _missing_before(events: Sequence[Event], evidence: Evidence) -> str:
+    """Return which event lacks the one that comes before it, or empty.
+
+    events  of one attempt in one thread of a process
+    """
+    kinds: set[str] = set()
+    for event in events:
+        kind = event["f"]
+        needed = [BEFORE[kind]] if kind in BEFORE else []
+        if kind == "before_commit":
+            needed = ["after_read", *(["reserved"] if evidence.reserves else [])]
+        for before in needed:
+            if before not in kinds:
+                return f"{kind}, and no {before} before"
+        kinds.add(kind)
+    return ""
+
+
+def _missing_of_hold(record: Record, hold: Hold) -> str:
+    """Return what a node should have recorded of the end of a hold, or empty. It may be killed
+    before the end of a request that has no answer."""
+    asked = [one for one in record.requests_of.get(hold.attempt, ()) if one.covers(hold.start)]
+    if not asked or any(request.type == "info" for request in asked):
+        return ""
+    if not hold.released:
+        return "that it released it"
+    return "" if hold.outcome else "how the release ended"
+
 
 def _missing(request: Request, events: list[Event]) -> str:
     """What the nodes failed to record of a request that was answered, or empty."""
     if request.outcome not in LOOKED_AT or request.answered is None:
         return ""
     kinds = {event["f"] for event in events if request.sent <= event["t"] <= request.answered}
-    if not kinds:
+    if "arrives" not in kinds:
         return "recorded its request"
     if "begins" not in kinds:
         return "recorded which strategy it ran"
@@ -170,6 +241,9 @@ def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]
         fenced = record.evidence.fenced and not answer.replayed
         if fenced and answer.fence != order.get("fence"):
             return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
+        found = "" if commit is None or commit.hold is None else commit.hold.outcome
+        if found and answer.released not in ("", found) and not answer.replayed:
+            return f"was released: {found}, and its buyer was answered {answer.released}"
         if sale and answer.sold_in not in (None, sale):
             return f"is of sale {sale}, and its buyer was answered {answer.sold_in}"
     if order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
@@ -177,6 +251,32 @@ def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]
     if product and order.get("product", product) != product:
         return f"is of {order['product']}, and {product} was asked for"
     return ""
+
+
+@rule("wrong_time")
+def wrong_time(record: Record) -> Iterator[Case]:
+    """The times of orders are no further apart than the requests, where nobody turns a clock."""
+    sent = [request.sent for request in record.requests]
+    ended = [request.answered or request.sent for request in record.requests]
+    if not (record.is_own_shop and record.undisturbed and sent):
+        return
+    dated = [(read_time(order), order["order"]) for order in record.orders if "time" in order]
+    times = sorted(dated, key=itemgetter(0))  # an order without a number has a text in its place
+    longest = (max(ended) - min(sent)) / 1e9 + CLOCKS_APART_SECONDS
+    if times and times[-1][0] - times[0][0] > longest:
+        (first, early), (last, late) = times[0], times[-1]
+        yield Case(
+            f"the times of orders {early} and {late} are {last - first:.0f} s apart, and the rush "
+            f"took {longest - CLOCKS_APART_SECONDS:.1f} s"
+        )
+
+
+def read_time(order: Mapping[str, Any]) -> float:
+    """Return the time of an order in seconds since the epoch; 0 where it is no time."""
+    try:
+        return datetime.fromisoformat(order["time"]).timestamp()
+    except ValueError:
+        return 0.0
 
 
 @rule("commit_order", voids=True, needs="numbered")

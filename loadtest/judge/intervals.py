@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from loadtest.judge.history import Event
 
 #: What an answer says that is recorded beside its outcome: fields of Request and of an event.
-SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
+SAID = ("order", "replayed", "fence", "released", "sold_in", "stock_seen", "error")
 #: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
 _Handler = tuple[str, int, int, str]
 _Item = TypeVar("_Item")
@@ -25,7 +25,8 @@ def type_of(outcome: str) -> str:
 def said(body: Mapping[str, Any]) -> dict[str, Any]:
     """What an answer of the shop says, as its event has it."""
     lock = body.get("lock") or {}
-    found = {**body, "sold_in": body.get("sale"), "fence": lock.get("fence")}
+    of_lock = {name: lock.get(name) for name in ("fence", "released")}
+    found = {**body, "sold_in": body.get("sale"), **of_lock}
     return {name: found[name] for name in SAID if found.get(name) not in (None, "")}
 
 
@@ -38,12 +39,13 @@ class Request:
     answered: int | None = None
     type: str = "info"
     outcome: str = "unknown"
-    order: int | None = None
-    replayed: bool = False
+    order: int | str | None = None  # text only from a shop that is not ours
+    replayed: bool | None = None
     error: str = ""
     fence: int | None = None  # what the answer says that the unit was sold with,
     sold_in: int | None = None  # the sale that it was sold in,
     stock_seen: int | None = None  # and the stock that it was sold out of
+    released: str = ""  # what the release found, under a lock
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer, at the present time; `body` is all that it says."""
@@ -106,7 +108,7 @@ class Commit:
     read_at: int | None = None  # when it last read the stock before that,
     amount: int | None = None  # and the stock that it read
     done: int | None = None  # just after the COMMIT, None if the node did not record that
-    order: int | None = None  # the order's number, if the COMMIT happened
+    order: int | str | None = None  # the order's number, if the COMMIT happened
     hold: Hold | None = None  # the hold of the lock that it began in, None if there was none
     sale: int | None = None  # the sale that the node read, None if it did not record that
 
@@ -171,7 +173,7 @@ class ProductHistory:
         found: list[Commit] = []
         held = grouped(self.holds, lambda hold: hold.by)
         reads: dict[_Handler, Event] = {}
-        promised: set[int | None] = {None}
+        promised: set[int | str | None] = {None}
         open_: dict[_Handler, Commit] = {}
         for by, event in self._handled():
             # A node that promises an order commits it thereby. One that is named again was promised
@@ -197,5 +199,9 @@ class ProductHistory:
     def _handled(self) -> Iterator[tuple[_Handler, Event]]:
         for event in self.events:
             if event["by"] == "node":
-                thread = event.get("node", ""), event.get("pid", 0), event.get("thread", 0)
-                yield (*thread, event["attempt"]), event
+                yield handler_of(event), event
+
+
+def handler_of(event: Event) -> _Handler:
+    """Return who recorded an event of a node."""
+    return event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]

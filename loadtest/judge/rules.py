@@ -5,13 +5,19 @@ effect at any time after it was sent. A sale that breaks one of these is not exa
 record is wrong.
 """
 
+import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
+from typing import Any
 
 from loadtest.judge.finding import Case, of_order, rule
+from loadtest.judge.intervals import grouped
 from loadtest.judge.sale_record import Record
+
+#: What to do about one number for two orders where that is no violation.
+PRIMARY_KEY = "; where each buyer's orders are numbered from 1, let orders() name the primary key"
 
 
 @rule("lost_update")
@@ -34,6 +40,24 @@ def wrong_amount(record: Record) -> Iterator[Case]:
             yield of_order(order, f"is of {units} units, and one was asked for")
 
 
+@rule("double_number")
+def double_number(record: Record) -> Iterator[Case]:
+    """No two buyers have orders with one number."""
+    keys_of = grouped(record.orders, lambda order: order["order"])
+    for number, orders in keys_of.items():
+        keys = list(dict.fromkeys(str(order["key"]) for order in orders))
+        if len(keys) > 1:
+            hint = PRIMARY_KEY if _may_be_numbered_by_buyer(record) else ""
+            owners = " and ".join(key or "no buyer" for key in keys[:3])
+            yield Case(f"order {number} is {owners}'s{hint}", *keys)
+
+
+def _may_be_numbered_by_buyer(record: Record) -> bool:
+    """Return whether another shop may number the orders of each buyer from 1."""
+    numbers = [str(order["order"]) for order in record.orders]
+    return not record.is_own_shop and any(re.search(r"(?<!\d)0*1\Z", text) for text in numbers)
+
+
 @rule("lost_ack")
 def lost_ack(record: Record) -> Iterator[Case]:
     """An order that an answer named exists, and belongs to the buyer who got the answer."""
@@ -45,7 +69,7 @@ def lost_ack(record: Record) -> Iterator[Case]:
                 continue
             named = "sold, without a number" if number is None else f"with order {number}"
             known, owner = record.number_of.get(key), owner_of.get(number)
-            instead = "there is none" if owner is None else f"that is {owner}'s"
+            instead = f"that is {owner}'s" if owner else "there is none"
             if known is not None:
                 instead = f"it has order {known}"
             yield Case(f"{key} was answered {named}; {instead}", key)
@@ -105,7 +129,16 @@ def ghost_order(record: Record) -> Iterator[Case]:
     """Every order has the key of somebody who asked."""
     for order in record.orders:
         if order["key"] not in record.last:
-            yield of_order(order, f"has the key {order['key']}, which nobody sent")
+            yield of_order(order, _describe_stranger(record, order))
+
+
+def _describe_stranger(record: Record, order: Mapping[str, Any]) -> str:
+    """Return a phrase about an order that belongs to no buyer who asked."""
+    if record.is_own_shop:
+        return f"has the key {order['key']}, which nobody sent"
+    if not order["key"]:
+        return "names no buyer, and no answer is about it"
+    return f"is {order['key']}'s, who is no buyer of the rush"
 
 
 @rule("double_order")
@@ -113,9 +146,11 @@ def double_order(record: Record) -> Iterator[Case]:
     """One attempt has one order, and its answers name one."""
     times = Counter(str(order["key"]) for order in record.orders)
     for key in dict.fromkeys([*times, *record.acknowledged]):
+        if not key:  # several orders may name no buyer
+            continue
         answered = record.acknowledged.get(key, set())
         if times[key] > 1 or len(answered) > 1:
             numbers = {order["order"] for order in record.orders if order["key"] == key}
             numbers |= {number for number in answered if number is not None}
-            shown = ", ".join(map(str, sorted(numbers)))
+            shown = ", ".join(sorted(map(str, numbers), key=lambda text: (len(text), text)))
             yield Case(f"{key} has the orders {shown}", key)

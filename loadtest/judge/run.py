@@ -91,5 +91,5 @@ class Summary(TypedDict, total=False):
     # of target: its `file` and `host`, what is `judged` and what `not_judged`; `nodes`, `workers`
     # and `threads` are 0 there
     target: Mapping[str, Any]
-    load: Mapping[str, Any]  # of load: what was asked for (load/figures.py: Chosen)
+    load: Mapping[str, Any]  # of load: what was asked for (load/plan.py: LoadOptions)
     medians: Mapping[str, Mapping[str, Any]]  # of load: by strategy, of the figures in its table

@@ -10,6 +10,7 @@ from typing import Any
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory, Request, grouped
+from loadtest.judge.required_fields import readable_order
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
 OUTCOMES = (
@@ -45,6 +46,16 @@ class Record(ProductHistory):
     leaked: Sequence[str] = ()  # keys left on the lock servers that no lock leaves there
     unsettled: int | None = 0  # promises whose order is not written yet; None: nobody knows
 
+    def __post_init__(self) -> None:
+        #: The orders as the shop lists them; `orders` has no values that cannot be compared.
+        self.listed_orders = self.orders
+        self.orders = [readable_order(order) for order in self.orders]
+
+    @property
+    def is_own_shop(self) -> bool:
+        """Return whether this project's shop held the sale: only its sales have numbers."""
+        return bool(self.sale)
+
     @property
     def evidence(self) -> Evidence:
         """What the history of a correct sale under this sale's strategy shows."""
@@ -53,11 +64,17 @@ class Record(ProductHistory):
     @cached_property
     def committed(self) -> list[Mapping[str, Any]]:
         """The orders in the order of their commits, which is that of their numbers where everybody
-        writes one row first: PostgreSQL lets nobody else write that row before the commit."""
-        return sorted(self.orders, key=lambda order: int(order["order"]))
+        writes one row first: PostgreSQL lets nobody else write that row before the commit. Numbers
+        that are text, as another shop may have them, come last, as they were listed."""
+
+        def place(order: Mapping[str, Any]) -> tuple[bool, int]:
+            number = order["order"]
+            return (False, number) if isinstance(number, int) else (True, 0)
+
+        return sorted(self.orders, key=place)
 
     @cached_property
-    def number_of(self) -> dict[str, int]:
+    def number_of(self) -> dict[str, int | str]:
         """The order of each key that has one."""
         return {order["key"]: order["order"] for order in self.orders}
 
@@ -77,7 +94,8 @@ class Record(ProductHistory):
         whose order is gone, by the number that the answer named.
 
         An answer that names no order promises nothing that could be looked up, and an order that
-        stands under another key is there: `lost_ack` has both.
+        stands under another key is there: `lost_ack` has both. In another shop an order of which
+        neither the buyer nor the number is known may be that buyer's, under another number.
         """
         strays = {
             order["order"]
@@ -89,7 +107,14 @@ class Record(ProductHistory):
             for key, named in self.acknowledged.items()
             if key not in self.number_of and named - {None} and not named & strays
         ]
-        return max(0, self.units + len(gone) - self.initial_stock)
+        named_orders = set().union(*self.acknowledged.values())
+        unknown_orders = [
+            order
+            for order in self.orders
+            if order["key"] not in self.last and order["order"] not in named_orders
+        ]
+        explained = 0 if self.is_own_shop else len(unknown_orders)
+        return max(0, self.units + max(0, len(gone) - explained) - self.initial_stock)
 
     @cached_property
     def undersold(self) -> int:
@@ -120,7 +145,7 @@ class Record(ProductHistory):
         return {key: requests[-1] for key, requests in self.requests_of.items()}
 
     @cached_property
-    def commit_of(self) -> dict[int, Commit]:
+    def commit_of(self) -> dict[int | str, Commit]:
         """By the number of each order: the commit that a node recorded of it, for its own key."""
         return {
             commit.order: commit
@@ -129,16 +154,16 @@ class Record(ProductHistory):
         }
 
     @cached_property
-    def acknowledged(self) -> dict[str, set[int | None]]:
+    def acknowledged(self) -> dict[str, set[int | str | None]]:
         """The orders that any answer to each key named."""
-        found: dict[str, set[int | None]] = {}
+        found: dict[str, set[int | str | None]] = {}
         for request in self.requests:
             if request.type == "ok":
                 found.setdefault(request.attempt, set()).add(request.order)
         return found
 
     @cached_property
-    def recovered(self) -> dict[str, int]:
+    def recovered(self) -> dict[str, int | str]:
         """By key: orders that no answer named, of buyers for whom an answer had left it open."""
         return {
             key: number

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.sale_record import Record
 
+#: What to do about promises of another shop.
+QUEUE_STANDS = "set settles_s higher, or find out why the queue stands still"
+
 
 @rule("stale_write")
 def stale_write(record: Record) -> Iterator[Case]:
@@ -91,7 +94,8 @@ def sold_out_with_units_left(record: Record) -> Iterator[Case]:
     for request in record.requests:
         key = request.attempt
         looks = [event for event in record.of_nodes.get(key, ()) if event["f"] == "after_read"]
-        seen = [e["amount"] for e in looks if "amount" in e and request.covers(e["t"])]
+        amounts = [event.get("amount") for event in looks if request.covers(event["t"])]
+        seen = [amount for amount in amounts if amount is not None]
         if request.outcome == "sold_out" and seen and min(seen) > 0:
             left = f"a node that had found {min(seen)} left"
             yield Case(f"{key} was answered sold_out by {left}", key)
@@ -116,4 +120,5 @@ def unsettled(record: Record) -> Iterator[Case]:
     """Every promise has its order."""
     if record.unsettled != 0:
         many = "nobody knows how many" if record.unsettled is None else record.unsettled
-        yield Case(f"{many} promised orders are not written: is manage.py settle running?")
+        todo = "is manage.py settle running?" if record.is_own_shop else QUEUE_STANDS
+        yield Case(f"{many} promised orders are not written: {todo}")

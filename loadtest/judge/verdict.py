@@ -40,6 +40,11 @@ REMEDY = {
     "unknown": "their requests were not answered: see the nodes' log",
     "unavailable": "a server of the shop did not answer: see the nodes' log",
 }
+#: The same for another shop than this project's.
+REMEDY_ELSEWHERE = {
+    "busy": "read() said again() until the deadline: fewer buyers, or a longer --deadline",
+    "unknown": "their requests were not answered: see the log of the shop",
+}
 
 
 class Judgement(Record):
@@ -145,7 +150,8 @@ class Judgement(Record):
             most = waiting[0][0]
             said = [request.error for request in self.requests if request.outcome == "error"]
             shop_says = f"the shop says: {said[-1]}" if said and said[-1] else ""
-            parts += filter(None, [shop_says if most == "error" else REMEDY.get(most)])
+            remedies = REMEDY if self.is_own_shop else REMEDY_ELSEWHERE
+            parts += filter(None, [shop_says if most == "error" else remedies.get(most)])
         return "; ".join(parts)
 
     def _phases(self, phase: str, kind: str) -> list[Event]:

@@ -26,21 +26,22 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request, values
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.load.figures import CONSTANT, Plan
+from loadtest.load.plan import CONSTANT, LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly
 
-FILE = Path(os.environ["LOAD_PLAN"])
-PLAN = Plan(**json.loads(FILE.read_text()))
+PLAN_FILE = Path(os.environ["LOAD_PLAN"])
+PLAN = LoadPlan(**json.loads(PLAN_FILE.read_text()))
 SHOP = OurShop(Shop(PLAN.hosts[0]), lock=PLAN.lock, product="")
 SOLD = f"POST /buy [{PLAN.lock}] sold"
-#: Seconds between two looks at whether all is sold.
-EVERY = 0.25
-#: What was asked from this process, by product.
-asked: dict[str, list[Request]] = defaultdict(list)
+#: Time between two checks whether all units are sold.
+POLL_INTERVAL_SECONDS = 0.25
+#: The requests of this process, by product.
+requests_by_product: dict[str, list[Request]] = defaultdict(list)
+#: The times of the arrivals above the cap.
 turned_away: list[float] = []
 
 ask_loopback_directly()
@@ -56,41 +57,48 @@ class PlannedBuyer(FastHttpUser):
 
     def __init__(self, environment: Environment) -> None:
         runner: Any = environment.runner
-        self.who = PlannedBuyer.count * PLAN.locust_workers + max(0, runner.worker_index)
+        self.number = PlannedBuyer.count * PLAN.locust_workers + max(0, runner.worker_index)
         PlannedBuyer.count += 1
         self.bought = 0
-        self.chance = Random(self.who)
+        self.chance = Random(self.number)
         self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
         super().__init__(environment)
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run has not ended."""
+        """Whether the run is still going on."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
     def purchase(self, host: str, intended: float) -> None:
-        """Buy one unit; ask again with the same key until an answer is final.
+        """Buy one unit, and repeat the request with the same key until an answer is final.
 
-        intended  when it was to be sent, in monotonic seconds: the wait of the buyer begins then
+        intended  the monotonic time at which the request was due: the buyer waits from then on
         """
         (product,) = self.chance.choices(list(PLAN.sales), self.weights)
-        name = f"c{self.who}-{self.bought}"
+        name = f"c{self.number}-{self.bought}"
         self.bought += 1
-        form = {"lock": PLAN.lock, "product": product, "buyer": name}
-        form |= {"sale": str(PLAN.sales[product]), "hold_ms": str(PLAN.hold_ms)}
+        form = {
+            "lock": PLAN.lock,
+            "product": product,
+            "buyer": name,
+            "sale": str(PLAN.sales[product]),
+            "hold_ms": str(PLAN.hold_ms),
+        }
         request = Request(f"{PLAN.id}/{name}", round(intended * 1e9))
         while True:
-            asked[product].append(request)
+            requests_by_product[product].append(request)
             answer = self._ask(host, form, request)
-            if answer.outcome not in ASK_AGAIN or not self.goes_on:  # after the end nobody does
+            if answer.outcome not in ASK_AGAIN or not self.goes_on:
                 return
             gevent.sleep(answer.pause())
             request = Request(request.attempt, time.monotonic_ns())
 
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
-        """Send the purchase once. Locust counts what a correct shop answers as a success, each
-        outcome by itself."""
+        """Send the purchase once. Locust counts each outcome separately.
+
+        Every answer that a correct shop may give counts as a success.
+        """
         headers = {"Idempotency-Key": request.attempt}
         with self.client.post(
             f"{host}/buy", data=form, headers=headers, catch_response=True
@@ -110,28 +118,30 @@ class Client(PlannedBuyer):
         # All its purchases are one task. Locust kills a user that it finds between two tasks, and
         # the kill comes when the next one has begun: its answer would be lost.
         while self.goes_on:
-            self.purchase(PLAN.hosts[self.who % len(PLAN.hosts)], time.monotonic())
+            self.purchase(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
 
 class Arrivals(PlannedBuyer):
-    """The open model: starts a purchase at each arrival, each on a connection that is free."""
+    """The open model: starts a purchase at each arrival, on a free connection."""
 
     concurrency = 2_000
 
     def on_start(self) -> None:
         self.pool = Pool(-(-PLAN.cap // PLAN.locust_workers))
-        self.at = time.monotonic()
-        self.between = PLAN.locust_workers / PLAN.arrivals_per_second
+        self.next_arrival = time.monotonic()
+        self.mean_interval = PLAN.locust_workers / PLAN.arrivals_per_second
 
     @task
     def arrive(self) -> None:
-        is_even = PLAN.arrivals == CONSTANT
-        self.at += self.between if is_even else self.chance.expovariate(1 / self.between)
-        gevent.sleep(max(0.0, self.at - time.monotonic()))
+        if PLAN.arrivals == CONSTANT:
+            self.next_arrival += self.mean_interval
+        else:
+            self.next_arrival += self.chance.expovariate(1 / self.mean_interval)
+        gevent.sleep(max(0.0, self.next_arrival - time.monotonic()))
         if self.pool.full():
-            turned_away.append(self.at)  # such a run did not measure its rate
+            turned_away.append(self.next_arrival)  # the run did not reach its rate
             return
-        self.pool.spawn(self.purchase, PLAN.hosts[self.bought % len(PLAN.hosts)], self.at)
+        self.pool.spawn(self.purchase, PLAN.hosts[self.bought % len(PLAN.hosts)], self.next_arrival)
 
     def on_stop(self) -> None:
         self.pool.join()
@@ -147,45 +157,52 @@ def set_up(environment: Environment, **_: Any) -> None:
 
 
 def measure(runner: Any) -> None:
-    """Let them sell, measure, wait for the answers to all who came, and end the run."""
+    """Wait for the warm-up, measure, wait for the last answers, and end the run."""
     parts = {**PLAN.pids, "Locust": [os.getpid()]}
     gevent.sleep(PLAN.warm_up)
-    began, before = time.monotonic(), [cpu_seconds(pids) for pids in parts.values()]
-    while (left := began + PLAN.seconds - time.monotonic()) > 0:
-        gevent.sleep(min(EVERY, left))
+    began = time.monotonic()
+    cpu_before = [cpu_seconds(pids) for pids in parts.values()]
+    while time.monotonic() < began + PLAN.seconds:
+        seconds_left = max(0.0, began + PLAN.seconds - time.monotonic())
+        gevent.sleep(min(POLL_INTERVAL_SECONDS, seconds_left))
         if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
-            break  # Locust's workers say it every few seconds: the figures end with the last unit
-    ended, after = time.monotonic(), [cpu_seconds(pids) for pids in parts.values()]
+            break  # workers report it every few seconds; the figures end with the last unit
+    ended = time.monotonic()
+    cpu_after = [cpu_seconds(pids) for pids in parts.values()]
     is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
     cpu = {
-        part: None if then is None or now is None else now - then
-        for part, then, now in zip(parts, before, after, strict=True)
+        part: None if before is None or after is None else after - before
+        for part, before, after in zip(parts, cpu_before, cpu_after, strict=True)
     }
-    found = {"begin": began, "end": ended, "cpu": cpu, "is_busy": is_busy}
-    FILE.with_name("window.json").write_text(json.dumps(found))
+    window = {"begin": began, "end": ended, "cpu": cpu, "is_busy": is_busy}
+    PLAN_FILE.with_name("window.json").write_text(json.dumps(window))
     runner.quit()
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """Processor seconds so far of these processes, their descendants, and those of them that ended.
+    """Return the processor seconds of these processes and their descendants, also of ended ones.
 
-    None where they cannot be read, or there is no process: unknown, and never 0. Only Linux keeps
-    the time of children that have ended, and shows others' processes.
+    None if they cannot be read, or if there is no process. Only Linux keeps the time of children
+    that have ended, and shows the processes of other users.
     """
     if not (pids and sys.platform.startswith("linux")):
         return None
     try:
-        return float(sum(sum(one.cpu_times()[:4]) for pid in pids for one in family(pid)))
+        processes = [process for pid in pids for process in family(pid)]
+        return float(sum(sum(process.cpu_times()[:4]) for process in processes))
     except psutil.Error:
         return None
 
 
 @events.test_stop.add_listener
 def write(environment: Environment, **_: Any) -> None:
-    """What was asked from this process, once all its users have their answers."""
+    """Write the requests of this process, once all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):
         return
-    requests = {product: list(map(values, found)) for product, found in asked.items()}
-    found = {"requests": requests, "turned_away": len(turned_away)}
-    FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(found))
+    packed_requests = {
+        product: [values(request) for request in requests]
+        for product, requests in requests_by_product.items()
+    }
+    share = {"requests": packed_requests, "turned_away": len(turned_away)}
+    PLAN_FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(share))

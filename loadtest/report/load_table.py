@@ -16,7 +16,7 @@ p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: Where a run has each figure, which may be None, and how it is written.
+#: The path of each figure in a run, where it may be None, and its format.
 FIGURES = {
     "sold/s": ("sold_per_s", ".0f"),
     "p50 ms": ("answer_ms p50", ".0f"),
@@ -30,91 +30,104 @@ FIGURES = {
     "CPU ms Locust": ("cpu_ms_per_sale Locust", ".2f"),
     "settled after ms": ("settlement_lag_ms", ".0f"),
 }
-#: Left out where no strategy has one: of the closed model, and of orders that are written later.
-IF_ANY = ("Jain", "settled after ms")
+#: Omitted if no strategy has one: figures of the closed model, and of orders written later.
+OPTIONAL_COLUMNS = ("Jain", "settled after ms")
 
 
 def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
-    """By strategy: the medians over the rounds. A figure that a round lacks has none. Of errors the
-    most in a round: a median would hide one in which the shop hardly sold."""
-    found: dict[str, dict[str, float | None]] = {}
+    """Return the medians over the rounds by strategy; None where a round lacks the figure.
+
+    Of errors it is the maximum: a median would hide a round in which the shop hardly sold.
+    """
+    figures_by_strategy: dict[str, dict[str, float | None]] = {}
     for lock in dict.fromkeys(run["lock"] for run in runs if run["verdict"] != "not_run"):
-        found[lock] = {}
-        for name, (path, _) in FIGURES.items():
-            rounds = (run for run in runs if run["lock"] == lock)
-            of_rounds = [reduce(getitem, path.split(), run) for run in rounds]
-            known = [one for one in of_rounds if one is not None]
-            typical = max if name == "errors" else median
-            found[lock][name] = typical(known) if known == of_rounds else None
-    return found
+        rounds = [run for run in runs if run["lock"] == lock]
+        figures_by_strategy[lock] = {name: _typical(name, rounds) for name in FIGURES}
+    return figures_by_strategy
+
+
+def _typical(name: str, rounds: Sequence[Any]) -> float | None:
+    """Return the median of a figure over the rounds, or None if a round lacks it."""
+    path, _ = FIGURES[name]
+    values: list[Any] = [reduce(getitem, path.split(), run) for run in rounds]
+    if None in values:
+        return None
+    typical: float = max(values) if name == "errors" else median(values)
+    return typical
 
 
 def sheet(summary: Summary) -> report.Sheet:
-    """One line per strategy: medians over the rounds, and the worst verdict."""
-    found, runs = summary["medians"], summary["runs"]
+    """Return a row for each strategy: medians over the rounds, and the worst verdict."""
+    figures_by_strategy = summary["medians"]
+    runs = summary["runs"]
     columns = [
         name
         for name in FIGURES
-        if name not in IF_ANY or any(one[name] is not None for one in found.values())
+        if name not in OPTIONAL_COLUMNS
+        or any(figures[name] is not None for figures in figures_by_strategy.values())
     ]
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in runs):
-        of_lock = (run for run in runs if run["lock"] == lock)
-        worst = min(of_lock, key=lambda run: run["as_expected"])  # the first that is off, if any
-        words = worst["verdict"].replace("_", " ")
-        if words == "unknown" and (worst.get("lost_updates") or 0) > 0:
-            words = "lost updates"  # what it shows, though it ended before the stock did
-        shown: Any = {**worst, "verdict": words}
-        texts = [_cell(name, found[lock][name]) if lock in found else "" for name in columns]
-        rows.append((shown, texts))
+        rounds = (run for run in runs if run["lock"] == lock)
+        worst = min(rounds, key=lambda run: run["as_expected"])  # the first unexpected one, if any
+        figures = figures_by_strategy.get(lock)
+        texts = [_cell(name, figures[name]) if figures else "" for name in columns]
+        row: Any = {**worst, "verdict": _verdict_words(worst)}
+        rows.append((row, texts))
     return report.Sheet(columns, rows)
 
 
+def _verdict_words(run: Any) -> str:
+    if run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0:
+        return "lost updates"  # shown, although the run ended before the stock did
+    return str(run["verdict"].replace("_", " "))
+
+
 def markdown(summary: Summary) -> str:
-    """The same as Markdown, with where and when it was measured, and the command."""
-    words = summary["load"]["given"]
-    command = f'make load ARGS="{words}"' if words else "make load"
-    return sheet(summary).markdown(f"{_where(summary)}\n\n`{command}`")
+    """Return the table as Markdown, with the setup and the command below it."""
+    arguments = summary["load"]["given"]
+    command = f'make load ARGS="{arguments}"' if arguments else "make load"
+    return sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
 
 
 def _cell(name: str, value: float | None) -> str:
-    """A figure of a strategy. A processor time of 0 was measured: what was not is unknown."""
+    """Format a figure. A processor time of 0 was measured; None is unknown."""
     if value is None:
         return "unknown" if name.startswith("CPU") else "-"
     return f"{value:{FIGURES[name][1]}}"
 
 
 def title(summary: Summary) -> str:
-    """What was loaded, in a few words."""
-    asked = summary["load"]
-    who = f"{asked['clients']} clients (closed model)"
-    if asked["arrivals_per_second"]:
-        who = f"{asked['arrivals_per_second']:g} arrivals a second (open model)"
-    what = "One hot product"
-    if asked["products"] > 1:
-        what = f"{asked['products']} products, Zipf skew {asked['skew']:g}"
-    hold = f", hold {asked['hold_ms']} ms" if asked["hold_ms"] else ""
-    return f"{what}, {who}{hold}, {_nodes(asked['nodes'])}"
+    """Return a few words on the load."""
+    load = summary["load"]
+    clients = f"{load['clients']} clients (closed model)"
+    if load["arrivals_per_second"]:
+        clients = f"{load['arrivals_per_second']:g} arrivals a second (open model)"
+    products = "One hot product"
+    if load["products"] > 1:
+        products = f"{load['products']} products, Zipf skew {load['skew']:g}"
+    hold = f", hold {load['hold_ms']} ms" if load["hold_ms"] else ""
+    return f"{products}, {clients}{hold}, {_count_nodes(load['nodes'])}"
 
 
-def _nodes(count: int) -> str:
+def _count_nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _where(summary: Summary) -> str:
-    """What was run, on what and when; and of all exact sales together whether each product's stock
-    is its orders and what is left."""
-    asked, rounds = summary["load"], summary["rounds"]
-    processes = asked["locust_workers"]
+def _setup(summary: Summary) -> str:
+    """Return the setup of the load, and how many exact sales have the right stock left."""
+    load = summary["load"]
+    rounds = summary["rounds"]
+    processes = load["locust_workers"]
     runs: Sequence[Any] = summary["runs"]
-    sales = [one for run in runs if run["verdict"] == "exact" for one in run["products"]]
-    even = sum(one["asked"] == one["orders"] + one["left"] for one in sales)
-    orders = sum(one["orders"] for one in sales)
+    sales = [sale for run in runs if run["verdict"] == "exact" for sale in run["products"]]
+    even = sum(sale["asked"] == sale["orders"] + sale["left"] for sale in sales)
+    orders = sum(sale["orders"] for sale in sales)
     return (
         f"{'One round' if rounds == 1 else f'Medians of {rounds} interleaved rounds'} of "
-        f"{asked['seconds']:g} s, {asked['warm_up']:g} s of warm-up before each; "
-        f"{asked['stock']:,} units of each product, hold {asked['hold_ms']} ms; "
-        f"{_nodes(asked['nodes'])} of {asked['workers']} workers and {summary['threads']} "
+        f"{load['seconds']:g} s, {load['warm_up']:g} s of warm-up before each; "
+        f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
+        f"{_count_nodes(load['nodes'])} of {load['workers']} workers and {summary['threads']} "
         f"threads, Locust in {processes} process{'es' * (processes > 1)}; "
         f"{report.machine_and_date(summary)}. "
         f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "

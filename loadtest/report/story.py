@@ -1,9 +1,9 @@
-"""How a sale broke: a timeline of the buyers and faults that matter, in lines of text.
+"""The story of a broken sale: the buyers and faults that matter, one event per line.
 
-0.000 s  victim (A) has the lock, fence 7
+0.000 s  victim (node A) has the lock, fence 7
 0.004 s  victim reads a stock of 10
 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)
-1.020 s  rival-1 (B) has the lock, fence 8: two holders
+1.020 s  rival-1 (node B) has the lock, fence 8: two holders
 1.021 s  rival-1 reads a stock of 10
 2.551 s  victim sells order 31, writes back 9
 2.560 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost
@@ -13,24 +13,27 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory, grouped
 from loadtest.judge.verdict import ASK_AGAIN, Judgement
 
-#: Lines of a timeline, with the last one, which sums up.
-LENGTH = 14
+#: Including the last line, which sums up.
+MAX_LINES = 14
 #: Buyers whose every step is shown.
-CAST = 3
+MAX_CAST = 3
 #: Violations whose attempts explain a broken sale, the best explanation first.
-EXPLAINING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
-#: What a release finds, in words.
-RELEASED = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
-#: How many hold the lock, in words.
-COUNT = {2: "two", 3: "three", 4: "four", 5: "five"}
+EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
+#: The outcome of a release -> its words.
+RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
+#: Stops at these points, which have a line as a read or as a sale.
+SHOWN_OTHERWISE = ("after_read", "after_commit")
+#: The number of holders -> its word.
+NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line. Where there are too many, those of the lowest `weight` are left out."""
+    """One line of the story. If there are too many, those of the lowest `weight` are omitted."""
 
     t: int
     weight: int
@@ -38,116 +41,136 @@ class Line:
 
 
 def timeline(sale: Judgement) -> list[str]:
-    """At most LENGTH lines: seconds since the first of them, and what happened. The findings say
-    whose steps matter."""
+    """Return at most MAX_LINES lines: the seconds since the first one, and the event.
+
+    The findings decide whose steps matter.
+    """
     cast = _cast(sale)
     sales = _sales(sale, cast)
     lines = [*_holders(sale, cast), *_steps(sale, cast), *sales, *_answers(sale, cast)]
-    kept = sorted(lines, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
-    kept.sort(key=lambda line: line.t)
+    lines.sort(key=lambda line: (-line.weight, line.t))
+    kept = sorted(lines[: MAX_LINES - 1], key=lambda line: line.t)
     start = kept[0].t if kept else 0
-    shown = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
-    others = len(sale.orders) - sum(line in kept for line in sales)
-    return [*shown, f" ...      {_rest(sale, start, others)}"]
+    texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
+    unlisted_orders = len(sale.orders) - sum(line in kept for line in sales)
+    return [*texts, f" ...      {_summary(sale, start, unlisted_orders)}"]
 
 
 def name(attempt: str) -> str:
-    """A buyer's name: the last part of its attempt's id."""
+    """Return a buyer's name: the last part of its attempt's id."""
     return attempt.rpartition("/")[2]
 
 
 def last_commits(history: ProductHistory) -> dict[str, Commit]:
-    """The last commit of each attempt, for those before it failed. A buyer who bought has one that
-    happened: where none was recorded, the answer takes its place."""
-    last = {commit.attempt: replace(commit) for commit in history.commits}
+    """Return the last commit of each attempt; the earlier ones failed.
+
+    A buyer who bought has a commit that happened. If none was recorded, the answer stands for it.
+    """
+    commits = {commit.attempt: replace(commit) for commit in history.commits}
     for request in history.requests:
         if request.type == "ok":
-            answered = request.answered or request.sent
-            commit = last.setdefault(request.attempt, Commit(request.attempt, answered))
+            answer_time = request.answered or request.sent
+            commit = commits.setdefault(request.attempt, Commit(request.attempt, answer_time))
             commit.done = commit.done or commit.begun
             commit.order = request.order or commit.order
-    return last
+    return commits
 
 
 def _cast(sale: Judgement) -> list[str]:
-    """The attempts to follow: those of the findings and the victims, and if these are fewer than
-    two, the first of the others."""
-    rank = {rule: place for place, rule in enumerate(EXPLAINING)}
-    found = sorted(sale.findings, key=lambda finding: rank.get(finding.rule, len(rank)))
-    everybody = [event["attempt"] for event in sale.events if "attempt" in event]
-    victims = [attempt for attempt in everybody if name(attempt).startswith("victim")]
-    rivals = [attempt for attempt in everybody if name(attempt).startswith("rival")]
-    inside = [hold.attempt for hold in sale.holds]
-    cast = dict.fromkeys(attempt for finding in found for attempt in finding.attempts[:2])
+    """Return the attempts to follow: those of the findings, the victims, and then the rivals."""
+    ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
+    findings = sorted(sale.findings, key=lambda finding: ranks.get(finding.rule, len(ranks)))
+    attempts = [event["attempt"] for event in sale.events if "attempt" in event]
+    victims = [attempt for attempt in attempts if name(attempt).startswith("victim")]
+    rivals = [attempt for attempt in attempts if name(attempt).startswith("rival")]
+    holders = [hold.attempt for hold in sale.holds]
+    cast = dict.fromkeys(attempt for finding in findings for attempt in finding.attempts[:2])
     cast.update(dict.fromkeys(victims))
     if len(cast) < 2:
-        cast.update(dict.fromkeys([*sorted(rivals, key=name), *inside, *everybody]))
-    return list(cast)[:CAST]
+        cast.update(dict.fromkeys([*sorted(rivals, key=name), *holders, *attempts]))
+    return list(cast)[:MAX_CAST]
 
 
 def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Who got the lock, and how many had it then."""
+    """Yield a line for each acquisition of the lock, with the number of its holders."""
     for hold in sale.holds:
         if hold.attempt not in cast:
             continue
-        inside = 1 + sum(other.start < hold.start < other.end for other in sale.holds)
-        where = f" ({hold.node})" if hold.node else ""
+        holders = 1 + sum(other.start < hold.start < other.end for other in sale.holds)
+        where = f" (node {hold.node})" if hold.node else ""
         fence = f", fence {hold.fence}" if hold.fence is not None else ""
-        together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
+        together = f": {NUMBER_WORDS.get(holders, holders)} holders" if holders > 1 else ""
         text = f"{name(hold.attempt)}{where} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is sale.holds[0] else 2, text)
 
 
 def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """What was done to the servers, and by what it was seen; where each of the cast stopped, what
-    it read, of equal reads in a row only the first, and what its release came to. Preparations of
-    faults are left out."""
-    last: dict[str, int | None] = {}
+    """Yield a line for each fault, and for each read, release and stop of the cast."""
+    last_amounts: dict[str, int | None] = {}
     for event in sale.events:
-        t, f, attempt = event["t"], event["f"], event.get("attempt", "")
+        attempt = event.get("attempt", "")
         if event["by"] == "fault":
-            what, phase = event.get("what", f), event.get("phase")
-            if phase == "prove" and event["type"] != "fail":
-                yield Line(t, 0, f"seen: {what}")
-            elif phase != "arm":
-                yield Line(t, 4, f"fault: {'it did not fire: ' * (phase == 'prove')}{what}")
+            yield from _fault_lines(event)
         elif attempt not in cast:
             continue
-        elif f == "after_read":
+        elif event["f"] == "after_read":
             amount = event.get("amount")
-            if attempt not in last or last[attempt] != amount:
-                yield Line(t, 2, f"{name(attempt)} reads a stock of {amount}")
-            last[attempt] = amount
-        elif f == "released":
-            others = [o for o in sale.holds if o.start < t < o.end and o.attempt != attempt]
-            outcome = str(event.get("outcome"))
-            if outcome in RELEASED:
-                yield Line(t, 1, f"{name(attempt)} releases, and {RELEASED[outcome]}")
-            elif outcome == "released" and others:
-                whose = name(others[-1].attempt)
-                yield Line(t, 3, f"{name(attempt)} releases, and so deletes the lock of {whose}")
-        elif f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
-            yield Line(t, 3, f"{name(attempt)} {f}")  # those two: here as reads, and in _sales
+            if attempt not in last_amounts or last_amounts[attempt] != amount:
+                yield Line(event["t"], 2, f"{name(attempt)} reads a stock of {amount}")
+            last_amounts[attempt] = amount
+        elif event["f"] == "released":
+            yield from _release_lines(sale, event)
+        elif event["f"].startswith("stops at ") and not event["f"].endswith(SHOWN_OTHERWISE):
+            yield Line(event["t"], 3, f"{name(attempt)} {event['f']}")
+
+
+def _fault_lines(event: Event) -> Iterator[Line]:
+    """Yield a line for a fault and for its evidence; its preparation has none."""
+    text = event.get("what", event["f"])
+    phase = event.get("phase")
+    if phase == "prove" and event["type"] == "fail":
+        yield Line(event["t"], 4, f"fault: it did not fire: {text}")
+    elif phase == "prove":
+        yield Line(event["t"], 0, f"seen: {text}")
+    elif phase != "arm":
+        yield Line(event["t"], 4, f"fault: {text}")
+
+
+def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
+    """Yield a line for a release that went wrong."""
+    time = event["t"]
+    attempt = event["attempt"]
+    outcome = str(event.get("outcome"))
+    holders = [
+        hold for hold in sale.holds if hold.start < time < hold.end and hold.attempt != attempt
+    ]
+    if outcome in RELEASE_WORDS:
+        yield Line(time, 1, f"{name(attempt)} releases, and {RELEASE_WORDS[outcome]}")
+    elif outcome == "released" and holders:
+        victim = name(holders[-1].attempt)
+        yield Line(time, 3, f"{name(attempt)} releases, and so deletes the lock of {victim}")
 
 
 def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
-    """What each of them sold, at its commit."""
+    """Return a line for each order of the cast, at its commit."""
     numbers = dict(sale.recovered)
-    numbers.update({r.attempt: r.order for r in sale.requests if r.order is not None})
-    committed = last_commits(sale)
-    stale = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
-    erased = {by: lost for by, *lost in stale}  # by the attempt of a stale write
+    for request in sale.requests:
+        if request.order is not None:
+            numbers[request.attempt] = request.order
+    commits = last_commits(sale)
+    stale_writes = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
+    erased = {writer: victims for writer, *victims in stale_writes}
     lines = []
     for attempt in cast:
-        commit = committed.get(attempt)
+        commit = commits.get(attempt)
         if attempt not in numbers or commit is None:
             continue
         text = f"{name(attempt)} sells order {numbers[attempt]}"
         if commit.amount is not None:
             text += f", writes back {commit.amount - 1}"
         if attempt in erased:
-            lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
-            text += f": the decrement of order {', '.join(lost)} is lost"
+            orders = [str(numbers[victim]) for victim in erased[attempt] if victim in numbers]
+            text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in sale.recovered:
             text += " (its buyer does not know)"
         lines.append(Line(commit.done or commit.begun, 3, text))
@@ -155,27 +178,35 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
 
 
 def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Every other answer they got: when first, and how often."""
-    others = (r for r in sale.requests if r.attempt in cast and r.outcome != "sold" and r.answered)
-    explaining = {key for finding in sale.findings for key in finding.attempts}
-    for (attempt, outcome), times in grouped(others, lambda r: (r.attempt, r.outcome)).items():
-        often = f", {len(times)} times" if len(times) > 1 else ""
-        weight = 3 if attempt in explaining and outcome == "sold_out" else 1
-        text = f"{name(attempt)} is answered {outcome}{often}"
-        yield Line(times[0].answered or times[0].sent, weight, text)
+    """Yield a line for each refusal of the cast: when it came first, and how often."""
+    refusals = [
+        request
+        for request in sale.requests
+        if request.attempt in cast and request.outcome != "sold" and request.answered
+    ]
+    explaining_attempts = {key for finding in sale.findings for key in finding.attempts}
+    by_outcome = grouped(refusals, lambda request: (request.attempt, request.outcome))
+    for (attempt, outcome), requests in by_outcome.items():
+        times = f", {len(requests)} times" if len(requests) > 1 else ""
+        weight = 3 if attempt in explaining_attempts and outcome == "sold_out" else 1
+        text = f"{name(attempt)} is answered {outcome}{times}"
+        yield Line(requests[0].answered or requests[0].sent, weight, text)
 
 
-def _rest(sale: Judgement, start: int, others: int) -> str:
-    """The last line: what became of the rest of the sale."""
-    asked = sale.requests
-    parts = [f"and {others} more sold"] if others > 0 else []
-    refused = [r.answered for r in asked if r.outcome == "sold_out" and r.answered]
-    if refused:
-        parts.append(f"last sold out at {(max(refused) - start) / 1e9:.1f} s")
+def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
+    """Return the last line, which sums up the rest of the sale."""
+    parts = [f"and {unlisted_orders} more sold"] if unlisted_orders > 0 else []
+    sold_out_times = [
+        request.answered
+        for request in sale.requests
+        if request.outcome == "sold_out" and request.answered
+    ]
+    if sold_out_times:
+        parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
     if sale.verdict == "deadlock":
-        waiting = sum(sale.outcomes[outcome] for outcome in ASK_AGAIN - {"unknown"})
-        until = max(request.answered or request.sent for request in asked)
-        asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
-        parts.append(f"{asked_for}, {sale.stock_left} units left")
+        refused = sum(sale.outcomes[outcome] for outcome in ASK_AGAIN - {"unknown"})
+        end = max(request.answered or request.sent for request in sale.requests)
+        parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
+        parts.append(f"{sale.stock_left} units left")
     units = f"{len(sale.orders)} orders for {sale.initial_stock} units"
     return f"{', '.join(parts)}: {units}" if parts else units

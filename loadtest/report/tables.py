@@ -8,54 +8,72 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.judge.run import Machine, Run, Summary, no_answer
 
-#: The text of a column for a run; `runs` are all runs of the table.
-Figure = Callable[[Run, Sequence[Run]], str]
+#: Formats the figure of a column for a run; the second argument has all runs of the table.
+FigureFormatter: TypeAlias = Callable[[Run, Sequence[Run]], str]
 
-#: The lock that durations are compared with.
+#: The strategy that durations are compared with.
 YARDSTICK = "row-lock"
 #: The rush against a single process.
 ONE_PROCESS = "rush-one-process"
 
 
-def _relative(run: Run, runs: Sequence[Run]) -> str:
-    yardstick = [one["duration_s"] for one in runs if one["lock"] == YARDSTICK]
-    return f"{run['duration_s'] / median(yardstick):.2f}" if yardstick else "-"
+def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
+    durations = [
+        other["duration_s"]
+        for other in runs
+        if other["lock"] == YARDSTICK and "duration_s" in other  # not of one that was not run
+    ]
+    return f"{run['duration_s'] / median(durations):.2f}" if durations else "-"
 
 
-def _known(figure: int | None) -> str:
-    """A figure that not every shop shows."""
+def _count_or_dash(figure: int | None) -> str:
+    """Format a count that not every shop shows."""
     return "-" if figure is None else str(figure)
 
 
-FIGURES: dict[str, Figure] = {
+FIGURES: dict[str, FigureFormatter] = {
     "orders": lambda run, _: str(run["orders"]),
-    "stock left": lambda run, _: _known(run["stock_left"]),
+    "stock left": lambda run, _: _count_or_dash(run["stock_left"]),
     "oversold": lambda run, _: str(run["oversold"]),
-    "lost updates": lambda run, _: _known(run["lost_updates"]),
+    "lost updates": lambda run, _: _count_or_dash(run["lost_updates"]),
     "no answer": lambda run, _: str(no_answer(run)),
     "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
     "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
     "seconds": lambda run, _: f"{run['duration_s']:.2f}",
-    "time / row-lock": _relative,
+    "time / row-lock": _relative_duration,
 }
-DEMO = ("orders", "stock left", "oversold", "lost updates", "no answer", "p50 ms", "seconds")
-MATRIX = (
-    *("orders", "stock left", "lost updates", "no answer"),
-    *("p50 ms", "p95 ms", "seconds", "time / row-lock"),
+DEMO_COLUMNS = (
+    "orders",
+    "stock left",
+    "oversold",
+    "lost updates",
+    "no answer",
+    "p50 ms",
+    "seconds",
 )
-#: Left out of a table in which every buyer has an answer.
-IF_ANY = "no answer"
+MATRIX_COLUMNS = (
+    "orders",
+    "stock left",
+    "lost updates",
+    "no answer",
+    "p50 ms",
+    "p95 ms",
+    "seconds",
+    "time / row-lock",
+)
+#: Omitted from a table in which every buyer has an answer.
+OPTIONAL_COLUMN = "no answer"
 
 
 def verdict_cell(run: Run) -> str:
-    """The verdict, with a sign for those who see no colour."""
+    """Return the verdict with a color, and a sign for readers who see no color."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
@@ -64,57 +82,58 @@ def verdict_cell(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table for the terminal and for the documents: a line for each run, with its verdict.
+    """A table for the terminal and for the documents: a row for each run, with its verdict.
 
     headings  of the figures, which follow the name and the verdict
-    rows      a run and its figures
+    rows      each run and the texts of its figures
     """
 
     headings: Sequence[str]
     rows: Sequence[tuple[Run, Sequence[str]]]
 
     def table(self) -> Table:
-        """For the terminal: each word of a heading is on a line of its own, so 80 columns do."""
-        shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        """Return the table for a terminal of 80 columns: each word of a heading has a line."""
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         name, verdict, *headings = self.heads
-        shown.add_column(name, no_wrap=True)
-        shown.add_column(verdict)
+        table.add_column(name, no_wrap=True)
+        table.add_column(verdict)
         for heading in headings:
-            shown.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
+            table.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
         for run, texts in self.rows:
-            shown.add_row(named(run), verdict_cell(run), *texts)
-        return shown
+            table.add_row(label_of(run), verdict_cell(run), *texts)
+        return table
 
     def markdown(self, below: str) -> str:
-        """As Markdown, with a paragraph below it."""
-        rows = [[named(run, "`"), bold(run["verdict"]), *texts] for run, texts in self.rows]
+        """Return the table as Markdown, with a paragraph below it."""
+        rows = [[label_of(run, "`"), bold(run["verdict"]), *texts] for run, texts in self.rows]
         return markdown_table(self.heads, rows, below)
 
     @property
     def heads(self) -> list[str]:
         """The headings of all columns."""
-        of_target = any("target" in run for run, _ in self.rows)
-        return ["target" if of_target else "lock", "verdict", *self.headings]
+        has_target = any("target" in run for run, _ in self.rows)
+        return ["target" if has_target else "lock", "verdict", *self.headings]
 
 
 def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """These columns of rushes."""
-    shown = [name for name in columns if name != IF_ANY or any(no_answer(run) for run in runs)]
-    return Sheet(shown, [(run, figures(run, runs, shown)) for run in runs])
+    """Return the sheet of some rushes."""
+    has_unanswered_buyers = any(no_answer(run) for run in runs)
+    columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
+    return Sheet(columns, [(run, figures(run, runs, columns)) for run in runs])
 
 
 def markdown(summary: Summary, columns: Sequence[str]) -> str:
-    """These columns as Markdown, with where and when it was measured."""
-    return sheet(summary["runs"], columns).markdown(where(summary))
+    """Return the sheet as Markdown, with the machine and the date below it."""
+    return sheet(summary["runs"], columns).markdown(setup_of(summary))
 
 
 def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
 ) -> str:
-    """A table with a paragraph below it; the first `left` columns are text, the others figures."""
-    sides = "---|" * left + "--:|" * (len(headings) - left)
-    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
-    return "\n".join([lines[0], f"|{sides}", *lines[1:], "", below]) + "\n"
+    """Return a table with a paragraph below it; columns after the first `left` are figures."""
+    alignment = "---|" * left + "--:|" * (len(headings) - left)
+    head, *body = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+    return "\n".join([head, f"|{alignment}", *body, "", below]) + "\n"
 
 
 def bold(verdict: str) -> str:
@@ -122,62 +141,61 @@ def bold(verdict: str) -> str:
 
 
 def reasons(runs: Sequence[Run]) -> list[str]:
-    """For each run that is not as expected: a line with its lock for why nothing is concluded, and
-    one for each finding."""
+    """Return the sentences of all runs that are not as expected."""
     return [line for run in runs if not run["as_expected"] for line in sentences(run)]
 
 
 def sentences(run: Run) -> list[str]:
-    """Why nothing is concluded of a run, if so, and what was found in it."""
-    said = dict.fromkeys([run.get("why", ""), *run.get("findings", ())])
-    return [f"{named(run)}: {what}" for what in said if what]
+    """Return the reason why a run has no verdict, if it has none, and its findings."""
+    texts = dict.fromkeys([run.get("why", ""), *run.get("findings", ())])
+    return [f"{label_of(run)}: {text}" for text in texts if text]
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:
-    """Print lines as they are: what is in them may be a stranger's, and look like markup."""
+    """Print lines verbatim: a text of somebody's shop may look like markup."""
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
-    """The machine and its servers; `parts` as /readyz has them, empty where that is not known."""
-    said = {part["name"]: str(part["detail"]) for part in parts}
+    """Return the machine and its servers; `parts` are those of /readyz, or empty if unknown."""
+    details = {part["name"]: str(part["detail"]) for part in parts}
     return {
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "postgres": said.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
-        "redis": said.get("Redis (locks)", "").partition(",")[0],
+        "postgres": details.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
+        "redis": details.get("Redis (locks)", "").partition(",")[0],
     }
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder atomically: whole, or not at all. Raises OSError
-    when the disk is full."""
-    fresh = folder / f".summary-{os.getpid()}.json"
+    """Write summary.json into a folder atomically. Raises OSError when the disk is full."""
+    temporary_file = folder / f".summary-{os.getpid()}.json"
     try:
-        fresh.write_text(json.dumps(summary, indent=1) + "\n")
-        fresh.replace(folder / "summary.json")
+        temporary_file.write_text(json.dumps(summary, indent=1) + "\n")
+        temporary_file.replace(folder / "summary.json")
     except OSError:
-        fresh.unlink(missing_ok=True)
+        temporary_file.unlink(missing_ok=True)
         raise
 
 
-def named(run: Run, code: str = "") -> str:
-    """The name of a run's strategy, and whether it ran in one process."""
-    single = " (one process)" if run["fault"] == ONE_PROCESS else ""
-    return f"{code}{run['lock']}{code}{single}"
+def label_of(run: Run, quote: str = "") -> str:
+    """Return the name of a run's strategy, and whether it ran in one process."""
+    suffix = " (one process)" if run["fault"] == ONE_PROCESS else ""
+    return f"{quote}{run['lock']}{quote}{suffix}"
 
 
 def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """The texts of the columns for a run; empty for one that was not run."""
+    """Return the texts of the columns for a run; empty for one that was not run."""
     if run["verdict"] == "not_run":
         return [""] * len(columns)
     return [FIGURES[name](run, runs) for name in columns]
 
 
-def where(summary: Summary) -> str:
-    """One sentence: what was run, where and when."""
-    machine, first = summary["machine"], summary["runs"][0]
+def setup_of(summary: Summary) -> str:
+    """Return one sentence on the rush, its machine and its date."""
+    machine = summary["machine"]
+    first = summary["runs"][0]
     if "target" in summary:
         return (
             f"{first['buyers']} buyers, {first['initial_stock']} units; "
@@ -187,13 +205,17 @@ def where(summary: Summary) -> str:
         )
     return (
         f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
-        f"{summary['nodes']} nodes of {summary['workers']} workers and {summary['threads']} "
-        f"threads; {machine_and_date(summary)}."
+        f"{_count(summary['nodes'], 'node')} of {_count(summary['workers'], 'worker')} and "
+        f"{_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
     )
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def machine_and_date(summary: Summary) -> str:
-    """On what it was run, and when."""
+    """Return the machine, the versions of its servers, and the date."""
     machine = summary["machine"]
     return (
         f"{machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL {machine['postgres']}, "

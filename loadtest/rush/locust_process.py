@@ -1,7 +1,7 @@
-"""Locust in one child process (loadtest/child.py), for all rushes of a command.
+"""Locust in one child process (loadtest/locust_child.py), for all rushes of a command.
 
-A buyer, with its POST /buy, is in loadtest/locustfile.py. Locust is never imported here: that
-patches threading for the whole process.
+loadtest/locustfile.py has the buyers. Locust is not imported here, because to import it patches
+threading for the whole process.
 """
 
 import json
@@ -12,10 +12,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, NoReturn, Self
+from pathlib import Path
+from typing import IO, Any, Self
 
 from loadtest.stack.node import StackError, inherited
 from servers.embedded import ROOT
+from servers.process import ended_message
 from servers.signals import uninterrupted
 
 #: The file of the buyers' events, next to those of the nodes.
@@ -23,30 +25,33 @@ BUYERS = "buyers.jsonl"
 
 
 class NotSold(StackError):
-    """The shop, or its target, was wrong; the message says all there is to know."""
+    """The shop or its target was wrong. The message is complete: the log has no more."""
 
 
 @dataclass
 class LocustProcess:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
-    log      where Locust's own log goes
-    workers  processes that the buyers are in; with one, the child itself has them
-    pid      its own, once it was started
+    log      the file of Locust's own log
+    workers  processes with the buyers; if it is one, the child itself has them
+    pid      the process id of the child, once it was started
     """
 
     log: IO[bytes]
     workers: int = 1
     pid: int = 0
     _was_ended: bool = False
+    _why_ended: str = ""
     _child: subprocess.Popen[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
-        """Start Locust, without waiting for it. In a session of its own: Ctrl-C in the terminal
-        does not reach it."""
+        """Start Locust without waiting for it.
+
+        Its session is its own, so that the terminal's Ctrl-C does not reach it.
+        """
         with uninterrupted():
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "loadtest.child", str(self.workers)],
+                [sys.executable, "-m", "loadtest.locust_child", str(self.workers)],
                 cwd=ROOT,
                 env={**inherited(), "PYTHONUTF8": "1"},
                 stdin=subprocess.PIPE,
@@ -62,38 +67,53 @@ class LocustProcess:
         with uninterrupted():
             if self._was_ended:
                 return
+            self._why_ended = self.why_ended()
             self._was_ended = True
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # there is nothing in it to be lost
             self._child.communicate()
 
     def rush(self, hosts: Sequence[str], **options: Any) -> dict[str, Any]:
-        """Run one rush on the shop at these addresses. Returns the run as in `summary.json`. Raises
-        StackError where there is none.
+        """Run one rush on the shop at these addresses, and return the run as in `summary.json`.
+
+        Raises StackError if there is none.
 
         options  buyers, and options of the locustfile: stock, lock, hold_ms, target, history ...
         """
-        self._tell({"hosts": hosts, **options})
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise StackError(f"Locust ended in a rush; see {self.log.name}")
-        run = dict(json.loads(line))
-        if "error" in run:
-            raise NotSold(run["error"])
-        return run
+        return self._request({"hosts": hosts, **options})
+
+    def look_again(self) -> dict[str, Any]:
+        """Return how many orders the last rush has now, `orders`, and how they differ from those
+        that it was judged by, `changes`. Raises StackError."""
+        return self._request({"look_again": True})
 
     def serve(self, folder: str, hosts: Sequence[str], token: str) -> None:
         """From now on run the rushes that the page of the shop asks for through this folder."""
-        self._tell({"folder": folder, "hosts": hosts, "restock_token": token})
+        self._send({"folder": folder, "hosts": hosts, "restock_token": token})
 
-    def wait(self) -> NoReturn:
-        """Wait until Locust ends, which it does not by itself. Raises StackError then."""
-        self._child.wait()
-        raise StackError(f"Locust ended, and with it the page's rushes; see {self.log.name}")
+    def why_ended(self) -> str:
+        """Return how Locust ended by itself and its log; empty while it runs or is not started."""
+        if self._was_ended or not self.pid:
+            return self._why_ended
+        exit_code = self._child.poll()
+        if exit_code is None:
+            return ""
+        return ended_message("Locust", exit_code, Path(str(self.log.name)))
 
-    def _tell(self, line: dict[str, Any]) -> None:
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request to the child, and return its answer. Raises StackError."""
+        self._send(request)
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise StackError(f"Locust ended in a rush; see {self.log.name}")
+        answer = dict(json.loads(line))
+        if "error" in answer:
+            raise NotSold(answer["error"])
+        return answer
+
+    def _send(self, request: dict[str, Any]) -> None:
         assert self._child.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: rush() says so
-            self._child.stdin.write(json.dumps(line).encode() + b"\n")
+        with suppress(BrokenPipeError):  # the child has ended: _request() reports it
+            self._child.stdin.write(json.dumps(request).encode() + b"\n")
             self._child.stdin.flush()

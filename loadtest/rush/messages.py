@@ -1,4 +1,4 @@
-"""The messages between Locust's master and its workers in a rush, as msgpack takes them.
+"""The messages between Locust's master and its workers in a rush, as msgpack can encode them.
 
 Without workers the same messages stay in the process: Locust's local runner calls the listeners.
 The announcement of a rush is no message: Locust sends its options to each worker with its users.
@@ -16,57 +16,84 @@ from loadtest.target.target import Target, TargetError, file_of
 
 logger = logging.getLogger("loadtest")
 
-#: To the workers: the rush begins at a moment; it is over.
-GO, END = "rush_go", "rush_end"
-#: To the master: a process has buyers; all of them are at the barrier; all that they asked; the
-#: target is wrong.
-HERE, ARRIVED, REPORT, BROKEN = "rush_here", "rush_arrived", "rush_report", "rush_broken"
+#: To the workers: the time at which the buyers are released.
+GO = "rush_go"
+#: To the workers: the rush is over.
+END = "rush_end"
+#: To the master: a process has buyers.
+HERE = "rush_here"
+#: To the master: all buyers of a process are at the barrier.
+ARRIVED = "rush_arrived"
+#: To the master: all requests of a process's buyers.
+REPORT = "rush_report"
+#: To the master: the target is wrong.
+BROKEN = "rush_broken"
 KINDS = (GO, END, HERE, ARRIVED, REPORT, BROKEN)
 
-#: Seconds below which two clocks are the same: asking for two times takes some microseconds.
-SAME_CLOCK = 0.001
+#: Clocks that differ by less are the same: to read two clocks takes some microseconds.
+SAME_CLOCK_SECONDS = 0.001
+CLOCK_SAMPLES = 5
 
 
-def clock() -> float:
-    """Seconds from the monotonic clock to the time of day: the same in all processes of a machine,
-    so that it shows whether another one is elsewhere. Of some tries the quickest: between two
-    readings another process may have had the processor."""
-    tries = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(5)]
-    began, now, _ = min(tries, key=lambda one: one[2] - one[0])
-    return now - began
+def clock_offset() -> float:
+    """Return the seconds from the monotonic clock to the time of day.
 
-
-def ahead_of(other: float) -> float:
-    """Seconds by which the monotonic clock of this machine is ahead of that of another one, whose
-    `clock` this is; right as far as their times of day agree."""
-    ahead = other - clock()
-    return ahead if abs(ahead) > SAME_CLOCK else 0.0
-
-
-def packed(request: Request, ahead: float = 0.0) -> list[Any]:
-    """A request by a clock that ours is `ahead` seconds of. `Request(*packed)` makes it again."""
-    found = list(values(request))
-    if ahead:
-        found[1:3] = [None if t is None else t - round(ahead * 1e9) for t in found[1:3]]
-    return found
-
-
-def state(target: Target, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a target that can be sent: buyers in other processes need what open() set.
-
-    before  the attributes that it had before open()
-
-    Raises TargetError for one that open() has set and that cannot be sent.
+    All processes of a machine have the same offset, so it shows whether another process runs on
+    another machine. Takes the fastest of five samples, because the process may be descheduled
+    between two readings.
     """
-    found = {}
-    for name, value in vars(target).items():
+    fastest_duration = float("inf")
+    offset = 0.0
+    for _ in range(CLOCK_SAMPLES):
+        began = time.monotonic()
+        time_of_day = time.time()
+        duration = time.monotonic() - began
+        if duration < fastest_duration:
+            fastest_duration = duration
+            offset = time_of_day - began
+    return offset
+
+
+def seconds_ahead(remote_offset: float) -> float:
+    """Return by how much this machine's monotonic clock is ahead of another machine's.
+
+    It is as exact as the two machines agree on the time of day.
+
+    remote_offset  the clock_offset() of the other machine
+    """
+    ahead = remote_offset - clock_offset()
+    return ahead if abs(ahead) > SAME_CLOCK_SECONDS else 0.0
+
+
+def pack_request(request: Request, ahead: float = 0.0) -> list[Any]:
+    """Serialize a request, converting its times to a clock that is `ahead` seconds behind ours.
+
+    `Request(*fields)` restores it.
+    """
+    fields = list(values(request))
+    if ahead:
+        ahead_ns = round(ahead * 1e9)
+        fields[1:3] = [None if time_ns is None else time_ns - ahead_ns for time_ns in fields[1:3]]
+    return fields
+
+
+def sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a target that can be sent to the workers.
+
+    Buyers in other processes need what open() has set. Raises TargetError for an attribute that
+    open() has set and that cannot be sent.
+
+    attributes_before  the attributes before open()
+    """
+    state = {}
+    for name, attribute in vars(target).items():
         try:
-            found[name] = msgpack.loads(msgpack.dumps(value))
+            state[name] = msgpack.loads(msgpack.dumps(attribute))
         except (TypeError, ValueError, OverflowError) as error:
-            if name not in before or before[name] is not value:
+            if name not in attributes_before or attributes_before[name] is not attribute:
                 raise TargetError(
-                    f"{file_of(target)}: open() sets self.{name} to {value!r:.60}, which cannot be "
-                    "sent to Locust's workers: make it in __init__(), or keep numbers, words and "
-                    "lists"
+                    f"{file_of(target)}: open() sets self.{name} to {attribute!r:.60}, which "
+                    "cannot be sent to Locust's workers: make it in __init__(), or keep numbers, "
+                    "words and lists"
                 ) from error
-    return found
+    return state

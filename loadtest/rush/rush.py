@@ -1,12 +1,14 @@
-"""One rush, in the process that opens its sale. It is announced to the processes that have the
-buyers, lets everybody go when the last buyer is at the barrier, takes one report of each process,
-and is judged. A rush that lost a process is never exact.
+"""One rush, in the process that opens its sale.
+
+That process announces the rush to the processes that have the buyers, releases the buyers when the
+last of them is at the barrier, takes one report of each process, and judges the rush. A rush that
+lost a process is never exact.
 """
 
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,33 +16,48 @@ from typing import Any
 import psutil
 from gevent import event
 
+from loadtest.judge.buyer_events import buyer_events
 from loadtest.judge.history import Event
+from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import Judgement
 from loadtest.rush import messages
-from loadtest.rush.figures import figures, judge_cut_short, recorded
 from loadtest.rush.messages import logger
+from loadtest.rush.timing import measure_timing
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.count import Count, match, scope
+from loadtest.target.count import (
+    Count,
+    Found,
+    changes,
+    length,
+    match,
+    scope,
+    unmatched_numbers,
+)
 from loadtest.target.target import Target
 
-#: The only process, where Locust has no workers.
+#: The id of the only process if Locust has no workers.
 LOCAL = "local"
-#: Seconds from the message to the moment of the release: the message has to be there by then.
-LEAD = 0.05
-#: Seconds between two looks at whether every process is there.
-LOOK_EVERY = 0.2
-#: Seconds for all processes to report the requests that were never answered.
-COLLECT_TIMEOUT = 5.0
+#: The finding for orders of before the rush that have gone or are another buyer's now.
+CHANGED_BEFORE = "changed_before"
+#: Time from the release message to the release: by then every worker must have the message.
+RELEASE_LEAD_SECONDS = 0.05
+POLL_INTERVAL_SECONDS = 0.2
+#: How long reports of requests that were never answered are waited for.
+REPORT_TIMEOUT_SECONDS = 5.0
+#: How long answers are waited for after the buyers' deadline.
+ANSWER_GRACE_SECONDS = 60.0
+#: Buyers that a process prepares per second at least.
+ARRIVALS_PER_SECOND = 20
 
 
 @dataclass
-class Member:
-    """One process with buyers.
+class BuyerProcess:
+    """A process with buyers.
 
-    id      Locust's name of it: the machine's name, and a random part
+    id      Locust's name of the process: the machine's name and a random part
     buyers  the numbers of its buyers
-    pid     its process; 0 before it says that it is here
+    pid     its process id; 0 until it has reported that it has buyers
     """
 
     id: str
@@ -54,24 +71,27 @@ class Member:
         return self.id.rpartition("_")[0] or self.id
 
     def has_ended(self) -> bool:
-        """Whether a process of this machine is gone. Of another machine it is not known."""
+        """Return whether the process has ended; False if it is on another machine."""
+        if not self.pid or self.machine != socket.gethostname():
+            return False
         try:
-            is_known = self.pid and self.machine == socket.gethostname()
-            return bool(is_known) and psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
 
 
 @dataclass
 class Rush:
-    """The buyers of one sale, and what they asked.
+    """The buyers of one sale, and their requests.
 
-    runner       Locust's
-    workers      Locust's names of the processes that have the buyers; none: this one has
-    released_at  the moment of the monotonic clock at which everybody may buy; 0 before that
-    stopped      whether it was stopped before everybody had an answer
-    broken       why there is no verdict: the target is wrong, or a process ended before the release
-    lost         who ended after the release, with buyers that had no answer
+    runner        Locust's runner
+    workers       Locust's ids of the processes with the buyers; empty if this process has them
+    released_at   the monotonic time at which the buyers may buy; 0 before the release
+    stopped       whether the rush was stopped before every buyer had an answer
+    failure       a wrong target, or a process that ended before the release: no verdict
+    lost          the processes that ended after the release, with buyers that had no answer
+    judged_orders the orders by which the rush was judged
+    judged_stock  the stock by which it was judged; None if the shop shows none
     """
 
     target: Target
@@ -85,16 +105,19 @@ class Rush:
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
     stopped: bool = False
-    broken: ShopUnreachable | None = None
+    failure: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
+    judged_orders: Found = 0
+    judged_stock: int | None = None
 
     def __post_init__(self) -> None:
         ids = (self.workers or [LOCAL])[: self.buyers]
-        self.members = {
-            id: Member(id, range(first, self.buyers, len(ids))) for first, id in enumerate(ids)
+        self.processes = {
+            id: BuyerProcess(id, range(first, self.buyers, len(ids)))
+            for first, id in enumerate(ids)
         }
-        self._heard = event.Event()
+        self._message_received = event.Event()
 
     @cached_property
     def count(self) -> Count:
@@ -102,131 +125,157 @@ class Rush:
         return Count(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
-        """Open the sale. Returns the announcement, with the share of each process as a range: its
-        first buyer and every n-th after it. Raises ShopUnreachable."""
-        before = dict(vars(self.target))
+        """Open the sale, and return the announcement. Raises ShopUnreachable.
+
+        The announcement has the share of each process as a range: its first buyer and every n-th
+        after it.
+        """
+        attributes_before = dict(vars(self.target))
         self.count.open(self.stock)
-        shares = {id: one.buyers for id, one in self.members.items()}
+        shares = {id: process.buyers for id, process in self.processes.items()}
         return {
             "rush": self.id,
             "deadline_s": self.deadline_s,
-            "clock": messages.clock(),
-            "state": messages.state(self.target, before) if self.workers else {},
+            "clock": messages.clock_offset(),
+            "state": messages.sendable_state(self.target, attributes_before)
+            if self.workers
+            else {},
             "shares": {id: (own.start, own.stop, own.step) for id, own in shares.items()},
         }
 
     def watch(self) -> None:
-        """Release the buyers when all are there, and wait until all have their answers."""
-        arrival_timeout = self.buyers / 20 + self.target.prepare_s
-        self._wait(lambda: self._are_all(lambda one: one.arrived), arrival_timeout)
-        if not self.over:
-            self.released_at = time.monotonic() + (LEAD if self.workers else 0.0)
-            go = {"rush": self.id, "at": self.released_at}
-            for member in self.members.values():
-                self.runner.send_message(messages.GO, go, member.id)
-            self._wait(lambda: self._are_all(lambda one: one.reported), self.deadline_s + 60)
+        """Release the buyers when all have arrived, and wait until all have their answers."""
+        arrival_timeout = self.buyers / ARRIVALS_PER_SECOND + self.target.prepare_s
+        self._wait(lambda: self._is_done_or_lost(_has_arrived), arrival_timeout)
+        if self.is_over:
+            return
+        lead = RELEASE_LEAD_SECONDS if self.workers else 0.0
+        self.released_at = time.monotonic() + lead
+        message = {"rush": self.id, "at": self.released_at}
+        for process in self.processes.values():
+            self.runner.send_message(messages.GO, message, process.id)
+        answer_timeout = self.deadline_s + ANSWER_GRACE_SECONDS
+        self._wait(lambda: self._is_done_or_lost(_has_reported), answer_timeout)
 
     @property
-    def over(self) -> bool:
-        """Whether there will be no verdict, whatever else happens."""
-        return bool(self.broken or self.lost or self.is_judged)
+    def is_over(self) -> bool:
+        """Whether the rush is judged already, or will have no verdict."""
+        return bool(self.failure or self.lost or self.is_judged)
 
-    def _are_all(self, is_done: Callable[[Member], bool]) -> bool:
-        """Whether nothing is left to wait for: of all this is so, or one of them is lost."""
-        if self.over or all(map(is_done, self.members.values())):
+    def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:
+        """Return whether every process is done, or one has been lost."""
+        if self.is_over or all(map(is_done, self.processes.values())):
             return True
-        for member in self.members.values():
-            if not member.reported and self._is_lost(member):
-                self.lose(member)
-        return self.over
+        for process in self.processes.values():
+            if not process.reported and self._is_lost(process):
+                self.lose(process)
+        return self.is_over
 
-    def _wait(self, is_over: Callable[[], bool], seconds: float) -> None:
-        """Wait until it is over, and look again with every message, and every LOOK_EVERY."""
-        until = time.monotonic() + seconds
-        while not is_over() and time.monotonic() < until:
-            self._heard.clear()
-            self._heard.wait(LOOK_EVERY)
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until the condition holds. It is checked after every message and at intervals."""
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline:
+            self._message_received.clear()
+            self._message_received.wait(POLL_INTERVAL_SECONDS)
 
-    def _is_lost(self, member: Member) -> bool:
-        """Whether a process has ended, or Locust has waited in vain for its heartbeats."""
-        if member.id == LOCAL:
+    def _is_lost(self, process: BuyerProcess) -> bool:
+        """Return whether a process has ended, or Locust has missed its heartbeats."""
+        if process.id == LOCAL:
             return False
         clients = self.runner.clients
-        known = clients.get(member.id)
-        return known is None or known in clients.missing or member.has_ended()
+        client = clients.get(process.id)
+        return client is None or client in clients.missing or process.has_ended()
 
-    def lose(self, member: Member) -> None:
-        """A process is gone. Nobody knows what its buyers have asked since the release."""
-        who, many = f"worker {member.buyers.start} on {member.machine}", len(member.buyers)
+    def lose(self, process: BuyerProcess) -> None:
+        """Record that a process is gone. The requests of its buyers since the release are lost."""
+        worker = f"worker {process.buyers.start} on {process.machine}"
+        buyers = len(process.buyers)
         if self.released_at:
-            self.lost.append(f"{who} is gone, {many} of its buyers had no answer")
+            self.lost.append(f"{worker} is gone, {buyers} of its buyers had no answer")
             return
-        what = f"{who} is gone, and with it {many} of {self.buyers} buyers: nobody was released"
-        why = ShopUnreachable(f"{what}. Its log says why; start it and the rush again")
-        self.broken = self.broken or why
+        self.failure = self.failure or ShopUnreachable(
+            f"{worker} is gone, and with it {buyers} of {self.buyers} buyers: nobody was released. "
+            "Its log says why; start it and the rush again"
+        )
 
-    def hear(self, msg: Any) -> None:
-        """Take a message of a process with buyers; that of another one is ignored."""
-        member, told = self.members.get(msg.node_id), msg.data
-        if member is None:
+    def hear(self, message: Any) -> None:
+        """Take a message of a process with buyers. Messages of other processes are ignored."""
+        process = self.processes.get(message.node_id)
+        if process is None:
             return
-        match msg.type:
+        content = message.data
+        match message.type:
             case messages.HERE:
-                member.pid = told["pid"]
+                process.pid = content["pid"]
             case messages.ARRIVED:
-                member.arrived = True
+                process.arrived = True
             case messages.REPORT:
-                member.reported = True
-                self.arrived += told["arrived"]
-                self.requests += [Request(*one) for one in told["requests"]]
-                logger.info("worker %d has reported", member.buyers.start)
+                process.reported = True
+                self.arrived += content["arrived"]
+                self.requests += [Request(*fields) for fields in content["requests"]]
+                logger.info("worker %d has reported", process.buyers.start)
             case messages.BROKEN:
-                self.broken = self.broken or ShopUnreachable(told["error"])
-        self._heard.set()
+                self.failure = self.failure or ShopUnreachable(content["error"])
+        self._message_received.set()
 
     # --- its end --------------------------------------------------------------------------------
 
-    def judged(self) -> dict[str, Any]:
-        """The run of this rush; `unknown` where it could not be judged. Nobody asks any more: who
-        has not sent a report does so now."""
-        missing = [one for one in self.members.values() if one.pid and not one.reported]
+    def judge(self) -> dict[str, Any]:
+        """Collect the missing reports, and return the run of this rush.
+
+        The verdict is `unknown`, with an `error`, if the rush could not be judged.
+        """
         try:
-            for member in missing:
-                self.runner.send_message(messages.END, {"rush": self.id}, member.id)
-            self._wait(
-                lambda: all(one.reported or self._is_lost(one) for one in missing), COLLECT_TIMEOUT
-            )
-            return self.result()
+            self._collect_reports()
+            return self.compute_run()
         except ShopUnreachable as error:
             logger.error("%s", error)
             reason = str(error)
         except Exception as error:  # any: if this ended here, the run would never end
             logger.exception("the rush was not judged")
             reason = f"the rush was not judged: {error!r}"
-        of = {"lock": self.target.name, "sale": self.target.sale}
-        return {**of, "verdict": "unknown", "error": reason}
+        sale = {"lock": self.target.name, "sale": self.target.sale}
+        return {**sale, "verdict": "unknown", "error": reason}
+
+    def _collect_reports(self) -> None:
+        """End the rush in the processes that have not reported, and wait for their reports."""
+        missing = [
+            process for process in self.processes.values() if process.pid and not process.reported
+        ]
+        for process in missing:
+            self.runner.send_message(messages.END, {"rush": self.id}, process.id)
+        self._wait(
+            lambda: all(process.reported or self._is_lost(process) for process in missing),
+            REPORT_TIMEOUT_SECONDS,
+        )
 
     def events(self) -> list[Event]:
-        """Every request and every answer, oldest first."""
-        return recorded(self.requests, self.target.name, self.target.product, self.target.sale)
+        """Return the events of every request and every answer, oldest first."""
+        return buyer_events(self.requests, self.target.name, self.target.product, self.target.sale)
 
-    def result(self) -> dict[str, Any]:
-        """This run as `summary.json` has it, from the shop's own record. One that was stopped, or
-        lost buyers, is `unknown`, unless it had oversold by then. Raises ShopUnreachable."""
-        if self.broken is not None:
-            raise self.broken
-        last = {one.attempt: one for one in self.requests}
-        self.count.settle(sum(one.outcome == "sold" for one in last.values()))
-        left, opened = self.count.stock(), self.count.opened
-        found = self.count.orders()
-        orders = match(found, self.requests, keyed=self.target.keyed)
+    def compute_run(self) -> dict[str, Any]:
+        """Judge the rush by the shop's own record, and return its run as in `summary.json`.
+
+        A rush that was stopped, or lost buyers, is `unknown` unless it had oversold by then. Raises
+        ShopUnreachable.
+        """
+        if self.failure is not None:
+            raise self.failure
+        last_requests = {request.attempt: request for request in self.requests}
+        sold = sum(request.outcome == "sold" for request in last_requests.values())
+        unsettled_findings = self.count.settle(sold)
+        stock_left = self.count.stock()
+        listed_orders = self.count.orders()
+        self.judged_orders = listed_orders
+        self.judged_stock = stock_left
+        orders = match(self.count, listed_orders, self.requests)
         judgement = Judgement(
             events=self.events(),
             initial_stock=self.stock,
-            opened=self.stock if opened is None else opened,
-            stock_left=self.stock - len(orders) if left is None else left,
+            opened=self.stock if self.count.opened is None else self.count.opened,
+            stock_left=self.stock - len(orders) if stock_left is None else stock_left,
             orders=orders,
-            unsettled=self.target.unsettled(),
+            unsettled=self.count.unsettled(),
             buyers=list(self.count.keys.values()),
             arrived=self.buyers if self.lost else self.arrived,
             lock=self.target.name,
@@ -243,12 +292,58 @@ class Rush:
             "arrived": self.arrived,
             "hold_ms": self.target.hold_ms,
             **judgement.as_run(),
-            **figures(self.requests),
+            **measure_timing(self.requests),
         }
-        run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
-        if left is None:
+        run |= scope(
+            self.target,
+            listed=not isinstance(listed_orders, int),
+            shows_stock=stock_left is not None,
+            by_number=self.count.by_number,
+        )
+        if not self.target.keyed:
+            self._add_findings_elsewhere(run, orders, unsettled_findings)
+        if stock_left is None:
             run |= {"stock_left": None, "lost_updates": None}
-        run |= {"stopped": True} if self.stopped else {}
-        run |= {"lost": self.lost} if self.lost else {}
-        judge_cut_short(run)
+        if self.stopped:
+            run["stopped"] = True
+        if self.lost:
+            run["lost"] = self.lost
+        judge_incomplete(run)
         return run
+
+    def _add_findings_elsewhere(
+        self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], unsettled: Sequence[str]
+    ) -> None:
+        """Add to the run of another shop what only the wait and its earlier orders show."""
+        if run["verdict"] == "undersold" and self.count.still_growing:
+            run |= {"verdict": "unknown", "why": unsettled[0]}
+        if "lost_ack" in run["violations"]:
+            run["findings"] += unmatched_numbers(orders, self.requests)
+        if run["verdict"] not in {"exact", "oversold"}:
+            run["findings"] += unsettled
+        if changed_orders := self.count.changed_earlier_orders():
+            run["violations"].append(CHANGED_BEFORE)
+            run["findings"] += changed_orders
+            if run["verdict"] == "exact":
+                run |= {"verdict": "unknown", "why": changed_orders[0]}
+
+    def look_again(self) -> dict[str, Any]:
+        """Read all orders of the sale and its stock again. Raises ShopUnreachable.
+
+        Return how many orders there are, and how orders and stock differ from those by which the
+        rush was judged.
+        """
+        orders = self.count.orders()
+        differences = changes(self.judged_orders, orders)
+        stock_left = self.count.stock()
+        if stock_left != self.judged_stock:
+            differences.append(f"stock() said {self.judged_stock}, and says {stock_left} now")
+        return {"orders": length(orders), "changes": differences}
+
+
+def _has_arrived(process: BuyerProcess) -> bool:
+    return process.arrived
+
+
+def _has_reported(process: BuyerProcess) -> bool:
+    return process.reported

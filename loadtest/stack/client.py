@@ -8,15 +8,16 @@ from typing import Any, NotRequired, TypedDict
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-#: Seconds that the orders of a sale are waited for after its last answer.
-SETTLE_TIMEOUT = 15.0
+#: How long the orders of a sale are waited for after its last answer.
+SETTLE_TIMEOUT_SECONDS = 15.0
 
 
-class Strategy(TypedDict):
-    """As much of a strategy as is read of GET /strategies. shop/sale/strategy.py says what each
-    field means.
+class StrategyFacts(TypedDict):
+    """The fields of GET /strategies that the load test reads; shop/sale/strategy.py describes them.
 
-    verdicts  what is expected of it under each fault, where that is not in loadtest/expected.py
+    verdicts   the expected verdict by fault, if loadtest/expected.py does not have them
+    missing    why the strategy is unavailable: its server did not start, or the shop lacks it
+    complaint  how GET /strategies differs from the expected facts; then no verdict is as expected
     """
 
     name: str
@@ -31,22 +32,30 @@ class Strategy(TypedDict):
     needs: str
     available: bool
     verdicts: NotRequired[Mapping[str, str]]
+    missing: NotRequired[str]
+    complaint: NotRequired[str]
+
+
+def why_unavailable(strategy: StrategyFacts) -> str:
+    """Return why a strategy cannot be tried here."""
+    not_installed = f"{strategy['needs']} is not set, and no such server is installed"
+    return strategy.get("missing", not_installed)
 
 
 class ShopUnreachable(RuntimeError):
-    """The shop does not answer, or answers with an error. The message says what to do."""
+    """The shop did not answer, or answered with an error. The message says what to do."""
 
 
 class Refused(ShopUnreachable):
-    """Nobody listens there, so nothing happened. Start the shop, or see in its log why it ended."""
+    """The connection was refused, so nothing happened. Is the shop running?"""
 
 
 class Shop:
     """One running shop.
 
-    url    where it listens, for instance http://127.0.0.1:8000
-    token  the bearer token to open sales and to read orders (SHOP_RESTOCK_TOKEN)
-    name   of the node, where there are several
+    url    its address, for instance http://127.0.0.1:8000
+    token  the bearer token for opening sales and reading orders (SHOP_RESTOCK_TOKEN)
+    name   the name of the node, if there are several
     """
 
     def __init__(self, url: str, *, token: str = "", timeout: float = 10.0, name: str = "") -> None:
@@ -55,20 +64,19 @@ class Shop:
         self.token = token
         self.timeout = timeout
 
-    def buy(self, *, key: str, stop: str = "", **wanted: Any) -> tuple[int, dict[str, Any]]:
-        """Ask for one unit. Returns status and body of the answer, whatever it is.
+    def buy(self, *, key: str, stop: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
+        """Buy one unit. Return status and body of the answer, whatever the status is.
 
         stop    the point at which this purchase stops until it is resumed (SHOP_DEMO)
-        wanted  product, lock and buyer; `sale` is the number of the sale that the buyer comes for,
-                `hold_ms` milliseconds between its check and its decrement (SHOP_DEMO): those that
-                are 0 are not sent
+        fields  product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms` the
+                milliseconds between check and decrement (SHOP_DEMO). Fields of 0 are not sent.
 
-        Raises Refused when nobody listened, so that nothing can have happened, and
-        ShopUnreachable when no answer came, so that it may have.
+        Raises Refused if the connection was refused, so that nothing can have happened, and
+        ShopUnreachable if no answer came, so that the unit may have been sold.
         """
-        wanted = {name: value for name, value in wanted.items() if value != 0}
+        body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop}
-        status, text = send("POST", f"{self.url}/buy", wanted, headers, self.timeout)
+        status, text = send("POST", f"{self.url}/buy", body, headers, self.timeout)
         try:
             return status, dict(json.loads(text))
         except ValueError as error:
@@ -76,21 +84,26 @@ class Shop:
                 return status, {}
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
-    def strategies(self) -> list[Strategy]:
-        """Every strategy, as GET /strategies has it."""
+    def strategies(self) -> list[StrategyFacts]:
+        """Return every strategy of GET /strategies."""
         return list(self._ask("GET", "/strategies")["strategies"])
 
     def restock(self, *, product: str, stock: int, lock: str = "none") -> dict[str, Any]:
-        """Open a new sale for this strategy. Returns its report."""
+        """Open a new sale for this strategy, and return its report."""
         return self._ask("POST", "/restock", {"product": product, "stock": stock, "lock": lock})
 
     def sale(self, number: int) -> dict[str, Any]:
-        """The report of a sale."""
+        """Return the report of a sale."""
         return self._ask("GET", f"/sales/{number}")
 
-    def settled_sale(self, number: int, *, seconds: float = SETTLE_TIMEOUT) -> dict[str, Any]:
-        """The report of a sale once all that it promised has its order, or as it is after that many
-        seconds: `unsettled` says how many have none, None that nobody knows."""
+    def settled_sale(
+        self, number: int, *, seconds: float = SETTLE_TIMEOUT_SECONDS
+    ) -> dict[str, Any]:
+        """Wait until every promise of a sale has its order, and return the sale's report.
+
+        After `seconds` the report is returned as it is: `unsettled` is the number of promises
+        without an order, or None if the shop does not know it.
+        """
         deadline = time.monotonic() + seconds
         while True:
             report = self.sale(number)
@@ -99,17 +112,17 @@ class Shop:
             time.sleep(0.02)
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
-        """Every order of a sale, oldest first; needs the token."""
-        found: list[dict[str, Any]] = []
+        """Return every order of a sale, oldest first. This needs the token."""
+        orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
             page = self._ask("GET", f"/sales/{sale}/orders?after={after}")
-            found += page["orders"]
+            orders += page["orders"]
             after = page["next"]
-        return found
+        return orders
 
     def is_open(self) -> bool:
-        """Whether /healthz answers."""
+        """Return whether /healthz answers."""
         try:
             self._ask("GET", "/healthz")
         except ShopUnreachable:
@@ -117,7 +130,7 @@ class Shop:
         return True
 
     def ready(self) -> dict[str, Any]:
-        """The body of /readyz. Raises ShopUnreachable unless everything answers."""
+        """Return the body of /readyz. Raises ShopUnreachable unless everything answers."""
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -127,27 +140,30 @@ class Shop:
             if status < 400:
                 return dict(json.loads(text))
         except (ShopUnreachable, ValueError) as error:
-            raise ShopUnreachable(
-                f"no shop answers at {self.url} ({error}): start one with make serve, "
-                "or name another with --host"
-            ) from error
+            advice = "start one with make serve, or name another with --host"
+            if self.name:
+                advice = f"the log of node {self.name} may say why"
+            raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error
         raise ShopUnreachable(f"{method} {path}: {status}: {text[:2000].decode(errors='replace')}")
 
 
 def send(
     method: str, url: str, body: Any, headers: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes]:
-    """Status and body of the answer, whatever it is; `body` is sent as JSON. Raises as Shop.buy."""
-    given = {"Content-Type": "application/json", **headers}
+    """Send `body` as JSON, and return status and body of the answer, whatever the status is.
+
+    Raises Refused and ShopUnreachable, as Shop.buy does.
+    """
+    all_headers = {"Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
     try:
         try:
-            answer = urlopen(Request(url, data, given, method=method), timeout=timeout)
+            answer = urlopen(Request(url, data, all_headers, method=method), timeout=timeout)
         except HTTPError as refusal:
             answer = refusal
         with answer:  # either may be cut off while it is read
             return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
-            raise Refused(f"nobody listens at {url}") from error
+            raise Refused(f"the connection to {url} was refused") from error
         raise ShopUnreachable(f"no answer from {url}: {error}") from error

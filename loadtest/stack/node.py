@@ -1,4 +1,4 @@
-"""One application server, as a process of its own, and next to it the consumer of its promises."""
+"""A node of the shop: an application server, and the consumer of the promises that it made."""
 
 import os
 import signal
@@ -16,19 +16,19 @@ from servers.embedded import ROOT
 from servers.loopback import free_port
 from servers.process import STOP_TIMEOUT, ServerProcess
 
-#: Seconds for a node to answer after its start.
-START_TIMEOUT = 30.0
+#: How long a node may take to answer after its start.
+START_TIMEOUT_SECONDS = 30.0
 
 
 class StackError(RuntimeError):
-    """A run cannot be made as it was asked for. The message says what to do, or names a log."""
+    """The run is not possible as requested. The message says what to do, or names a log."""
 
 
 def inherited() -> dict[str, str]:
-    """This process's environment for those that it starts in ROOT.
+    """Return the environment for processes that this process starts in ROOT.
 
-    Without the user's own Locust options, and without PYTHONSAFEPATH, which would hide our packages
-    from `python -m`. LOCUST_ALLOWED_HOSTS is of this project, not Locust's.
+    It leaves out the user's own Locust options, and PYTHONSAFEPATH, which would hide this project's
+    packages from `python -m`. LOCUST_ALLOWED_HOSTS is this project's variable, not Locust's.
     """
     return {
         name: value
@@ -39,13 +39,15 @@ def inherited() -> dict[str, str]:
 
 
 def manage(
-    *words: str, environment: Mapping[str, str], log: IO[bytes], timeout: float | None = None
+    *arguments: str, environment: Mapping[str, str], log: IO[bytes], timeout: float | None = None
 ) -> str:
-    """Run `manage.py` with these words. Returns what it printed, which the log has too. Raises
-    StackError where it fails, or takes more than `timeout` seconds."""
+    """Run `manage.py` with these arguments. Return its output, which is also written to the log.
+
+    Raises StackError if it fails or takes more than `timeout` seconds.
+    """
     try:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *words],
+        completed = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -55,27 +57,28 @@ def manage(
             timeout=timeout,
         )
     except subprocess.TimeoutExpired as error:
-        raise StackError(f"manage.py {words[0]} took more than {timeout:g} s") from error
-    log.write(done.stdout)
+        raise StackError(f"manage.py {arguments[0]} took more than {timeout:g} s") from error
+    log.write(completed.stdout)
     log.flush()
-    if done.returncode:
-        raise StackError(f"manage.py {words[0]} failed; see {log.name}")
-    return done.stdout.decode(errors="replace")
+    if completed.returncode:
+        raise StackError(f"manage.py {arguments[0]} failed; see {log.name}")
+    return completed.stdout.decode(errors="replace")
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that descend from it. Raises psutil.NoSuchProcess."""
+    """Return a process and all its descendants. Raises psutil.NoSuchProcess."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
-class Node:
-    """A gunicorn master with its workers, in a session of its own.
+class ShopNode:
+    """A gunicorn master with its workers.
 
-    So the terminal's Ctrl-C does not reach it, and its process group can be killed as a whole.
+    It has its own session, so that the terminal's Ctrl-C does not reach it, and its process group
+    can be killed as a whole.
 
     server   its gunicorn
-    settler  its consumer, which writes promised orders, once there is one
+    settler  its consumer, which writes promised orders; not running until it is needed
     """
 
     def __init__(
@@ -90,12 +93,9 @@ class Node:
         self._settles = False
 
     def command(self) -> list[str]:
-        """The command that is started."""
-        return [
-            *(sys.executable, "-m", "gunicorn"),
-            *("-c", "python:shop.gunicorn_conf"),
-            *("--bind", f"127.0.0.1:{self.port}"),
-        ]
+        """Return the command that starts the server."""
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
+        return [*command, "--bind", f"127.0.0.1:{self.port}"]
 
     def start(self) -> None:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
@@ -104,32 +104,38 @@ class Node:
             self._start_settler()
 
     def settle(self) -> None:
-        """Run a consumer next to it from now on, unless it does: `manage.py settle`."""
+        """Run a consumer (`manage.py settle`) for this node from now on, unless it has one."""
         self._settles = True
         if self.settler.process is None:
             self._start_settler()
 
     def stop_settling(self) -> None:
-        """SIGKILL of its consumer. What it has read and not settled is another one's to take over;
-        `settle` starts it again."""
+        """Kill its consumer with SIGKILL. Another consumer takes over what it had not settled.
+
+        `settle` starts it again.
+        """
         self.settler.stop(how=signal.SIGKILL)
 
     def _start_settler(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
-        environment = {**self.environment, "SHOP_DB_POOL": "1"}  # of the consumer's own thread
+        environment = {**self.environment, "SHOP_DB_POOL": "1"}  # it has one thread
         embedded.adopt(self.settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until /readyz is good. Raises NotReady."""
-        self.server.wait_until(shop.ready, timeout=START_TIMEOUT)
+        self.server.wait_until(shop.ready, timeout=START_TIMEOUT_SECONDS)
+
+    def why_ended(self) -> str:
+        """Return how the server or its consumer ended by itself; empty while neither has."""
+        return self.server.why_ended() or self.settler.why_ended()
 
     def terminate(self) -> None:
-        """Ask it to end, and do not wait."""
+        """Send SIGTERM to both processes without waiting for them."""
         self.server.terminate()
         self.settler.terminate()
 
     def kill(self) -> None:
-        """SIGKILL of all its processes, as if the machine had failed. `start` starts it again."""
+        """Kill all its processes, as if the machine had failed. `start` starts the node again."""
         for server in (self.server, self.settler):
             if server.process is not None:
                 with suppress(ProcessLookupError):
@@ -137,7 +143,7 @@ class Node:
                 server.process.wait()
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
+        """Send SIGTERM to the node, and SIGKILL to its whole group after `timeout` seconds."""
         self.settler.terminate()
         self.server.stop(timeout)
         self.settler.stop(timeout)

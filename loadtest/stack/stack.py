@@ -5,30 +5,33 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Self, TypeVar
 
-import redis
-
+from loadtest.expected import EXPECTED, TRAITS
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Reader
-from loadtest.stack.client import Shop
-from loadtest.stack.node import Node, StackError, inherited, manage
+from loadtest.stack.client import Shop, StrategyFacts
+from loadtest.stack.node import ShopNode, StackError, inherited, manage
+from loadtest.stack.strategies import describe_strategies
+from loadtest.stack.watch import Watched, unless_ended
 from servers import embedded, zookeeper
-from servers.embedded import ROOT
+from servers.embedded import ROOT, VAR
+from servers.errors import NotReady, full_disk_message
 from servers.loopback import runtime_folder
 from servers.process import STOP_TIMEOUT
 from servers.signals import uninterrupted
+from servers.valkey import client_at
 
-__all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
+__all__ = ["ROOT", "ShopNode", "Stack", "StackError", "inherited"]
 
-#: In place of the settings of a real shop in the user's environment or .env, which would spoil a
-#: demo.
-PLAIN = {
+T = TypeVar("T")
+#: Settings that override those of a real shop in the user's environment or .env.
+DEMO_SETTINGS = {
     "DEBUG": "0",
     "HTTPS": "0",
     "ALLOWED_HOSTS": "localhost,127.0.0.1",
@@ -40,43 +43,47 @@ PLAIN = {
     "PYTHONUTF8": "1",
     "DJANGO_SETTINGS_MODULE": "shop.settings",
 }
-#: Begins the name of the database that those of all stacks are copies of.
-TEMPLATE = "oversold_template_"
-#: The words of manage.py that make the shop's tables.
-MIGRATE = ("migrate", "--no-input", "--verbosity", "0")
-#: What the nodes are called.
+#: Prefix of the template database from which every run's database is copied.
+TEMPLATE_PREFIX = "oversold_template_"
+#: Arguments of manage.py that make the shop's tables.
+MIGRATE_ARGUMENTS = ("migrate", "--no-input", "--verbosity", "0")
+#: Node names.
 NAMES = "ABCDEFGH"
-#: Threads of each process besides those in which its buyers may wait: the page and the reports.
+#: Threads of each process that serve the page and the reports while buyers wait in the others.
 SPARE_THREADS = 8
-#: What may serve a node; the first one does unless another is asked for (shop/gunicorn_conf.py).
+#: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
-#: The strategies that need servers besides PostgreSQL and a Valkey: see `extras`.
+#: The strategies that need other servers than PostgreSQL and one Valkey: see `extras`.
 NEED_EXTRAS = frozenset({"redlock", "zookeeper"})
-#: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
-#: left to luck.
-PAUSES = "unlocked_before_commit=10"
+#: The pause of redis-in-transaction between release and commit, in milliseconds. Without it, its
+#: flaw would show only by luck.
+DEMO_PAUSES = "unlocked_before_commit=10"
 
 
 @dataclass(kw_only=True, eq=False)
 class Stack:
     """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
 
-    With DATABASE_URL or REDIS_URL set, those servers are used and nothing of them is started or
-    stopped; else the run has a database of its own in the checkout's PostgreSQL, and a Valkey of
-    its own.
+    If DATABASE_URL or REDIS_URL is set, those servers are used, and neither started nor stopped.
+    Otherwise the run gets a new database in the checkout's PostgreSQL, and a new Valkey.
 
     count, workers, threads  application servers, processes in each, threads in each process
-    log                      where the output of everything goes
-    port                     where the first node should listen, if that port is free
-    extras                   also five servers for Redlock, and ZooKeeper where it is installed
-    record                   the nodes record what each purchase did, in a file each in `records`
-    server                   what serves the nodes, one of SERVERS
-    variables                of the nodes' environment, added to the usual ones, which they override
+    log                      the file for the output of all processes
+    port                     the port of the first node, if that port is free
+    extras                   also start five servers for Redlock, and ZooKeeper if installed
+    record                   each node records its purchases in a file of the folder `records`
+    server                   one of SERVERS
+    variables                environment variables of the nodes, which override the usual ones
 
-    `events()` are all that were recorded so far, `new_events()` those since its last call, oldest
-    first; both raise OSError.
+    `missing` says why the servers of a setting in `extras` did not start. Their strategies are
+    unavailable.
+
+    `watched_servers` are more servers whose end `while_alive` reports.
+
+    `events()` returns all recorded events, `new_events()` those since its last call, oldest first.
+    Both raise OSError.
     """
 
     count: int
@@ -95,14 +102,18 @@ class Stack:
         self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
-        self.nodes: list[Node] = []
-        self._until = 0.0
+        self.missing: dict[str, str] = {}
+        self.watched_servers: list[Watched] = []
+        self.nodes: list[ShopNode] = []
+        self._stop_deadline = 0.0
+        self._has_own_postgres = False
         self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=runtime_folder())
         self.records = Path(self._folder.name) / "history"
         if self.record:
             self.records.mkdir()
         reader = Reader(self.records)
-        self.events, self.new_events = reader.events, reader.new_events
+        self.events = reader.events
+        self.new_events = reader.new_events
 
     def __enter__(self) -> Self:
         try:
@@ -116,18 +127,63 @@ class Stack:
         self.stop()
 
     def shop(self, node: int = 0) -> Shop:
-        """A client of one node."""
+        """Return a client of one node."""
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
+    def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
+        """Return the strategies of these names, or all, as loadtest/expected.py describes them.
+
+        Each carries a complaint where the shop's own listing differs. Those whose servers did not
+        start are unavailable. Raises ShopUnreachable, and StackError if the shop lists a strategy
+        that loadtest/expected.py lacks.
+        """
+        listing = self.shop().strategies()
+        chosen = list(names) or list(EXPECTED)
+        unknown = {str(entry.get("name")) for entry in listing} - set(EXPECTED)
+        if unknown and not names:
+            raise StackError(
+                f"GET /strategies lists {', '.join(sorted(unknown))}, without an expected "
+                "verdict: add a row and traits to loadtest/expected.py"
+            )
+        environment = self.nodes[0].environment
+        return describe_strategies(chosen, listing, environment, missing=self.missing)
+
+    def while_alive(self, work: Callable[[], T]) -> T:
+        """Return what `work`, which needs the servers, returns.
+
+        Raises StackError, with the server's name and log, as soon as one of them has ended. `work`
+        runs in a thread: it must not start a process.
+        """
+        return unless_ended(work, self.why_ended)
+
+    def why_ended(self) -> str:
+        """Return a message on a server of this stack that ended by itself, or on a full disk.
+
+        Empty while all servers run.
+        """
+        return next(filter(None, (node.why_ended() for node in self.nodes)), "") or (
+            self._why_a_server_ended()
+        )
+
+    def _why_a_server_ended(self) -> str:
+        """Return a message on a server of the nodes that ended, or on a full disk, or nothing."""
+        messages = [server.why_ended() for server in (*self.valkeys, *self.watched_servers)]
+        if self._has_own_postgres:
+            messages.append(embedded.why_postgres_ended())
+        if not any(messages):
+            messages = [full_disk_message(folder) for folder in (VAR, self.records.parent)]
+        return next(filter(None, messages), "")
+
     def stop(self) -> None:
-        """Stop everything that was started, nodes first. A signal does not interrupt it."""
-        with uninterrupted(self._say_what_is_left):
-            self._until = time.monotonic() + STOP_TIMEOUT
-            self._say_what_is_left()
+        """Stop everything that was started, nodes first. Signals do not interrupt it."""
+        with uninterrupted(self._print_what_is_left):
+            # If a server has ended, the run does not need the nodes' last answers.
+            self._stop_deadline = time.monotonic() + (0.0 if self.why_ended() else STOP_TIMEOUT)
+            self._print_what_is_left()
             for node in self.nodes:
                 node.terminate()  # all at once; stop() waits for each
             for node in self.nodes:
-                node.stop(self._until - time.monotonic())
+                node.stop(self._stop_deadline - time.monotonic())
             for valkey in self.valkeys:
                 valkey.terminate()
             for valkey in self.valkeys:
@@ -136,43 +192,42 @@ class Stack:
                 self.zookeeper.stop()
             self._folder.cleanup()
 
-    def _say_what_is_left(self) -> None:
-        """Print what stopping waits for. Stopping goes on if the output is closed."""
+    def _print_what_is_left(self) -> None:
+        """Print what stopping waits for. Stopping continues if the output is closed."""
         left = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
-        seconds = max(0.0, self._until - time.monotonic())
-        waits = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
+        seconds = max(0.0, self._stop_deadline - time.monotonic())
+        details = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
         with suppress(OSError, SystemExit):  # rich ends the process where a pipe is closed
-            self.progress(f"stopping{waits}")
+            self.progress(f"stopping{details}")
 
     def _start(self) -> None:
         self.progress("starting PostgreSQL and Valkey")
         embedded.read_env()
         embedded.attach()
+        self._has_own_postgres = not os.environ.get("DATABASE_URL")
         environment = self._environment()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
         for number, name in enumerate(NAMES[: self.count]):
-            own = self._environment_of(number, environment)
+            variables = self._environment_of(number, environment)
             port = self.port if number == 0 else 0
-            self.nodes.append(Node(name, environment=own, log=self.log, port=port))
+            self.nodes.append(ShopNode(name, environment=variables, log=self.log, port=port))
             self.nodes[-1].start()
         if os.environ.get("DATABASE_URL"):
             self.progress("migrating")
-            manage(*MIGRATE, environment=environment, log=self.log)
+            manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
-        for number, node in enumerate(self.nodes):
-            node.wait_until_ready(self.shop(number))
-        if self.zookeeper is not None:
-            self.zookeeper.wait_until_ready()
+        unless_ended(self._wait_for_nodes, self._why_a_server_ended)
+        self._wait_for_zookeeper()
 
     def _environment(self) -> dict[str, str]:
-        own = {
-            **PLAIN,
+        variables = {
+            **DEMO_SETTINGS,
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self.extras else {}),
             "SHOP_DEMO": "1",
-            "SHOP_DEMO_PAUSES": PAUSES,
+            "SHOP_DEMO_PAUSES": DEMO_PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
             "SECRET_KEY": secrets.token_urlsafe(48),
             "WEB_SERVER": self.server,
@@ -181,11 +236,11 @@ class Stack:
             "PYTHONUNBUFFERED": "1",
             **({"SHOP_DEMO_HISTORY": str(self.records)} if self.record else {}),
         }
-        files = {f"{name}_FILE": "" for name in own}  # a file that the user names would win
-        return {**inherited(), **files, **own}
+        no_files = {f"{name}_FILE": "" for name in variables}  # a file of the user's would win
+        return {**inherited(), **no_files, **variables}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """The variables of one node: also its name, by which a history distinguishes nodes."""
+        """Return the variables of one node. Its name distinguishes it in a history."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
 
     def settle(self) -> None:
@@ -193,52 +248,91 @@ class Stack:
         self.nodes[0].settle()
 
     def settle_for(self, lock: str) -> None:
-        """The same, if the orders of this strategy are written by one."""
-        if any(one["name"] == lock and one["deferred"] for one in self.shop().strategies()):
+        """Run a consumer from now on if this strategy's orders are written by one."""
+        if lock in TRAITS and TRAITS[lock].deferred:
             self.settle()
 
     def leaked_keys(self) -> set[str]:
-        """Every key on the Valkeys of this run that no lock leaves there after a sale, behind its
-        server's number and database. Empty where the servers are others'."""
-        found = set()
+        """Return the keys on the Valkeys of this run that should not be left after a sale.
+
+        Each has its server's number and database as prefix. Empty if this run has no Valkey.
+        """
+        leaked = set()
         for number, valkey in enumerate(self.valkeys):
             for db in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
-                with redis.Redis(port=valkey.port, db=db) as client:
-                    keys = (key.decode() for key in client.scan_iter())
-                    found |= {f"{number}/{db}/{key}" for key in keys if not STAYS.match(key)}
-        return found
+                with client_at(valkey.port, db=db) as client:
+                    keys = map(str, client.scan_iter())
+                    leaked |= {f"{number}/{db}/{key}" for key in keys if not STAYS.match(key)}
+        return leaked
 
     def _own_database(self) -> str:
-        """The URL of a database with the shop's tables, dropped at the end: a copy of one that was
-        migrated once, which takes less time. Raises StackError where the migrations fail."""
-        template = f"{TEMPLATE}{_digest_of_migrations()}"
+        """Create a database with the shop's tables, which is dropped at the end. Return its URL.
+
+        It is copied from a database that was migrated once, because that is faster than migrating.
+        Raises StackError if the migrations fail.
+        """
+        template = f"{TEMPLATE_PREFIX}{_digest_of_migrations()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
             first = f"oversold_first_{secrets.token_hex(4)}"
-            plain = {**inherited(), **PLAIN, "DATABASE_URL_FILE": ""}
-            plain["DATABASE_URL"] = embedded.create_database(first)
-            manage(*MIGRATE, environment=plain, log=self.log)
-            embedded.keep_as(first, template, instead_of=TEMPLATE)
+            environment = {**inherited(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+            environment["DATABASE_URL"] = embedded.create_database(first)
+            manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
+            embedded.keep_as(first, template, instead_of=TEMPLATE_PREFIX)
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
         return embedded.create_database(name, template=template)
 
     def _own_valkey(self) -> str:
-        valkey = embedded.Valkey(Path(self._folder.name))
+        valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
         self.valkeys.append(valkey)
-        embedded.adopt(valkey.start())
+        try:
+            embedded.adopt(valkey.start())
+        except NotReady:
+            self.valkeys.remove(valkey)
+            raise
         return valkey.url
 
     def _own_extras(self) -> dict[str, str]:
-        extras = {"REDLOCK_URLS": ",".join(self._own_valkey() for _ in range(REDLOCK_SERVERS))}
+        """Start the servers that only some strategies need, and return their settings.
+
+        Strategies whose servers do not start are unavailable.
+        """
+        extras: dict[str, str] = {}
+        try:
+            extras["REDLOCK_URLS"] = ",".join(self._own_valkey() for _ in range(REDLOCK_SERVERS))
+        except NotReady as error:
+            self._note_missing("REDLOCK_URLS", error)
         if zookeeper.is_installed():
             self.zookeeper = zookeeper.ZooKeeper(Path(self._folder.name), log=self.log)
             embedded.adopt(self.zookeeper.start())
             extras["ZOOKEEPER_HOSTS"] = self.zookeeper.hosts
         return extras
 
+    def _wait_for_nodes(self) -> None:
+        """Wait until all nodes are ready. Raises NotReady if one ends or does not answer."""
+        for number, node in enumerate(self.nodes):
+            node.wait_until_ready(self.shop(number))
+
+    def _wait_for_zookeeper(self) -> None:
+        """Wait until ZooKeeper is ready. It starts at the same time as the nodes."""
+        if self.zookeeper is not None:
+            try:
+                self.zookeeper.wait_until_ready()
+                self.watched_servers.append(self.zookeeper)
+            except NotReady as error:
+                self.zookeeper.stop()
+                self.zookeeper = None
+                self._note_missing("ZOOKEEPER_HOSTS", error)
+
+    def _note_missing(self, setting: str, error: NotReady) -> None:
+        """Record why the servers of a setting are missing, in detail in the log."""
+        self.log.write(f"{error}\n".encode())
+        self.log.flush()
+        self.missing[setting] = f"{error.summary}; see run.log"
+
 
 def _digest_of_migrations() -> str:
-    """Changes with what `manage.py migrate` would do."""
+    """Return a digest that changes if `manage.py migrate` would do something else."""
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
         digest.update(file.read_bytes())

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 
@@ -56,7 +57,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     try:
         if dsn.startswith("sqlite:///"):
             file = dsn.removeprefix("sqlite:///")
-            address = f"file:{file}?mode=rw"  # a name that is wrong makes no new database
+            address = f"file:{quote(file)}?mode=rw"  # a name that is wrong makes no new database
             with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT)) as own, own:
                 return own.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):

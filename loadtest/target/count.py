@@ -10,11 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.judge.intervals import Request
+from loadtest.judge.intervals import Request, grouped
+from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
 #: How many orders there are, or each with its number and its buyer's name or key.
 Found = int | list[dict[str, Any]]
+#: Seconds between two looks at a shop that is not done yet.
+LOOK_EVERY_SECONDS = 0.1
+#: The key of an order that names no buyer: a guest's.
+NO_BUYER = ""
+#: What to do where a shop shows a returning customer the order that it has.
+NEW_IN_EVERY_RUSH = "log in with buyer.key, which is new in every rush"
 
 
 @dataclass
@@ -23,18 +30,29 @@ class Count:
 
     target: Target
     keys: Mapping[str, str]  # of each buyer by its name: an Order may name its buyer by either
+    units: int = 0  # that the sale was opened with
     opened: int | None = None  # units that the shop showed when the sale was opened, if any
     before: Found = 0  # the orders that there were then
+    still_growing: bool = False  # orders came until the end of settle()
+    by_number: int = 0  # orders that name no buyer of the rush, and whose number an answer named
 
     def open(self, stock: int) -> None:
-        """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""
+        """Open a sale, and count what is there. A stock that is shown late is waited for, at most
+        `settles_s` seconds. Raises ShopUnreachable, TargetError."""
         call(self.target, self.target.open, stock)
-        self.opened = self.stock()
-        if self.opened not in (None, stock) and not self.target.sale:
-            raise TargetError(
-                f"{file_of(self.target)}: open({stock}) put up {self.opened} units, by stock(): "
-                "let it put up as many as it is given"
-            )
+        self.units = stock
+        shown = self.stock()
+        deadline = time.monotonic() + self.target.settles_s
+        while shown not in (None, stock) and not self.target.sale:
+            if time.monotonic() >= deadline:
+                raise TargetError(
+                    f"{file_of(self.target)}: open({stock}) put up {shown} units, by stock() "
+                    f"{self.target.settles_s:g} s later (settles_s): let it put up as many as it "
+                    "is given; where a cache shows them later, set settles_s higher"
+                )
+            time.sleep(LOOK_EVERY_SECONDS)
+            shown = self.stock()
+        self.opened = shown
         self.before = self._orders()
 
     def stock(self) -> int | None:
@@ -44,18 +62,71 @@ class Count:
             raise self._wrong(
                 "stock", left, "a whole number, or None where the shop shows no stock"
             )
+        if left is None and self.opened is not None:
+            wanted = f"0 where no unit is left: it returned {self.opened} when the sale was opened"
+            raise self._wrong("stock", left, wanted)
         return left
 
-    def settle(self, sold: int) -> None:
-        """Wait until the shop has written an order for each of so many answers `sold`, and nothing
-        is `unsettled`; at most `settles_s` seconds. Raises ShopUnreachable, TargetError."""
-        deadline = time.monotonic() + self.target.settles_s
-        while time.monotonic() < deadline:
-            if call(self.target, self.target.unsettled) == 0:
-                found = self.orders()
-                if (found if isinstance(found, int) else len(found)) >= sold:
-                    return
-            time.sleep(0.1)
+    def unsettled(self) -> int | None:
+        """Return how many orders are promised and not written. Raises ShopUnreachable, and
+        TargetError for what is no number of orders; this project's own shop may not know it."""
+        waiting = call(self.target, self.target.unsettled)
+        is_known = _is_number(waiting) and int(waiting or 0) >= 0
+        if not is_known and not (waiting is None and self.target.keyed):
+            wanted = "how many promised orders are not written yet, or leave the method out"
+            raise self._wrong("unsettled", waiting, wanted)
+        return waiting
+
+    def settle(self, sold: int) -> list[str]:
+        """Wait until the shop has written an order for each of so many answers `sold`, its stock
+        has fallen by as many, and nothing is `unsettled`; at most `settles_s` seconds.
+
+        Returns what was waited for in vain, in sentences. Raises ShopUnreachable, TargetError.
+        """
+        if self.target.keyed:  # its stock() waits for what its sale has promised
+            return []
+        began = time.monotonic()
+        last_count = last_growth = None
+        while True:
+            unsettled = self.unsettled()
+            count = length(self.orders())
+            now = time.monotonic()
+            if last_count is not None and count > last_count:
+                last_growth = now
+            last_count = count
+            in_vain = self._not_settled(sold, count, unsettled)
+            if not in_vain:
+                return []
+            if now >= began + self.target.settles_s:
+                half_time = began + self.target.settles_s / 2
+                self.still_growing = last_growth is not None and last_growth >= half_time
+                return in_vain
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    def _not_settled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
+        """Return in sentences what is not there yet, where there are `count` orders. Of a sale that
+        is oversold by now nothing is waited for."""
+        if count > self.units:
+            return []
+        waited = f"{self.target.settles_s:g} s after the answers (settles_s)"
+        if count < sold:
+            return [
+                f"{sold} answers said sold, and {count} orders were there {waited}: where a queue "
+                "writes them later, set settles_s higher, and where orders() asks for a page of "
+                "them, let it follow the next pages"
+            ]
+        left = self.stock() if self.opened is not None else None
+        if self.opened is not None and left is not None and self.opened - left > count:
+            return [
+                f"stock() said {left} {waited}: it fell by {self.opened - left}, and there are "
+                f"{count} orders"
+            ]
+        if self.opened is not None and left is not None and self.opened - left != count:
+            return [
+                f"stock() said {left} {waited}: where it falls later, set settles_s higher, and "
+                "where it falls at dispatch, return the units that the shop would still sell"
+            ]
+        return [f"unsettled() said {unsettled} {waited}"] if unsettled else []
 
     def orders(self) -> Found:
         """The orders since the sale was opened, each with the key of its buyer, or their number.
@@ -63,8 +134,13 @@ class Count:
         found, before = self._orders(), self.before
         if isinstance(found, int):
             return max(0, found - before) if isinstance(before, int) else found
-        known = () if isinstance(before, int) else {one["order"] for one in before}
-        return [one for one in found if one["order"] not in known]
+        known = set() if isinstance(before, int) else set(map(_identity, before))
+        return [order for order in found if _identity(order) not in known]
+
+    def changed_earlier_orders(self) -> list[str]:
+        """Return in sentences which orders of before the sale have gone, or are another buyer's
+        now. Raises ShopUnreachable, TargetError."""
+        return changed_before(self.before, self._orders())
 
     def _orders(self) -> Found:
         found: Any = call(self.target, self.target.orders)
@@ -72,81 +148,251 @@ class Count:
             return int(found)
         if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
             raise self._wrong("orders", found, "a whole number, or a list of Order")
-        orders = []
-        for one in found:
-            order = one
-            if isinstance(one, Order):  # this project's own shop has keys, taken as they are
-                buyer = str(one.buyer)
-                order = {"order": one.number, "key": self.keys.get(buyer, buyer)}
-            if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
-                raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
-            orders.append({**order, "order": whole(order["order"]), "key": str(order["key"])})
-        for number, times in Counter(one["order"] for one in orders).items():
+        orders = [self._order(listed) for listed in found]
+        for (number, key), times in Counter(map(_identity, orders)).items():
             if times > 1:  # counted, it would be an oversell
-                what = f"orders() names order {number} twice: return each once"
-                raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
+                whose = f" of {key}" if key else ""
+                raise TargetError(
+                    f"{file_of(self.target)}: orders() lists order {number}{whose} {times} "
+                    "times: return each once; do two pages of it overlap? Where these are several "
+                    "orders, name each by its primary key"
+                )
         return orders
+
+    def _order(self, listed: Any) -> dict[str, Any]:
+        """Return an order of orders(), with the key of its buyer. Raises TargetError."""
+        order = listed
+        if isinstance(order, Order):  # this project's own shop has keys, taken as they are
+            buyer = NO_BUYER if order.buyer is None else str(order.buyer)
+            order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
+        if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
+            raise self._wrong("orders", listed, "Orders in its list: Order(number, buyer)")
+        if self.target.keyed:
+            return dict(order)
+        if order["order"] in (None, ""):
+            raise self._wrong("orders", listed, "each order with its number: Order(number, buyer)")
+        key = NO_BUYER if order["key"] is None else str(order["key"])
+        return {**order, "order": as_written(order["order"]), "key": key}
 
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
         shown = f"{returned!r:.60}"
         return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
 
 
-def _is_number(found: object) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool)
+def changes(first: Found, now: Found) -> list[str]:
+    """Return in sentences how the orders differ from those that there were at the first look."""
+    if isinstance(first, int) or isinstance(now, int):
+        before, after = length(first), length(now)
+        return [] if before == after else [f"orders() had {before} orders, and has {after} now"]
+    there = {_identity(order) for order in first}
+    still = {_identity(order) for order in now}
+    gone = [order["order"] for order in first if _identity(order) not in still]
+    come = [order["order"] for order in now if _identity(order) not in there]
+    sentences = []
+    for numbers, what in ((gone, "is gone"), (come, "has come since")):
+        more = f" ({len(numbers) - 1} more)" if len(numbers) > 1 else ""
+        if numbers:
+            sentences.append(f"order {numbers[0]} {what}{more}")
+    return sentences
 
 
-def whole(number: object) -> int | str:
-    """A number that is written as text is that number; another word is text, as answers have it: a
-    database may give a UUID."""
-    text = str(number)
-    return int(text) if text.isdecimal() and text == str(int(text)) else text
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def match(found: Found, requests: Sequence[Request], *, keyed: bool) -> list[dict[str, Any]]:
-    """The orders as the judge takes them; the requests are changed in place to fit them.
+def length(orders: Found) -> int:
+    """Return how many orders there are."""
+    return orders if isinstance(orders, int) else len(orders)
+
+
+def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return what is one order's alone: buyers may have numbers of their own."""
+    return order["order"], order["key"]
+
+
+def match(count: Count, found: Found, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """Return the orders with the keys of their buyers; the requests are changed in place to name
+    orders as orders() does.
 
     Where there is only a number of orders, each answer `sold` gets one, then each answer that left
-    it open, and what is left belongs to nobody: the totals are judged, and no single buyer. Order
-    numbers that are words become whole numbers. An answer that names no order gets its buyer's.
+    it open, and what is left belongs to nobody: the totals are judged, and no single buyer. An
+    answer that names no order gets its buyer's.
 
-    Raises TargetError where no order names a buyer of the rush, nor any answer an order.
+    Raises TargetError where the answers cannot be compared with the orders: they name orders of
+    before this rush, or spell the numbers otherwise, or no order names a buyer of the rush.
     """
     if isinstance(found, int):
         orders = _assigned(found, requests)
+    elif count.target.keyed:
+        orders = found
     else:
-        orders = found if keyed else _owned(found, requests)
-    words: dict[str, int] = {}
-
-    def place(number: int | str) -> int:
-        number = whole(number)
-        return number if isinstance(number, int) else words.setdefault(number, -1 - len(words))
-
-    orders = [{**order, "order": place(order["order"])} for order in orders]
+        orders = _owned(found, _spelled(count, found, requests))
+        count.by_number = sum(
+            old["key"] != new["key"] for old, new in zip(found, orders, strict=True)
+        )
+        _require_new(count, orders, requests)
     number_of = {order["key"]: order["order"] for order in orders}
     for request in requests:
-        named: Any = request.order
-        if request.outcome == "sold" and (named is None or isinstance(found, int)):
+        if request.outcome == "sold" and (request.order is None or isinstance(found, int)):
             request.order = number_of.get(request.attempt)
-        elif named is not None:
-            request.order = place(named)
     return orders
 
 
-def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """The orders with the keys of their buyers: as they name them, or, where none of them names
-    a buyer of this rush, as the answers name the orders. Raises TargetError."""
-    asked = {one.attempt for one in requests}
-    if not orders or not asked or any(order["key"] in asked for order in orders):
-        return orders
-    owner = {whole(one.order): one.attempt for one in requests if one.order is not None}
-    if not any(order["order"] in owner for order in orders):
+def _spelled(
+    count: Count, found: list[dict[str, Any]], requests: Sequence[Request]
+) -> Sequence[Request]:
+    """Let the answers name orders as orders() does. Returns the requests.
+
+    Raises TargetError where an answer names an order of before this rush, or where the numbers of
+    the answers are none of those of the orders.
+    """
+    before = [] if isinstance(count.before, int) else count.before
+    listed = [order["order"] for order in (*before, *found)]
+    naming = [request for request in requests if request.order is not None]
+    answered = {request.order for request in naming if request.order is not None}
+    spelling = common_spelling(answered, listed)
+    if spelling is None:
+        _require_same_spelling(found, naming)
+        _spell_by_buyer(found, naming)
+        spelling = as_written
+    new = {spelling(order["order"]): order["order"] for order in found}
+    old = {spelling(order["order"]): order for order in before}
+    for request in naming:
+        number = spelling(request.order or "")
+        if number not in new and number in old:
+            order = old[number]
+            raise _old(count, request, f"with order {order['order']}", order)
+        request.order = new.get(number, as_written(request.order))
+    return requests
+
+
+def _require_same_spelling(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
+    """Raise TargetError where each buyer whose answer names an order has one, and under another
+    number than the answer's: the two name orders in different ways."""
+    orders_of = grouped(found, lambda order: order["key"])
+    theirs = [orders_of.get(request.attempt, []) for request in naming]
+    if theirs and all(len(orders) == 1 for orders in theirs):
         raise TargetError(
-            f"orders() names {orders[0]['key']!r}, and no buyer of this rush: return buyer.name "
-            "(buyer-0, buyer-1, ...) or buyer.key with each order, or let read() name the order: "
-            "sold(order=12)"
+            f"an answer names an order {naming[0].order!r}, and orders() names that buyer's only "
+            f"order {theirs[0][0]['order']!r}: let read() and orders() name it in the same way"
         )
-    return [{**order, "key": owner.get(order["order"], order["key"])} for order in orders]
+
+
+def _spell_by_buyer(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
+    """Let an answer name its buyer's only order as orders() does, where both end with the same
+    digits: of EU-7 and US-7, either is 7 to its own buyer."""
+    orders_of = grouped(found, lambda order: order["key"])
+    for request in naming:
+        orders = orders_of.get(request.attempt, [])
+        if len(orders) == 1 and as_serial(request.order) == as_serial(orders[0]["order"]):
+            request.order = orders[0]["order"]
+
+
+def _require_new(count: Count, orders: list[dict[str, Any]], requests: Sequence[Request]) -> None:
+    """Raise TargetError where a buyer was answered `sold`, and its only order is from before this
+    rush: the shop has shown it that."""
+    buyers = {order["key"] for order in orders}
+    before = [] if isinstance(count.before, int) else count.before
+    had = {order["key"]: order for order in before}
+    for request in requests:
+        is_unnamed = request.outcome == "sold" and request.order is None
+        if is_unnamed and request.attempt not in buyers and request.attempt in had:
+            raise _old(count, request, "sold", had[request.attempt])
+
+
+def _old(count: Count, request: Request, said: str, order: Mapping[str, Any]) -> TargetError:
+    """The error for an answer that is about an order of before this rush."""
+    name = request.attempt.rpartition("/")[2]
+    whose = (
+        f"{name} had order {order['order']}" if order["key"] == request.attempt else "it was there"
+    )
+    return TargetError(
+        f"{file_of(count.target)}: {name} was answered {said}, and {whose} before this rush. A "
+        f"shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
+    )
+
+
+def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """The orders with the keys of their buyers: as they name them, or, where an order names no
+    buyer of this rush, as the answers name it. Raises TargetError where neither is known."""
+    asked = {request.attempt for request in requests}
+    owner = {request.order: request.attempt for request in requests if request.order is not None}
+    if (
+        orders
+        and asked
+        and not any(order["key"] in asked or order["order"] in owner for order in orders)
+    ):
+        raise TargetError(_unknown_owner(orders[0], list(owner)))
+    return [
+        order
+        if order["key"] in asked
+        else {**order, "key": owner.get(order["order"], order["key"])}
+        for order in orders
+    ]
+
+
+def _unknown_owner(order: Mapping[str, Any], answered: Sequence[Any]) -> str:
+    """Return the message for orders of which neither the buyer nor the number is known."""
+    whose = f"names {order['key']!r}, and no buyer of this rush"
+    if order["key"] == NO_BUYER:
+        whose = f"names no buyer (of order {order['order']!r}, say)"
+    if answered:
+        return (
+            f"an answer names an order {answered[0]!r}, and orders() names an order "
+            f"{order['order']!r} and {whose}: let read() and orders() name an order in the same "
+            "way, or return buyer.name or buyer.key with each order"
+        )
+    return (
+        f"orders() {whose}: return buyer.name (buyer-0, buyer-1, ...) or buyer.key with each "
+        "order, or let read() name the order: sold(order=12)"
+    )
+
+
+def unmatched_numbers(
+    orders: Sequence[Mapping[str, Any]], requests: Sequence[Request]
+) -> list[str]:
+    """Return in sentences what the numbers in the answers and those of the orders have in common,
+    where either side has some that the other lacks and those orders name no buyer."""
+    asked = {request.attempt for request in requests}
+    listed = {order["order"] for order in orders}
+    answered = {request.order for request in requests if request.order is not None}
+    lacking = [number for number in answered if number not in listed]
+    strays = [
+        order["order"]
+        for order in orders
+        if order["key"] not in asked and order["order"] not in answered
+    ]
+    if not (lacking and strays):
+        return []
+    return [
+        f"an answer names an order {min(lacking, key=str)!r}, which orders() does not list, and "
+        f"orders() lists an order {min(strays, key=str)!r}, which no answer names: where these are "
+        "two ways to number the orders, let read() and orders() name them in the same way"
+    ]
+
+
+def changed_before(before: Found, now: Found) -> list[str]:
+    """Return in sentences which orders of before the rush have gone, or are another buyer's now.
+    Of shops that only say how many orders there are, that is not known."""
+    if isinstance(before, int) or isinstance(now, int):
+        return []
+    still = {_identity(order) for order in now}
+    owner_now = {order["order"]: order["key"] for order in now}
+    cases = [order for order in before if _identity(order) not in still]
+    if not cases:
+        return []
+    first = cases[0]
+    more = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
+    if first["order"] in owner_now:
+        was = first["key"] or "no buyer"
+        is_now = owner_now[first["order"]] or "no buyer"
+        return [
+            f"order {first['order']} named {was} before this rush, and names {is_now} now{more}"
+        ]
+    return [
+        f"order {first['order']} was there before this rush, and is gone{more}: where orders() "
+        "leaves out earlier ones, or a job expires them, let it return all, and stop the job"
+    ]
 
 
 def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
@@ -154,15 +400,18 @@ def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
     sold = [request.attempt for request in requests if request.outcome == "sold"]
     sold += [request.attempt for request in requests if request.type == "info"]
     keys = list(dict.fromkeys(sold))[:count]
-    keys += [f"nobody-{number}" for number in range(1, count - len(keys) + 1)]
-    return [{"order": number, "key": key} for number, key in enumerate(keys, 1)]
+    keys += [NO_BUYER] * (count - len(keys))
+    return [{"order": f"{n} of {count}", "key": key} for n, key in enumerate(keys, 1)]
 
 
-def scope(target: Target, *, listed: bool, shows_stock: bool) -> dict[str, list[str]]:
+def scope(
+    target: Target, *, listed: bool, shows_stock: bool, by_number: int = 0
+) -> dict[str, list[str]]:
     """What the verdict on a target is based on, and what it says nothing of.
 
     listed       whether orders() returned a list
     shows_stock  whether stock() returned a number
+    by_number    orders that name no buyer of the rush, and whose number an answer named
     """
     orders = "how many orders there are, compared with the units"
     totals = "how many answers said sold, compared with the number of orders"
@@ -176,4 +425,11 @@ def scope(target: Target, *, listed: bool, shows_stock: bool) -> dict[str, list[
         (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
     )  # fmt: skip
     judged = [orders, *([] if listed else [totals]), *(yes for shown, yes, _ in facts if shown)]
+    if by_number == 1:
+        judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
+    elif by_number:
+        judged.append(
+            f"{by_number} orders name no buyer of the rush: they are known by the number in the "
+            "answer"
+        )
     return {"judged": judged, "not_judged": [no for shown, _, no in facts if not shown]}

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtest.judge.sale_record import OUTCOMES
 from loadtest.stack.client import Shop
-from loadtest.target.answer import NONE, Answer
+from loadtest.target.answer import NONE, Answer, error
 from loadtest.target.target import Target
 
 
@@ -30,7 +30,8 @@ class OurShop(Target):
         self.sale = int(opened["sale"])
 
     def read(self, response: Any) -> Answer:
-        """No answer, or one not from the shop, leaves open what happened: `unknown`."""
+        """No answer, or one not from the shop, leaves open what happened: `unknown`. One whose
+        status and outcome contradict each other is an error: clients look at either."""
         try:
             body = dict(json.loads(response.text or ""))
             outcome = body["outcome"]
@@ -38,6 +39,8 @@ class OurShop(Target):
             return NONE
         if outcome not in OUTCOMES or response.status_code == 500:
             return NONE
+        if (outcome == "sold") != (response.status_code < 400):
+            return error(f"{outcome} was answered with status {response.status_code}")
         given = str((response.headers or {}).get("Retry-After", ""))
         after = float(given) if outcome == "full" and given.isdigit() else 0.0
         said = str(body.get("error", ""))

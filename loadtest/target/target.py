@@ -60,7 +60,7 @@ class Target:
     repeatable: bool = False
     warm_up: str = "/"  # a path that every buyer gets before the rush, to be connected; "": none
     prepare_s: float = 30.0  # that all buyers may take for prepare(), beside 50 ms for each buyer
-    settles_s: float = 10.0  # that orders may be written after the answers: a queue, say
+    settles_s: float = 10.0  # that orders and stock may be written after the answers: a queue, say
     file: str = ""  # the file of this class
     #: Only this project's shop has these.
     keyed: bool = False  # each order has the key that it was bought with, whoever bought it
@@ -105,8 +105,9 @@ class Target:
         return None
 
     def unsettled(self) -> int | None:
-        """Orders that were promised and are not written yet: the length of a queue, say; None
-        where nobody knows how many. They are waited for, `settles_s` seconds at most."""
+        """Orders that were promised and are not written yet: the length of a queue, say. They are
+        waited for, `settles_s` seconds at most. Only this project's shop may return None, where
+        it does not know how many."""
         return 0
 
 
@@ -174,7 +175,18 @@ def wrong(target: object, method: str, error: Exception, note: str = "") -> Targ
              if frame.filename == file]  # fmt: skip
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return TargetError(f"{where}: {method}() raised {what}. {note}Repair it, and run again")
+    todo = "Repair it, and run again"
+    if _is_without_answer(error):
+        todo = "Does the shop still run? Its own log says why it stopped; start it, and run again"
+    return TargetError(f"{where}: {method}() raised {what}. {note}{todo}")
+
+
+def _is_without_answer(error: BaseException) -> bool:
+    """Return whether an error says that a server does not answer."""
+    reason = getattr(error, "reason", None)  # of a URLError
+    return isinstance(error, ConnectionError | TimeoutError) or (
+        isinstance(reason, BaseException) and _is_without_answer(reason)
+    )
 
 
 def file_of(target: object) -> str:

@@ -2,13 +2,14 @@
 
     python -m loadtest.tests.cart_shop PORT MODE
 
-It sells under a mutex. MODE: honest, or hiding, which shows no more orders than three.
+It sells under a mutex. MODE: honest; hiding, which shows no more orders than three; deleting, which
+deletes each order a moment after its answer; or repeating, which writes each order again.
 """
 
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
@@ -88,6 +89,8 @@ class Shop(BaseHTTPRequestHandler):
             Shop.stock -= 1
             number = f"A-{len(Shop.orders) + 1}"
             Shop.orders.append((number, user))
+        if self.mode in LATER:
+            Timer(0.3, LATER[self.mode], [number, user]).start()
         return self._answer(201, {"order": number})
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
@@ -101,6 +104,23 @@ class Shop(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Nothing: pytest reads the rest."""
+
+
+def delete(number: str, user: str) -> None:
+    """Delete an order, and put its unit back."""
+    with Shop.lock:
+        Shop.orders.remove((number, user))
+        Shop.stock += 1
+
+
+def write_again(number: str, user: str) -> None:
+    """Write an order twice, as a queue does that delivers at least once."""
+    with Shop.lock:
+        Shop.orders.append((f"{number}-again", user))
+
+
+#: What a shop does a moment after its answer, by its mode.
+LATER = {"deleting": delete, "repeating": write_again}
 
 
 class Server(ThreadingHTTPServer):

@@ -11,7 +11,7 @@ from loadtest.commands import output
 from loadtest.commands.faults import EXTERNAL, THREADS
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import fresh_copy
-from loadtest.tests.steered import cart_shop
+from loadtest.tests.held_target import cart_shop
 from servers import embedded
 
 if TYPE_CHECKING:  # without a browser, for make test-fast

@@ -20,6 +20,7 @@ def sees(rush: RecordedRush, number: int, amount: int) -> None:
     """Change what a buyer saw, everywhere where it is recorded."""
     for kind in SAW:
         rush.change(kind, number, amount=amount)
+    rush.change_answers(f"buyer-{number}", stock_seen=amount)
     for order in rush.happened.orders:
         if order["key"] == f"buyer-{number}":
             order["stock_seen"] = amount
@@ -273,7 +274,7 @@ def an_order_of_minus_one_unit_hides_an_oversell(rush: RecordedRush) -> None:
         rush.happened.orders.append({**order, "stock_seen": 1, "buyer": key, "amount": amount})
 
 
-@plant("lost_ack", locks=ALL)
+@plant("lost_ack", "double_number", locks=ALL)
 def orders_are_numbered_twice(rush: RecordedRush) -> None:
     rush.happened.orders[2]["order"] = rush.happened.orders[1]["order"]
 
@@ -345,6 +346,16 @@ def answers_lie_about_the_stock(rush: RecordedRush) -> None:
 @plant("contradiction")
 def buyers_are_answered_with_the_fence_of_another(rush: RecordedRush) -> None:
     rush.change_answers(fence=100)
+
+
+@plant("contradiction", locks=LOCKED)
+def answers_lie_about_the_release(rush: RecordedRush) -> None:
+    rush.change_answers("buyer-1", released="expired")
+
+
+@plant("wrong_time", locks=EACH_WAY)
+def an_order_is_dated_yesterday(rush: RecordedRush) -> None:
+    rush.happened.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
 @plant("contradiction")

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import Judgement
-from loadtest.tests.happenings import PRODUCT, Happenings
+from loadtest.tests.history_builder import PRODUCT, HistoryBuilder
 
 SALE = 7
 #: Nodes, processes and threads that serve in turn.
@@ -24,10 +24,11 @@ class RecordedRush:
     lock: str = "redis"
     stock: int = 4
     buyers: int = 6
-    happened: Happenings = field(default_factory=Happenings)
+    happened: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def __post_init__(self) -> None:
         self.happened.stock = self.stock
+        self.happened.of_buyers = {"lock": self.lock, "sale": SALE}
         for number in range(self.buyers):
             self.serve(number, max(0, self.stock - number))
 
@@ -47,17 +48,19 @@ class RecordedRush:
         fence = 100 + number if EVIDENCE[self.lock].fenced else None
         token = {"token": f"token-{number}"}
         shop.asks(20 * number + 1, key)
-        shop.events[-1]["sale"] = SALE
         self.at(number, 2, "arrives")
         self.at(number, 3, "begins", "invoke", lock=self.lock, product=PRODUCT, sale=SALE)
         if locked:
             self.at(number, 4, "acquire", "invoke")
             name = f"{self.lock}:{PRODUCT}"
-            self.at(number, 5, "acquired", fence=fence, lock_name=name, **token)
-        promises = self.lock == "reserve"
-        if promises:
+            grant: dict[str, Any] = {"fence": fence, "lock_name": name, "waited_ms": 1.0, **token}
+            self.at(number, 5, "acquired", **grant)
+        promises = EVIDENCE[self.lock].promises
+        if EVIDENCE[self.lock].reserves:
             self.at(number, 6, "reserve", "invoke")
-        else:
+        if EVIDENCE[self.lock].reserves and not promises and amount:
+            self.at(number, 6.5, "reserved")
+        if not promises:
             self.at(number, 7, "after_read", amount=amount, sale=SALE)
         order = None
         if amount:
@@ -66,18 +69,21 @@ class RecordedRush:
                 self.at(number, 10, "reserved", order=order, amount=amount, sale=SALE)
             else:
                 self.at(number, 10, "before_commit", "invoke", order=order, sale=SALE)
+            sold_at = f"2026-01-02T03:04:{number:02}+00:00"
             shop.orders.append(
-                {"order": order, "key": key, "lock": self.lock, "fence": fence}
-                | {"stock_seen": amount, "buyer": key}
+                {"order": order, "key": key, "lock": self.lock, "fence": fence, "amount": 1}
+                | {"stock_seen": amount, "buyer": key, "product": PRODUCT, "time": sold_at}
             )
             if locked:
                 self.at(number, 12, "after_commit", sale=SALE)
         if locked:
             self.at(number, 13, "release", "invoke", **token)
-            self.at(number, 14, "released", outcome="released", **token)
+            self.at(number, 14, "released", outcome="released", held_ms=9.0, **token)
         shop.answered(20 * number + 19, key, "sold" if amount else "sold_out", order)
         if amount:
-            shop.events[-1].update({"sold_in": SALE, "fence": fence})
+            shop.events[-1].update({"sold_in": SALE, "fence": fence, "stock_seen": amount})
+        if amount and locked:
+            shop.events[-1]["released"] = "released"
 
     def judged(self, **more: Any) -> Judgement:
         """The judgement as demo and matrix have it."""
@@ -130,12 +136,13 @@ class RecordedRush:
     def asks_again(self, number: int, **said: Any) -> None:
         """A buyer asks a second time, at 200 ms, and its order is replayed."""
         key, order = f"buyer-{number}", self.happened.orders[number]["order"]
+        seen = self.happened.orders[number]["stock_seen"]
         self.happened.asks(200, key)
         self.at(number, 202 - 20 * number, "arrives")
         begins = {"lock": self.lock, "product": PRODUCT, "sale": SALE}
         self.at(number, 203 - 20 * number, "begins", "invoke", **begins)
         self.happened.answered(210, key, "sold", order)
-        replay = {"replayed": True, "sold_in": SALE, **said}
+        replay = {"replayed": True, "sold_in": SALE, "stock_seen": seen, **said}
         self.happened.events[-1].update(replay)  # type: ignore[typeddict-item]
 
 

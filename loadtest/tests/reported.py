@@ -5,16 +5,16 @@ from typing import Any, cast
 
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
-from loadtest.report import html as html_report
+from loadtest.report import html_report
 from loadtest.report.story import timeline
-from loadtest.tests.happenings import Happenings, one_after_the_other
+from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 from loadtest.tests.test_story import paused
 
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
-def run_of(shop: Happenings, lock: str, fault: str, **more: Any) -> Any:
+def run_of(shop: HistoryBuilder, lock: str, fault: str, **more: Any) -> Any:
     """A run as a summary has it."""
     judged = shop.judged()
     return {
@@ -35,9 +35,9 @@ def summary_of(*runs: Any) -> Any:
     return {"started": "2026-11-21T05:00:00+00:00", **where, "runs": list(runs)}
 
 
-def crowd(run: str, buyers: int = 200, stock: int = 100) -> Happenings:
+def crowd(run: str, buyers: int = 200, stock: int = 100) -> HistoryBuilder:
     """Everybody reads the full stock and sells a unit of it: the worst case without a lock."""
-    shop = Happenings(stock=stock, shelf=stock - 1)
+    shop = HistoryBuilder(stock=stock, shelf=stock - 1)
     keys = [f"{run}/buyer-{number}" for number in range(buyers)]
     for number, key in enumerate(keys):
         shop.asks(number / 10, key)

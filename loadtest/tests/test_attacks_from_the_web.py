@@ -147,7 +147,7 @@ TO_LOCUST = {
     "buyers that stay": ("/swarm", {"stay": "true"}),
     "a stop": ("/stop", {}),
     "figures wiped out": ("/stats/reset", {}),
-    "another class of users": ("/user", {'{"user_class_name": "Buyer", "host": "': '"}'}),
+    "another class of users": ("/user", {'{"user_class_name": "ShopUser", "host": "': '"}'}),
 }
 #: And to the shop. As a query too: then it is all the same what the body is.
 TO_THE_SHOP = {

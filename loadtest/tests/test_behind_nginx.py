@@ -1,24 +1,30 @@
 """Two stock nodes behind nginx with the project's own configuration: slow clients hold up nobody,
 and no purchase is lost when a node is restarted."""
 
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPResponse
 from math import inf
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import psutil
 import pytest
 
+from loadtest.rush.open_files import allow_connections
 from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.raw_clients import (
     CROWDS,
     HEALTH,
     PAGES,
+    Crowd,
     Customers,
     get,
     longest_wait,
@@ -33,8 +39,13 @@ from servers.process import ServerProcess
 FOLDER = ROOT / "deploy" / "docker"
 #: Directives that nginx knows only since 1.27: to ask for names again, and a milder reload.
 NEW = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)
+#: Names the address of a client to nginx, in these tests only.
+ADDRESS_HEADER = "X-Test-Address"
 #: Seconds.
 SOON = 0.5
+#: Large bodies: announced, and sent.
+ANNOUNCED_BYTES, SENT_BYTES = 15_000_000, 14_000_000
+MEGABYTE = 1_000_000
 #: How often a busy machine may be slow. A server that is held up is so each time.
 TRIES = 5
 #: Purchases before and after each restart: of each of the 24 customers two.
@@ -59,7 +70,8 @@ class Nginx:
     def __enter__(self) -> Self:
         found = (FOLDER / "nginx.conf").read_text()
         here = found.replace("/tmp/", f"{self.folder}/")
-        here = here.replace("listen 8080;", f"listen 127.0.0.1:{self.port};")
+        trusted = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
+        here = here.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {trusted}")
         assert here.count(str(self.folder)) >= 7
         assert str(self.port) in here
         configuration = self.folder / "nginx.conf"
@@ -77,11 +89,30 @@ class Nginx:
     def __exit__(self, *_: object) -> None:
         self._server.stop()
 
+    def workers(self) -> list[psutil.Process]:
+        assert self._server.process is not None
+        return psutil.Process(self._server.process.pid).children()
+
+    def memory(self) -> int:
+        """Return the resident memory of all workers, in bytes."""
+        return sum(worker.memory_info().rss for worker in self.workers())
+
+    def temporary_bytes(self) -> int:
+        """Return what nginx keeps in files, deleted ones that are still open included."""
+        open_files = {
+            (stat.st_dev, stat.st_ino): stat.st_size
+            for worker in self.workers()
+            for file in Path(f"/proc/{worker.pid}/fd").glob("*")
+            if os.readlink(file).startswith(str(self.folder / ""))
+            for stat in [file.stat()]
+        }
+        return sum(open_files.values())
+
     def send_nothing_to(self, *nodes: int) -> None:
         """Take these nodes out, by number, and wait until nothing is under way to them, as
         rolling_restart.sh does."""
         assert self._server.process is not None
-        before = psutil.Process(self._server.process.pid).children()
+        before = self.workers()
         self._write(down=nodes)
         self._server.process.send_signal(signal.SIGHUP)
         psutil.wait_procs(before, timeout=45)
@@ -138,10 +169,11 @@ def restart(stack: Stack, number: int) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_restart_of_each_node_loses_no_purchase_and_of_one_taken_out_first_none_is_unknown(
+def test_restart_of_each_node_loses_no_purchase(
     stack: Stack, nginx: Nginx, announced: bool
 ) -> None:
-    """Unannounced, an answer may be `unknown`: its key says what became of it."""
+    """A node that is taken out first leaves no answer unknown. Unannounced, an answer may be
+    `unknown`: its key says what became of it."""
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         customers.wait_for("sold", SOLD)
@@ -156,21 +188,154 @@ def test_a_restart_of_each_node_loses_no_purchase_and_of_one_taken_out_first_non
     customers.assert_books_are_exact(stack.shop(), sale)
 
 
-def test_of_guesses_at_the_admins_password_five_pass_and_the_next_is_429(nginx: Nginx) -> None:
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def guess_from(nginx: Nginx, address: str) -> int:
+    """Return the status of a guess at the admin's password from this address."""
+    head = f"Content-Length: 0\r\n{ADDRESS_HEADER}: {address}\r\nHost:"
+    form = get("/admin/login/?next=/admin/").replace(b"GET", b"POST")
+    return status_of(whole_answer(nginx.port, form.replace(b"Host:", head.encode())))
+
+
+def test_sixth_guess_at_the_password_is_429(nginx: Nginx) -> None:
+    assert [guess_from(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
+    assert guess_from(nginx, "10.0.0.2") == 403
     form = get("/admin/login/?next=/admin/")
-    guess = form.replace(b"GET", b"POST").replace(b"Host:", b"Content-Length: 0\r\nHost:")
+    assert status_of(whole_answer(nginx.port, form)) == 200  # the form itself is no guess
 
-    def status(asked: bytes) -> bytes:
-        return whole_answer(nginx.port, asked).split(b" ", 2)[1]
 
-    assert [status(guess) for _ in range(7)] == [b"403"] * 5 + [b"429"] * 2
-    assert status(form) == b"200"  # the form itself is no guess
+@pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
+def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
+    """Whoever has one address of a /64 has all of them."""
+    statuses = [guess_from(nginx, f"{prefix}{number}") for number in range(1, 8)]
+    assert statuses == [403] * 5 + [429] * 2
+    assert guess_from(nginx, "2001:db8:1:3::1") != 429
+
+
+def test_ipv4_in_ipv6_notation_is_an_address_of_its_own(nginx: Nginx) -> None:
+    """All of IPv4 is in one /64 there."""
+    statuses = {guess_from(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
+    assert statuses == {403}
+
+
+# --- what nginx answers itself --------------------------------------------------------------------
+
+
+def announce(size: int) -> bytes:
+    """Return the head of a purchase with a body of this size."""
+    return PURCHASE.partition(b"Content-Length")[0] + b"Content-Length: %d\r\n\r\n" % size
+
+
+@dataclass(frozen=True)
+class OwnAnswer:
+    """A request that nginx answers itself, and what it answers."""
+
+    request: bytes
+    status: int
+    outcome: str
+
+
+OWN_ANSWERS = [
+    OwnAnswer(b"GARBAGE\r\n\r\n", 400, "error"),
+    OwnAnswer(get("/metrics"), 404, "error"),
+    OwnAnswer(announce(ANNOUNCED_BYTES), 413, "error"),
+    OwnAnswer(get("/" + "a" * 40_000), 414, "error"),
+    OwnAnswer(PURCHASE, 503, "unknown"),  # while no node is there
+]
+
+
+#: Headers that are not a promise of the shop, or are new in each answer.
+OTHER_HEADERS = {
+    "Connection",
+    "Content-Length",
+    "Content-Type",
+    "Date",
+    "Server",
+    "Transfer-Encoding",
+    "Vary",
+    "X-Request-ID",
+}
+
+
+@dataclass(frozen=True)
+class RawAnswer:
+    """One answer: every header with all its values."""
+
+    status: int
+    headers: dict[str, list[str]]
+    body: Any
+
+    @classmethod
+    def read(cls, client: socket.socket) -> Self:
+        """Read one answer, but not to the end of the connection: nginx may keep it to discard what
+        else the client sends."""
+        response = HTTPResponse(client)
+        response.begin()
+        headers = {name: response.headers.get_all(name, []) for name in response.headers}
+        return cls(response.status, headers, json.loads(response.read()))
+
+    @classmethod
+    def of(cls, port: int, request: bytes) -> Self:
+        with Crowd(1, request).at(port) as (client,):
+            return cls.read(client)
+
+    def assert_promised_headers(self, promised: Mapping[str, list[str]]) -> None:
+        assert {name: self.headers.get(name) for name in promised} == promised
+        assert len(self.headers["X-Request-ID"]) == 1
+
+
+def test_own_answers_of_nginx_are_like_the_shops(stack: Stack, nginx: Nginx) -> None:
+    """JSON with an outcome, and every header that each answer of a node has, once."""
+    of_node = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
+    promised = {name: of_node[name] for name in of_node if name not in OTHER_HEADERS}
+    assert len(promised) == 7
+    nginx.send_nothing_to(0, 1)
+    try:
+        answers = [RawAnswer.of(nginx.port, case.request) for case in OWN_ANSWERS]
+    finally:
+        nginx.send_nothing_to()
+    for case, answer in zip(OWN_ANSWERS, answers, strict=True):
+        answer.assert_promised_headers(promised)
+        assert (answer.status, answer.body["outcome"]) == (case.status, case.outcome)
+        assert ("Retry-After" in answer.headers) == (case.status == 503)
+    for request in (HEALTH, PURCHASE):  # a node's answer: nothing comes twice
+        RawAnswer.of(nginx.port, request).assert_promised_headers(promised)
+
+
+# --- clients that hold something up ---------------------------------------------------------------
+
+
+def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
+    """40 clients that announce 15 MB, send 14 and wait."""
+    memory = nginx.memory()
+    large = Crowd(40, announce(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
+    with large.at(nginx.port) as clients:
+        assert longest_wait(nginx.port, [HEALTH]) <= SOON
+        assert nginx.temporary_bytes() < MEGABYTE
+        assert nginx.memory() - memory < 32 * MEGABYTE
+        answers = [RawAnswer.read(client) for client in clients]
+    assert {answer.status for answer in answers} == {413}
+    assert answers[0].body == {
+        "outcome": "error",
+        "error": "the body is too large",
+        "allowed": ["16384 bytes"],
+    }
+
+
+@pytest.mark.parametrize("kind", ["half headers", "half bodies"])
+def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
+    """With a reset, so that nothing is left of its connection."""
+    with Crowd(1, CROWDS[kind].sends).at(nginx.port) as (client,):
+        client.settimeout(20)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
 
 
 @pytest.mark.parametrize("crowd", CROWDS)
-def test_others_are_answered_soon_beside_200_or_more(
-    stack: Stack, nginx: Nginx, crowd: str
-) -> None:
+def test_others_are_answered_soon_beside_a_crowd(stack: Stack, nginx: Nginx, crowd: str) -> None:
+    allow_connections(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)
     questions = [HEALTH, *PAGES, *([PURCHASE] if crowd != "waiting buyers" else [])]

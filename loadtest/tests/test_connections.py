@@ -14,8 +14,8 @@ from geventhttpclient.connectionpool import ConnectionPool
 from geventhttpclient.useragent import UserAgent
 
 from loadtest.judge.intervals import Request
-from loadtest.rush import crowd, messages
-from loadtest.rush.bounds import allow
+from loadtest.rush import http_client_private, local_buyers, messages
+from loadtest.rush.open_files import allow_connections
 from loadtest.stack.client import Shop
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
@@ -57,27 +57,29 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        told = {"rush": "rush", "deadline_s": 60, "clock": messages.clock()}
+        told = {"rush": "rush", "deadline_s": 60, "clock": messages.clock_offset()}
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
-        self.crowd = crowd.Crowd(told, range(buyers), target, [url], self._hear)
-        self.buyers = [self.crowd.join(SimpleNamespace(client=Session())) for _ in range(buyers)]
+        self.local_buyers = local_buyers.LocalBuyers(told, range(buyers), target, [url], self._hear)
+        self.buyers = [
+            self.local_buyers.join(SimpleNamespace(client=Session())) for _ in range(buyers)
+        ]
 
     def buy(self, me: Buyer) -> Answer:
         self.counted.append(me.client.request("/buy").request_meta)
         return Answer("sold")
 
     def ask(self, me: Buyer) -> Answer:
-        return self.crowd.ask(me, self.buy)
+        return self.local_buyers.ask(me, self.buy)
 
     def stop(self) -> None:
-        self.crowd.close()
+        self.local_buyers.close()
         for me in self.buyers:
             me.client.client.clientpool.close()
         self.server.stop()
 
     def _hear(self, kind: str, **_: Any) -> None:
         if kind == messages.ARRIVED:
-            gevent.spawn(self.crowd.release, time.monotonic())
+            gevent.spawn(self.local_buyers.release, time.monotonic())
 
     def _serve(self, connection: socket, _: object) -> None:
         self.connections += 1
@@ -88,6 +90,7 @@ class Rush:
 
 @pytest.fixture
 def rush(request: pytest.FixtureRequest) -> Iterator[Rush]:
+    http_client_private.install()
     running = Rush(request.param)
     yield running
     running.stop()
@@ -96,7 +99,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[Rush]:
 @pytest.fixture
 def many_files() -> Iterator[None]:
     """All files that select() knows are open."""
-    allow(LAST + 100, what="this test", otherwise="skip it")
+    allow_connections(LAST + 100, process="this test", advice="skip it")
     opened = [os.open(os.devnull, os.O_RDONLY)]
     while opened[-1] <= LAST:
         opened.append(os.dup(opened[0]))
@@ -128,7 +131,7 @@ def test_a_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) ->
 
 
 @pytest.mark.parametrize("rush", [6], indirect=True)
-def test_when_a_buyer_is_released_nothing_comes_between_its_moment_and_its_bytes(
+def test_released_buyer_sends_its_bytes_at_once(
     rush: Rush, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
@@ -154,7 +157,7 @@ def test_when_a_buyer_is_released_nothing_comes_between_its_moment_and_its_bytes
         return Request(key, now)
 
     gevent.joinall([gevent.spawn(me.client.request, "/warm") for me in rush.buyers])
-    monkeypatch.setattr(crowd, "Request", moment)
+    monkeypatch.setattr(local_buyers, "Request", moment)
     monkeypatch.setattr(socket, "send", sent)
     monkeypatch.setattr(socket, "recv", received)
     monkeypatch.setattr(ConnectionPool, "get_socket", built)
@@ -171,12 +174,12 @@ def test_a_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None
         me.client.request("/a")
         return rush.buy(me)
 
-    rush.crowd.ask(me, buy)
+    rush.local_buyers.ask(me, buy)
     rush.ask(me)
-    first, again = rush.crowd.requests[me.key]
+    first, again = rush.local_buyers.requests[me.key]
     assert first.answered is not None
-    assert rush.crowd.released_at * 1e9 < first.sent < first.answered < again.sent
-    assert rush.crowd.arrived == 1
+    assert rush.local_buyers.released_at * 1e9 < first.sent < first.answered < again.sent
+    assert rush.local_buyers.arrived == 1
 
 
 @alone
@@ -184,16 +187,16 @@ def test_locust_counts_a_request_without_its_wait_at_the_barrier(
     rush: Rush, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (me,) = rush.buyers
-    late = crowd.Crowd.release
+    late = local_buyers.LocalBuyers.release
 
-    def release(self: crowd.Crowd, at: float) -> None:
+    def release(self: local_buyers.LocalBuyers, at: float) -> None:
         clock.now += 60
         late(self, at)
 
     clock = Clock()
-    monkeypatch.setattr("loadtest.rush.connections.time", clock)
+    monkeypatch.setattr("loadtest.rush.http_client_private.time", clock)
     monkeypatch.setattr("loadtest.tests.test_connections.time", clock)
-    monkeypatch.setattr(crowd.Crowd, "release", release)
+    monkeypatch.setattr(local_buyers.LocalBuyers, "release", release)
     rush.ask(me)
     (counted,) = rush.counted
     assert (counted["response_time"], counted["start_time"]) == (0.0, 60.0)
@@ -214,22 +217,22 @@ class Clock:
 def test_who_was_not_released_when_the_rush_ended_sends_nothing(rush: Rush) -> None:
     me = rush.buyers[0]
     buyer = gevent.spawn(rush.ask, me)
-    while not rush.crowd.arrived:
+    while not rush.local_buyers.arrived:
         gevent.sleep(0)
-    rush.crowd.close()
+    rush.local_buyers.close()
     gevent.idle()
-    assert (rush.connections, rush.crowd.requests, buyer.dead) == (0, {}, False)
+    assert (rush.connections, rush.local_buyers.requests, buyer.dead) == (0, {}, False)
     buyer.kill()
 
 
 @alone
-def test_times_of_another_machine_are_by_the_clock_of_the_one_that_opened_the_sale(
+def test_times_are_converted_to_the_coordinators_clock(
     rush: Rush,
 ) -> None:
-    assert messages.ahead_of(messages.clock()) == 0.0
-    assert messages.ahead_of(messages.clock() + 5) == pytest.approx(5, abs=0.001)
+    assert messages.seconds_ahead(messages.clock_offset()) == 0.0
+    assert messages.seconds_ahead(messages.clock_offset() + 5) == pytest.approx(5, abs=0.001)
     asked = Request("a", 7_000_000_000, 8_000_000_000)
-    assert messages.packed(asked, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
-    rush.crowd.ahead, rush.buyers = 5.0, []
-    rush.crowd.release(1.0)
-    assert rush.crowd.released_at == 6.0
+    assert messages.pack_request(asked, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
+    rush.local_buyers.ahead, rush.buyers = 5.0, []
+    rush.local_buyers.release(1.0)
+    assert rush.local_buyers.released_at == 6.0

@@ -85,7 +85,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     assert not list((clone / "results").iterdir())
 
 
-SELLS = "            return STRATEGIES[attempt.lock].buy(attempt)\n"
+SELLS = "            return strategy.buy(attempt)\n"
 #: Under `token` a third of the buyers are sent away at once, under `redis` nobody takes the lock
 #: (the row's own makes it right), and under `none` a node writes lines that are none.
 PLANTS = {
@@ -96,9 +96,9 @@ PLANTS = {
         '            if attempt.lock == "redis":\n'
         f"                return STRATEGIES['row-lock'].buy(attempt)\n{SELLS}",
     ),
-    "shop/demo/hooks.py": (
+    "demo/hooks.py": (
         'text = "".join(',
-        'garbled = b"{gar\\n" if any(line.get("lock") == "none" for line in lines) else b""\n'
+        'garbled = b"{gar\\n" if any(event.get("lock") == "none" for event in events) else b""\n'
         '        text = garbled + "".join(',
     ),
 }

@@ -13,9 +13,12 @@ from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
-from loadtest.faults import database as database_faults
-from loadtest.faults.database import DbKill, FenceAheadRaised
-from loadtest.faults.holder import LateRelease, Pause, Slow
+from loadtest.faults.kinds import fence_ahead
+from loadtest.faults.kinds.db_kill import DbKillFault
+from loadtest.faults.kinds.fence_ahead import FenceAheadRaisedFault
+from loadtest.faults.kinds.late_release import LateReleaseFault
+from loadtest.faults.kinds.pause import PauseFault
+from loadtest.faults.kinds.slow import SlowFault
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
@@ -23,6 +26,7 @@ from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT
+from loadtest.stack.strategies import complaints_of
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock, and a
 #: RedisLock without the thread that renews.
@@ -43,12 +47,11 @@ django.setup = changed
 
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
-    known = [one for one in testbed.shop().strategies() if one["name"] in locks]
-    return {cell["lock"]: cell for cell in play(fault(testbed), known)}
+    return {cell["lock"]: cell for cell in play(fault(testbed), testbed.strategies(locks))}
 
 
 def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
-    found = cells(testbed, Pause, "token", "redis", "row-lock")
+    found = cells(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in found.items()} == {
         "token": "oversold",
         "redis": "exact",
@@ -57,10 +60,10 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
     assert all(cell["as_expected"] for cell in found.values())
     assert set(found["token"]["violations"]) == {"lost_update", "overlap", "stale_write"}
     timeline = (
-        r"victim \(A\) has the lock",
+        r"victim \(node A\) has the lock",
         "victim reads a stock of 10",
         "SIGSTOP",
-        r"rival-1 \(B\) has the lock: two holders",
+        r"rival-1 \(node B\) has the lock: two holders",
         "victim sells order",
         "rival-1 sells .*: the decrement of order [0-9]+ is lost",
     )
@@ -76,8 +79,8 @@ def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
     try:
         for node in range(2):
             testbed.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
-        repaired = cells(testbed, LateRelease, "setpx-del")["setpx-del"]
-        never_renewed = cells(testbed, Slow, "redis")["redis"]
+        repaired = cells(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
+        never_renewed = cells(testbed, SlowFault, "redis")["redis"]
     finally:
         for node in range(2):
             testbed.restart(node)
@@ -90,9 +93,7 @@ def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["meanwhile"], ["clean_up"]])
-def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next_fault_is_made(
-    testbed: Testbed, steps: list[str]
-) -> None:
+def test_a_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
     """The reason is what broke first, and not what that led to."""
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
@@ -100,14 +101,14 @@ def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next
             def breaks(*_: object, step: str = step) -> None:
                 raise OSError(f"{step} broke")
 
-            patch.setattr(Slow, step, breaks)
-        cell = cells(testbed, Slow, "redis")["redis"]
+            patch.setattr(SlowFault, step, breaks)
+        cell = cells(testbed, SlowFault, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
-    assert cells(testbed, DbKill, "redis")["redis"]["as_expected"]
+    assert cells(testbed, DbKillFault, "redis")["redis"]["as_expected"]
 
 
-def test_an_operator_whose_command_raised_no_fence_spoils_that_product_alone(
+def test_a_fence_that_was_not_raised_spoils_one_product_only(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def operator(*words: str, timeout: float, **given: Any) -> str:
@@ -115,8 +116,8 @@ def test_an_operator_whose_command_raised_no_fence_spoils_that_product_alone(
             return "nothing to do"
         return manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
 
-    monkeypatch.setattr(database_faults, "manage", operator)
-    found = cells(testbed, FenceAheadRaised, "redis", "one-file", "fence-at-write")
+    monkeypatch.setattr(fence_ahead, "manage", operator)
+    found = cells(testbed, FenceAheadRaisedFault, "redis", "one-file", "fence-at-write")
     assert {lock: cell["missing"] for lock, cell in found.items()} == {
         "redis": "",
         "one-file": "raise_fence: manage.py raise_fence took more than 0.1 s",
@@ -126,35 +127,36 @@ def test_an_operator_whose_command_raised_no_fence_spoils_that_product_alone(
     assert "ran for 1 products" in found["redis"]["evidence"]
 
 
-class LeavesAKey(Slow):
-    """A fault beside which the lock leaves a key that no lock leaves behind."""
+@pytest.mark.parametrize(
+    ("key", "is_everybodys"), [("lock:redis:spare:{product}", False), ("leak:7f3a", True)]
+)
+def test_key_that_is_left_under_a_fault_is_found(
+    testbed: Testbed, key: str, is_everybodys: bool
+) -> None:
+    """A key that names no product may be any trial's; the next fault is not blamed for it."""
 
-    def resume(self, trial: Trial) -> None:
-        super().resume(trial)
-        self.ask("SET", f"lock:{trial.lock}:spare:{trial.product}", 1)
+    class LeavesKey(SlowFault):
+        def resume(self, trial: Trial) -> None:
+            super().resume(trial)
+            if trial.lock == "redis":
+                self.ask("SET", key.format(product=trial.product), 1)
 
-
-def test_a_key_that_is_left_on_the_lock_server_under_a_fault_is_found(testbed: Testbed) -> None:
-    cell = cells(testbed, LeavesAKey, "redis")["redis"]
+    found = cells(testbed, LeavesKey, "redis", "row-lock")
+    cell = found["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
-    assert cell["findings"][0].startswith("lock:redis:spare:redis-slow-")
-
-
-def test_a_strategy_whose_server_is_missing_is_not_run(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (known,) = (one for one in testbed.shop().strategies() if one["name"] == "zookeeper")
-    for ci in ("", "true"):
-        monkeypatch.setenv("CI", ci)
-        (cell,) = play(Pause(testbed), [{**known, "available": False}])
-        assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
-        assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
+    assert cell["findings"][0].startswith(key.partition("{")[0])
+    assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
+    assert found["row-lock"]["as_expected"] == (not is_everybodys)
+    assert command.exit_code([cell]) == 1
+    after = cells(testbed, SlowFault, "redis")["redis"]
+    assert after["as_expected"], (after["missing"], after["wrong"])
 
 
 def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
     strategies = testbed.shop().strategies()
     assert [one["name"] for one in strategies] == list(EXPECTED)
+    assert complaints_of(testbed.strategies()) == []
     assert set(STOPS) <= set(EXPECTED) == set(EVIDENCE)
     for one in strategies:
         row = EXPECTED[one["name"]]
@@ -199,6 +201,6 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     printed = io.StringIO()
     assert chaos.run(Console(file=printed, width=120), minutes=1, seed=5) == 1
     assert "none: oversold" in printed.getvalue()
-    assert "1 violations; seed 5" in printed.getvalue()
+    assert "1 violations; 0 rushes broke; seed 5" in printed.getvalue()
     assert json.loads((results / "latest" / "summary.json").read_text())["seed"] == 5
     assert (results / "latest" / "history.jsonl").stat().st_size > 0

@@ -3,14 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from loadtest.report.html import report_data, write
-from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
-from loadtest.tests.happenings import Happenings, one_after_the_other
+import pytest
+
+from loadtest.report.html_report import report_data, write
+from loadtest.report.lanes import CommitState, timeline
+from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 from loadtest.tests.reported import crowd, run_of, summary_of, write_faults
 from loadtest.tests.test_story import RUN, paused
 
 
-def drawn(shop: Happenings, **more: Any) -> dict[str, Any]:
+def drawn(shop: HistoryBuilder, **more: Any) -> dict[str, Any]:
     found = timeline(shop.history(), run_of(shop, "token", "pause", **more))
     assert found is not None
     return found
@@ -23,28 +25,39 @@ def test_two_holders_are_marked_in_both_their_lanes_and_no_others() -> None:
 
 def test_a_stale_write_is_marked_and_the_one_that_it_erased_is_not() -> None:
     states = {(lane, order): state for lane, _, _, _, order, state in drawn(paused())["commits"]}
-    assert states[1, 32] == STALE
-    assert {state for place, state in states.items() if place != (1, 32)} == {SOLD}
-    assert states[0, 31] == SOLD
+    assert states[1, 32] == CommitState.STALE
+    assert {state for place, state in states.items() if place != (1, 32)} == {CommitState.SOLD}
+    assert states[0, 31] == CommitState.SOLD
 
 
 def test_an_old_read_that_lost_no_update_is_not_marked() -> None:
     shop = paused()
     shop.shelf = -1  # relative writes: eleven orders took eleven units
-    assert {commit[-1] for commit in drawn(shop)["commits"]} == {SOLD}
+    assert {commit[-1] for commit in drawn(shop)["commits"]} == {CommitState.SOLD}
 
 
 def test_a_commit_without_an_outcome_is_left_open() -> None:
-    shop = Happenings(stock=2)
+    shop = HistoryBuilder(stock=2)
     shop.asks(0, "victim")
     shop.reads(1, "victim", 2)
     shop.at(2, "victim", "before_commit", "invoke", order=31)
     shop.answered(3, "victim", "unknown")
-    assert drawn(shop)["commits"] == [[0, 1.0, 2.0, 2, 31, OPEN]]
+    assert drawn(shop)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
+
+
+@pytest.mark.parametrize("numbers", [["4f2a", 1093, 7], ["1 of 2", None, 3], [None, "a", None]])
+def test_orders_of_mixed_numbers_are_drawn_by_time(numbers: list[int | str | None]) -> None:
+    """Another shop's numbers may be text for some orders only, or unknown."""
+    shop = HistoryBuilder(stock=3)
+    for place, number in enumerate(numbers):
+        shop.asks(place, f"buyer-{place}")
+        shop.answered(10 - place, f"buyer-{place}", "sold", number)
+    commits = drawn(shop, target="my_shop.py")["commits"]
+    assert [(lane, order) for lane, *_, order, _ in commits] == [*enumerate(numbers)][::-1]
 
 
 def test_lanes_are_in_the_order_in_which_their_buyers_came() -> None:
-    shop = Happenings(stock=0)
+    shop = HistoryBuilder(stock=0)
     for ms, key in ((5, "late"), (1, "first"), (3, "second"), (7, "first")):
         shop.asks(ms, key)
         shop.at(ms + 0.2, key, "acquire", "invoke", node="B")
@@ -58,7 +71,7 @@ def test_a_hold_has_its_wait_its_fence_and_what_its_release_found() -> None:
     victim, rival, *_ = drawn(paused())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
-    shop = Happenings(stock=1)
+    shop = HistoryBuilder(stock=1)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
     shop.reads(4, "victim", 1)

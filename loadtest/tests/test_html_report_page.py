@@ -79,7 +79,9 @@ def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> 
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
     assert page.evaluate(HATCHED) == 2
     expect(page.locator("#legend")).to_contain_text("two holders at a time")
-    expect(page.locator("#story")).to_contain_text("rival-1 (B) has the lock, fence 8: two holders")
+    expect(page.locator("#story")).to_contain_text(
+        "rival-1 (node B) has the lock, fence 8: two holders"
+    )
     page.get_by_role("button", name="To the overlap").click()
     assert page.evaluate(SHOWN) < 100
     assert page.evaluate(HATCHED) == 2
@@ -90,6 +92,22 @@ def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> 
     page.wait_for_selector("#lanes[data-drawn='1']")
     assert page.evaluate(HATCHED) == 0
     expect(page.locator("#to-mark")).to_be_hidden()
+
+
+def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
+    path = write_faults(tmp_path)
+    opened(page, path)
+    page.get_by_role("button", name="redis under pause: exact, as expected").click()
+    assert page.url == f"{path.as_uri()}#redis/pause"
+    page.goto("about:blank")
+    page.goto(f"{path.as_uri()}#redis/crash")
+    expect(page.locator("#detail-title")).to_contain_text("redis")
+    page.wait_for_selector("#lanes[data-drawn='2']")
+    page.evaluate("location.hash = 'token/pause'")
+    page.wait_for_selector("#lanes[data-drawn='0']")
+    expect(page.locator("#faults-list")).to_contain_text(
+        "SIGSTOP of the holder's node past the ttl"
+    )
 
 
 def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_path: Path) -> None:

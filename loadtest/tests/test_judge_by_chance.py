@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.tests.happenings import Happenings
+from loadtest.tests.history_builder import HistoryBuilder
 
 
 class Killed(Exception):
@@ -41,9 +41,9 @@ class CorrectShop:
     left: int = 0
     writing: bool = False  # whether somebody holds the product's row lock
     order_of: dict[str, int] = field(default_factory=dict)
-    happened: Happenings = field(default_factory=Happenings)
+    happened: HistoryBuilder = field(default_factory=HistoryBuilder)
 
-    def run(self) -> Happenings:
+    def run(self) -> HistoryBuilder:
         """Let every buyer buy. Returns what happened."""
         self.left = self.happened.stock = self.stock
         buyers = [self._buyer(f"run/pause/token/buyer-{n:02}") for n in range(self.buyers)]
@@ -141,7 +141,7 @@ class CorrectShop:
             self.holder = None
 
 
-def sales(*, pauses: bool) -> Iterator[tuple[int, Happenings]]:
+def sales(*, pauses: bool) -> Iterator[tuple[int, HistoryBuilder]]:
     """A hundred of them, each with its seed."""
     for seed in range(100):
         chance = Random(seed)
@@ -149,7 +149,7 @@ def sales(*, pauses: bool) -> Iterator[tuple[int, Happenings]]:
         yield seed, CorrectShop(chance, stock, buyers, pauses).run()
 
 
-def expected(sale: Happenings) -> str:
+def expected(sale: HistoryBuilder) -> str:
     """Nobody bought, or somebody was left without a final answer: unknown. Else exact."""
     served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.last.values())
     return "exact" if sale.orders and served else "unknown"

@@ -21,7 +21,7 @@ from servers.tests.polling import eventually
 COMMAND = """
 import sys
 from pathlib import Path
-from loadtest.commands import main as program, rushes
+from loadtest.commands import main as program
 from loadtest.stack import stack
 from servers import process
 
@@ -31,7 +31,7 @@ STUBBORN = (
     "print('up', os.getpid(), flush=True); time.sleep(600)"
 )
 
-class StubbornNode(stack.Node):
+class StubbornNode(stack.ShopNode):
     def command(self):
         return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
 
@@ -39,7 +39,7 @@ class StubbornNode(stack.Node):
         up = f"up {self.server.process.pid}"  # all nodes have one log
         self.server.wait_until(lambda: up in self.server.tail(), timeout=20)
 
-stack.Node = StubbornNode
+stack.ShopNode = StubbornNode
 stack.Stack._own_database = lambda self: "postgresql://nobody-asks"
 
 def run(console):
@@ -54,7 +54,7 @@ def run(console):
             console.print(line)
     return 0
 
-rushes.demo = run
+program.COMMANDS["demo"] = lambda console, **options: run(console)
 sys.exit(program.main(["demo"]))
 """
 

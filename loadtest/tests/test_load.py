@@ -46,7 +46,7 @@ runner = environment.create_local_runner()
 runner.start(8, 100, wait=True)
 gevent.sleep(0.3)
 runner.stop()
-requests = [one for found in clients.asked.values() for one in found]
+requests = [one for found in clients.requests_by_product.values() for one in found]
 assert len(requests) > 20
 assert not [one for one in requests if one.answered is None], "one was killed"
 assert not any(waits), "Locust kills whom it finds waiting"
@@ -62,10 +62,11 @@ from loadtest.judge.intervals import SAID, Request
 from loadtest.load import clients
 
 for number in range(20_000):
-    clients.asked["a"].append(Request(f"p/c{number}-0", number))
-    clients.asked["a"][-1].answer("sold", {"order": number, "replayed": False})
+    clients.requests_by_product["a"].append(Request(f"p/c{number}-0", number))
+    clients.requests_by_product["a"][-1].answer("sold", {"order": number, "replayed": False})
 began = time.process_time()
-json.dumps([[one.attempt, *(getattr(one, name) for name in SAID)] for one in clients.asked["a"]])
+asked = clients.requests_by_product["a"]
+json.dumps([[one.attempt, *(getattr(one, name) for name in SAID)] for one in asked])
 least = time.process_time() - began
 began = time.process_time()
 clients.write(SimpleNamespace(runner=None))

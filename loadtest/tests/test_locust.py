@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,10 @@ from playwright.sync_api import Browser, expect
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.stack import ROOT, Stack
+from servers.loopback import free_port
+
+#: The origin of Locust's page where a browser reaches it through a forwarder.
+FORWARDED = "https://demo-8089.app.example"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +31,7 @@ def served() -> Iterator[tuple[Stack, str]]:
     """Two nodes with two workers each, and Locust's web UI on them."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
         patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
+        patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED}, https://*.pages.example")
         with serving(Setting(), log=log) as (stack, locust, _):
             yield stack, locust
 
@@ -89,9 +95,35 @@ def test_what_cannot_be_says_what_to_do_and_is_no_verdict(
     assert [words for words in said if words not in done.stderr] == []
 
 
-def test_compose_shows_the_contrast_on_a_running_shop_with_a_token_from_a_file(
-    stack: Stack, tmp_path: Path
-) -> None:
+def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
+    """As a terminal's Ctrl-C while the master waits for its workers: to the whole group."""
+    words = ("--headless", "--master", "--master-bind-port", str(free_port()))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "locust", *words, "--expect-workers", "1", "-u", "5"],
+        cwd=ROOT,
+        env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    with process:
+        try:
+            for line in process.stderr:
+                if "Waiting for workers to be ready" in line:
+                    break
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "Traceback" not in errors
+    assert "UNKNOWN: interrupted before there was a rush" in errors
+    assert process.returncode == 6, errors
+
+
+def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(f"{stack.token}\n")
     shop = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token)}
@@ -177,3 +209,29 @@ def test_a_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: st
     assert ask(web_ui, "GET", "/", **link)[0] == 200
     assert ask(web_ui, "GET", "/stop", **link)[0] == 403
     assert ask(web_ui, "POST", "/stop", **own, Origin=web_ui)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "site", "status"),
+    [
+        (FORWARDED, "same-origin", 200),
+        (FORWARDED, "", 200),
+        ("https://a.pages.example", "same-origin", 200),
+        (FORWARDED, "cross-site", 403),
+        (FORWARDED, "same-site", 403),
+        ("http://demo-8089.app.example", "same-origin", 403),
+        (f"{FORWARDED}.evil.test", "same-origin", 403),
+        ("https://evilpages.example", "same-origin", 403),
+        ("null", "same-origin", 403),
+    ],
+)
+def test_forwarded_page_of_locust_sends_its_form_once_trusted(
+    web_ui: str, origin: str, site: str, status: int
+) -> None:
+    """The forwarder keeps the browser's Origin and asks for localhost."""
+    headers = {"Host": "localhost:8089", "Origin": origin}
+    headers |= {"Sec-Fetch-Site": site} if site else {}
+    answered, said = ask(web_ui, "POST", "/stop", **headers)
+    assert answered == status
+    if status == 403 and site == "same-origin":
+        assert (f"CSRF_TRUSTED_ORIGINS={origin[:64]}" in said) == (origin != "null")

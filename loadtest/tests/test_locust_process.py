@@ -14,16 +14,14 @@ import pytest
 
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.stack import ROOT, StackError
-from loadtest.tests.steered import Places
+from loadtest.tests.held_target import HeldTarget
 from servers.tests.polling import eventually
 
 SIZE: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 
 
-def test_a_rush_of_the_page_that_is_stopped_is_no_verdict_and_the_next_one_runs(
-    tmp_path: Path, host: str
-) -> None:
-    places, folder = Places(tmp_path, buy="1"), tmp_path / "folder"
+def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> None:
+    places, folder = HeldTarget(tmp_path, buy="1"), tmp_path / "folder"
     folder.mkdir()
     wanted, state = folder / "wanted", folder / "state"
 
@@ -54,7 +52,7 @@ def test_a_rush_of_the_page_that_is_stopped_is_no_verdict_and_the_next_one_runs(
 
 
 def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
-    places = Places(tmp_path, buy="0")
+    places = HeldTarget(tmp_path, buy="0")
 
     def kill() -> None:
         os.kill(places.until_there("buy", 0), signal.SIGKILL)

@@ -1,11 +1,11 @@
 """The judge on buyers without an answer: deadlocked, given up, or served."""
 
-from loadtest.tests.happenings import Happenings, one_after_the_other
+from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 
 
-def locked_forever(*, asked_until: float) -> Happenings:
+def locked_forever(*, asked_until: float) -> HistoryBuilder:
     """The victim is killed inside its lock, the fault is healed at 100 ms; rivals ask in vain."""
-    shop = Happenings(stock=2)
+    shop = HistoryBuilder(stock=2)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
     shop.fault(50, "fire", "process 12 killed")

@@ -49,7 +49,7 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
 @pytest.mark.parametrize(
     ("lock", "waits"),
     [
-        ("redis", "until the other gives the lock back"),
+        ("redis", "until the other buyer releases the lock"),
         ("row-lock", "for the product's row in the database"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None
     route.fulfill(response=old)
     expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
     seen = page.evaluate("window.seen")
-    assert seen[-1] == "false A: pay"
+    assert seen[-1] == "false A: write"
     assert "false A: read" not in seen
 
 
@@ -130,7 +130,7 @@ def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: 
         pass
     answer.value.finished()
     page.evaluate(DRAWN)
-    expect(column(page, "A")).to_contain_text("Has not come yet.")
+    expect(column(page, "A")).to_contain_text("Not started.")
     expect(button).to_have_attribute("aria-disabled", "true", timeout=1)
     late.pop().continue_()
     takes(page, "A", "read")
@@ -203,7 +203,7 @@ def test_no_text_of_the_chart_is_printed_over_another(
     page.reload()
     expect(page.locator("#chart")).to_have_attribute(
         "aria-label",
-        f"Chart: {orders} orders against the line of 100 units; the shelf shows {stock_left}.",
+        f"Chart: {orders} orders against the line of 100 units; {stock_left} left in stock.",
     )
     texts = words_of(page, "chart")
     assert {text["text"] for text in texts} >= {f"orders {orders}", f"stock {stock_left}"}

@@ -58,6 +58,7 @@ def test_a_purchase_that_was_given_up_may_sell_while_its_buyer_asks_again_and_is
     rush.happened.events[-1]["t"] = round(24e6)
     rush.happened.asks(25, "buyer-1")
     rush.happened.answered(38, "buyer-1", "busy")
+    rush.at(1, 5.5, "arrives")
     rush.at(1, 6, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
     rush.asks_again(1)
     assert_exact(rush.judged())
@@ -139,7 +140,7 @@ def test_the_number_of_a_commit_in_doubt_may_be_used_again(first: str, verdict: 
     rush.at(3, 145, "after_read", amount=1, sale=7)
     rush.at(3, 147, "before_commit", "invoke", order=order, sale=7)
     rush.happened.answered(219, "buyer-3", "sold", order)
-    rush.happened.events[-1]["sold_in"] = 7
+    rush.happened.events[-1].update({"sold_in": 7, "stock_seen": 1})
     assert rush.judged().verdict == verdict
 
 

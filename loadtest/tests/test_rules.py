@@ -4,7 +4,7 @@ it."""
 import pytest
 
 from loadtest.judge.verdict import Judgement
-from loadtest.tests.happenings import Happenings, one_after_the_other, only
+from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other, only
 from loadtest.tests.recorded import RecordedRush
 
 
@@ -28,7 +28,7 @@ def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_wa
     assert finding.attempts == ("rival-3",)
 
 
-def sold_out_at(ms: float) -> Happenings:
+def sold_out_at(ms: float) -> HistoryBuilder:
     """rival-3 is answered sold_out; victim and rival-1 read for the two units at 3 and 23 ms."""
     shop = one_after_the_other()
     shop.asks(ms - 1, "rival-3")
@@ -46,7 +46,7 @@ def test_sold_out_before_the_last_unit_could_have_gone_is_false() -> None:
 
 def refused_and_sold(*answers: str) -> Judgement:
     """rival-1 has an order, and got these answers, one request after the other."""
-    shop = Happenings(stock=1)
+    shop = HistoryBuilder(stock=1)
     shop.commits(5, "rival-1", 1)
     for number, outcome in enumerate(answers):
         shop.asks(10 * number, "rival-1")
@@ -88,7 +88,7 @@ def test_a_sale_whose_storage_accepted_a_stale_fence_is_not_exact() -> None:
     assert shop.judged().verdict == "unknown"
 
 
-def granted(asked: float, fence: int) -> Happenings:
+def granted(asked: float, fence: int) -> HistoryBuilder:
     """A grant of fence 5 is there from 2 to 10 ms; another is asked for, and there at 20 ms."""
     shop = one_after_the_other()
     shop.acquires(101, 102, "rival-2", 5)
@@ -123,7 +123,7 @@ def test_a_fence_is_compared_with_the_highest_before_it_not_the_last() -> None:
     assert only(shop.judged(), "fence_fell").attempts == ("rival-2", "rival-1")
 
 
-def two_inside(second: float) -> Happenings:
+def two_inside(second: float) -> HistoryBuilder:
     """The victim has the lock from 2 to 10 ms, and at `second` a rival has it as well."""
     shop = one_after_the_other()
     shop.acquires(101, 102, "victim")
@@ -178,6 +178,7 @@ def recorded_under_a_fault(outcome: str, robbed: frozenset[str] | None) -> Judge
         if event["by"] == "buyer" and event["attempt"] == "buyer-0" and event["type"] == "ok":
             event["t"] = round(29e6)
     rush.events("released", 0)[0]["outcome"] = outcome
+    rush.change_answers("buyer-0", released=outcome)
     return rush.judged(undisturbed=False, robbed=robbed)
 
 

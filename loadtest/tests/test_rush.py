@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from loadtest.judge.intervals import Request
-from loadtest.rush.figures import figures, in_flight, percentiles
-from loadtest.rush.rush import Member, Rush
+from loadtest.rush.rush import BuyerProcess, Rush
+from loadtest.rush.timing import max_in_flight, measure_timing, percentiles
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 
@@ -53,7 +53,7 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
 
 
 def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
-    run = rush_of_three(arrived=2).result()
+    run = rush_of_three(arrived=2).compute_run()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
 
@@ -61,7 +61,7 @@ def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
 @pytest.mark.parametrize(
     "why", ["the rush was stopped", "worker 1 on host is gone, 1 of its buyers had"]
 )
-def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_oversold(
+def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     orders: int, verdict: str, why: str
 ) -> None:
     rush = rush_of_three(orders=orders)
@@ -69,8 +69,8 @@ def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_overso
     if "stopped" in why:
         rush.stopped = True
     else:
-        rush.lose(Member("host_1", range(1, 3, 2)))
-    run = rush.result()
+        rush.lose(BuyerProcess("host_1", range(1, 3, 2)))
+    run = rush.compute_run()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)
 
@@ -80,14 +80,14 @@ def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> 
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)
     rush.target.shop.begins = ""
-    run = rush.result()
+    run = rush.compute_run()
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
 def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     rush = rush_of(2)
-    rush.broken = ShopUnreachable("no answer")
-    assert rush.judged() == {
+    rush.failure = ShopUnreachable("no answer")
+    assert rush.judge() == {
         "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
     }  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_the_stock_that_was_asked_for_is_what_counts() -> None:
     """The shop opened the sale with two units, and three were asked for."""
     rush = rush_of_three()
     rush.stock = 3
-    run = rush.result()
+    run = rush.compute_run()
     assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
     assert run["why"] == "the sale opened with 2 units, and 3 were asked for"
 
@@ -108,7 +108,7 @@ def test_a_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)
     rush.target.shop.unsettled = unsettled
-    run = rush.result()
+    run = rush.compute_run()
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
     assert "promised orders are not written" in run["why"]
 
@@ -127,7 +127,7 @@ ASKED = [
 
 
 def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
-    assert figures(ASKED) == {
+    assert measure_timing(ASKED) == {
         "duration_s": 0.499,
         "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
         "arrival_spread_ms": 40.0,
@@ -138,8 +138,8 @@ def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> No
 
 
 def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
-    assert in_flight([(1, 2), (2, 3)]) == 1
-    assert in_flight([(1, 2)] * 3) == 3
+    assert max_in_flight([(1, 2), (2, 3)]) == 1
+    assert max_in_flight([(1, 2)] * 3) == 3
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -148,6 +148,6 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
 
 
 def test_nothing_measured_is_zero() -> None:
-    found = figures([])
+    found = measure_timing([])
     assert found["duration_s"] == found["began_s"] == found["in_flight"] == 0
     assert found["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}

@@ -1,7 +1,9 @@
 import os
 import re
 import signal
+import socket
 import subprocess
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import cast
 from urllib.request import urlopen
@@ -50,13 +52,34 @@ def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) 
     assert_nothing_is_left(clone)
 
 
+def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
+    with ExitStack() as listening:
+        for port in serve.PORTS:
+            with suppress(OSError):  # another program has it already
+                listening.enter_context(socket.create_server(("127.0.0.1", port)))
+        serving = start(clone, "-m", "loadtest", "serve")
+        assert serving.stdout is not None
+        printed = ""
+        for line in serving.stdout:
+            printed += line
+            if "Ctrl-C" in line:
+                break
+        os.killpg(serving.pid, signal.SIGINT)
+        serving.communicate(timeout=30)
+    for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
+        (taken,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
+        assert int(taken) != port
+        assert f"port {port} is taken, so this is {taken}" in printed
+    assert_nothing_is_left(clone)
+
+
 def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
     assert serving.stdout is not None
     while "Ctrl-C" not in serving.stdout.readline():
         pass
     for child in psutil.Process(serving.pid).children():
-        if "loadtest.child" in child.cmdline():
+        if "loadtest.locust_child" in child.cmdline():
             child.kill()
     said, _ = serving.communicate(timeout=60)
     assert (serving.returncode, "Locust ended" in said) == (2, True)

@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from loadtest.report.story import LENGTH, timeline
-from loadtest.tests.happenings import Happenings, one_after_the_other
+from loadtest.report.story import MAX_LINES, timeline
+from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 
 RUN = "9d1f/pause/token"
 A: dict[str, Any] = {"node": "A", "pid": 12}
 B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
-def paused() -> Happenings:
+def paused() -> HistoryBuilder:
     """The victim is stopped inside its lock past the ttl; a rival sells, and then it does as well.
 
     Ten units, eleven orders: the rival wrote 9 over the victim's 9.
     """
-    shop = Happenings(stock=10, shelf=0)
+    shop = HistoryBuilder(stock=10, shelf=0)
     victim, rival = f"{RUN}/victim", f"{RUN}/rival-1"
     shop.fault(0, "arm", "a gate at after_read")
     shop.asks(5, victim)
@@ -45,11 +45,11 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     assert judged.verdict == "oversold"
     assert judged.violations == ("lost_update", "overlap", "stale_write")
     assert timeline(judged) == [
-        " 0.000 s  victim (A) has the lock, fence 7",
+        " 0.000 s  victim (node A) has the lock, fence 7",
         " 0.004 s  victim reads a stock of 10",
         " 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)",
         " 0.015 s  seen: both processes are in state T",
-        " 1.020 s  rival-1 (B) has the lock, fence 8: two holders",
+        " 1.020 s  rival-1 (node B) has the lock, fence 8: two holders",
         " 1.021 s  rival-1 reads a stock of 10",
         " 2.540 s  fault: node A goes on",
         " 2.551 s  victim sells order 31, writes back 9",
@@ -60,7 +60,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
 
 
 def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
-    shop = Happenings(stock=2)
+    shop = HistoryBuilder(stock=2)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
     shop.fault(50, "fire", "process 12 killed")
@@ -73,7 +73,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     judged = shop.judged()
     assert judged.verdict == "deadlock"
     assert timeline(judged) == [
-        " 0.000 s  victim (A) has the lock",
+        " 0.000 s  victim (node A) has the lock",
         " 0.048 s  fault: process 12 killed",
         " 0.049 s  victim is answered unknown",
         " 0.098 s  fault: node A is back",
@@ -84,7 +84,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
 
 
 def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> None:
-    shop = Happenings(stock=2)
+    shop = HistoryBuilder(stock=2)
     shop.buys(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
         shop.asks(20, key)
@@ -97,7 +97,7 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
 
 
 def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
-    shop = Happenings(stock=1)
+    shop = HistoryBuilder(stock=1)
     shop.asks(0, "victim")
     shop.commits(5, "victim", 1)
     shop.answered(9, "victim", "unknown")
@@ -116,7 +116,7 @@ def test_a_fault_that_did_not_fire_says_so() -> None:
 
 
 def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
-    shop = Happenings(stock=2)
+    shop = HistoryBuilder(stock=2)
     shop.asks(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
         shop.reads(ms, "victim", amount)
@@ -130,19 +130,19 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
     for number in range(40):
         shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
     lines = timeline(shop.judged())
-    assert len(lines) == LENGTH
+    assert len(lines) == MAX_LINES
     text = "\n".join(lines)
     for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
         assert kept in text
 
 
 def test_an_empty_history_has_a_timeline_of_one_line() -> None:
-    assert timeline(Happenings(stock=2).judged()) == [" ...      0 orders for 2 units"]
+    assert timeline(HistoryBuilder(stock=2).judged()) == [" ...      0 orders for 2 units"]
 
 
 def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
     def lines(victim_releases_at: float) -> str:
-        shop = Happenings(stock=2)
+        shop = HistoryBuilder(stock=2)
         for key, where in (("x/victim", A), ("x/rival-1", B)):
             shop.asks(0, key)
             shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)

@@ -2,6 +2,7 @@
 answers and what it shows are said by the test."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -33,10 +34,10 @@ class Shown(Target):
         assert stock == STOCK
 
     def orders(self) -> Orders:
-        return self.shown.pop(0)
+        return self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
 
     def stock(self) -> int | None:
-        return self.lefts.pop(0)
+        return self.lefts.pop(0) if len(self.lefts) > 1 else self.lefts[0]
 
 
 def rushed(
@@ -47,18 +48,33 @@ def rushed(
     order   whether an answer `sold` names the order of its buyer: n plus 1, as a word
     called  that word
     """
+    named = [called.format(number + 1) if order else None for number in range(len(answers))]
+    return _rush(target, answers, named).compute_run()
+
+
+def rushed_with(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
+    """Return the run of a rush in which buyer n was answered the nth number, and then two buyers
+    that all is sold out."""
+    return rush_of(target, [*numbers, "", ""]).compute_run()
+
+
+def rush_of(target: Target, numbers: Sequence[str]) -> Rush:
+    """Return a rush in which buyer n was answered the nth number, or sold out where it is empty."""
+    return _rush(target, "".join("s" if number else "o" for number in numbers), numbers)
+
+
+def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
+    """Return a rush that was answered so, and is not judged yet."""
     rush = Rush(target=target, buyers=len(answers), stock=STOCK, deadline_s=60, id="rush")
     rush.count.open(STOCK)
-    requests = []
     for number, letter in enumerate(answers):
-        named = called.format(number + 1) if order else None
-        said = sold(named) if letter == "s" else OTHER.get(letter, NONE)
+        answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NONE)
         request = Request(f"rush/buyer-{number}", time.monotonic_ns())
         if letter != "-":
-            said.record(request)
-        requests.append(request)
-    rush.arrived, rush.requests = len(answers), requests
-    return rush.result()
+            answer.record(request)
+        rush.requests.append(request)
+    rush.arrived = len(answers)
+    return rush
 
 
 OTHER = {"o": sold_out(), "e": error("no such page")}

@@ -15,7 +15,7 @@ from loadtest.commands.target import run
 from loadtest.stack.stack import StackError
 from loadtest.target import ask
 from loadtest.tests.checkout import runs_of
-from loadtest.tests.steered import cart_shop
+from loadtest.tests.held_target import cart_shop
 from servers.embedded import VAR
 from servers.loopback import free_port
 
@@ -83,6 +83,69 @@ def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
     assert (only["expected"], only["as_expected"]) == ("undersold", True)
     assert "was answered with order " in printed, "the terminal says what was found"
     assert {"lost_update", "lost_ack"} <= set(only["violations"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "says"),
+    [
+        ("deleting", "unknown", r"order A-\d is gone \(7 more\), 1 s after the first look"),
+        ("repeating", "oversold", r"order A-\d-again has come since \(7 more\), 1 s after"),
+    ],
+)
+def test_orders_that_change_a_moment_later_are_found(
+    results: Path, rush: Rushing, tmp_path: Path, mode: str, verdict: str, says: str
+) -> None:
+    """The finding belongs to the rush whose orders they are."""
+    with cart_shop(tmp_path, mode) as host:
+        status, printed = rush(host, repeat=3)
+    assert status == 1, printed
+    (only,) = runs_of(results)
+    assert (only["verdict"], only["violations"]) == (verdict, ["changed_later"])
+    assert re.search(says, printed), printed
+    assert f"found in rush 1: {verdict.upper()}" in printed
+
+
+@pytest.mark.parametrize(
+    ("design", "target"),
+    [
+        ("queued", "DesignTarget"),
+        ("confirmed", "ConfirmedTarget"),
+        ("units", "DesignTarget"),
+        ("numbered", "NumberedTarget"),
+        ("limited", "DesignTarget"),
+    ],
+)
+def test_correct_shop_of_another_design_is_found_in_no_rush(
+    results: Path, tmp_path: Path, design: str, target: str
+) -> None:
+    """Their targets follow the guide."""
+    file = tmp_path / "my_shop.py"
+    file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
+    printed = io.StringIO()
+    console = Console(file=printed, width=120)
+    with cart_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
+        status = run(console, file=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
+    assert status == 0, printed.getvalue()
+    assert "found in none of 2 rushes" in printed.getvalue()
+
+
+def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path) -> None:
+    """A shop of one order for each customer shows the one that it has."""
+    file = tmp_path / "my_shop.py"
+    file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(ByName): pass\n")
+    console = Console(file=io.StringIO(), width=120)
+    size: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 2}
+    with (
+        cart_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
+        pytest.raises(StackError, match=r"before this rush\..* log in with buyer\.key, which is"),
+    ):
+        run(console, file=file, host=host, **size)
+
+
+def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> None:
+    status, printed = rush(host, buyers=4, stock=100)
+    assert status == 0, printed
+    assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in printed
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,17 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
-from loadtest.rush.bounds import is_loopback, require_permission
-from loadtest.rush.visit import read
+from loadtest.rush.permission import is_loopback, require_permission
+from loadtest.rush.target_steps import read_answer
+from loadtest.stack.client import Shop
 from loadtest.target import Order, TargetError, ask, sql
 from loadtest.target.answer import NONE
-from loadtest.target.target import load
+from loadtest.target.ours import OurShop
+from loadtest.target.target import call, load
 from loadtest.tests.test_target import Shown, listed, rushed
 
 WHOLE = """
@@ -72,7 +75,7 @@ def test_a_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path
         (Shown([Order(number, str(7001 + number)) for number in range(4)], 0),
          r"orders\(\) names '7001', and no buyer of this rush"),
         # Two pages that overlap, say: counted, they would be an oversell of a shop that sold right.
-        (Shown(listed(0, 1, 2, 3, 2), 0), r"orders\(\) names order no-3 twice"),
+        (Shown(listed(0, 1, 2, 3, 2), 0), r"orders\(\) lists order no-3 of \S+ 2 times"),
         (Shown(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -104,38 +107,49 @@ class Reads(Shown):
 
 
 def test_no_answer_is_not_read() -> None:
-    assert read(Reads(), Response(0)) == NONE
+    assert read_answer(Reads(), Response(0)) == NONE
 
 
 def test_a_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:
     page = Response(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
     with pytest.raises(TargetError) as found:
-        read(Reads(), page)
+        read_answer(Reads(), page)
     assert "read() raised JSONDecodeError" in str(found.value)
     assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(found.value)
     assert "does prepare() log in and send the CSRF token?" in str(found.value)
 
 
 def test_an_error_of_the_server_that_cannot_be_read_leaves_open_what_happened() -> None:
-    answer = read(Reads(), Response(502, "<h1>Bad gateway</h1>", "text/html"))
+    answer = read_answer(Reads(), Response(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.open) == ("error", True)
     assert "Bad gateway" in answer.why
 
 
 def test_an_answer_that_is_none_and_a_purchase_that_returns_no_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
-        read(Reads("sold"), Response(200))
+        read_answer(Reads("sold"), Response(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
-        read(Reads(), None)
+        read_answer(Reads(), None)
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
+def test_answer_of_our_shop_contradicts_its_status(outcome: str, status: int) -> None:
+    """Clients look at the status, others at the body."""
+    shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
+    answer = shop.read(Response(status, json.dumps({"outcome": outcome, "order": 7})))
+    assert (answer.outcome, answer.open) == ("error", True)
+    assert answer.why == f"{outcome} was answered with status {status}"
 
 
 # --- where it counts ------------------------------------------------------------------------------
 
 
-def test_rows_are_counted_in_sqlite(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "shop")) as shop:
+@pytest.mark.parametrize("name", ["shop", "a#b.db", "a?b.db", "a%41.db", "a b.db"])
+def test_rows_are_counted_in_sqlite(tmp_path: Path, name: str) -> None:
+    """A name may have characters that a URI gives a meaning."""
+    with closing(sqlite3.connect(tmp_path / name)) as shop:
         shop.execute("CREATE TABLE orders (id INTEGER)")
-    dsn = f"sqlite:///{tmp_path}/shop"
+    dsn = f"sqlite:///{tmp_path}/{name}"
     assert sql(dsn, "INSERT INTO orders VALUES (?)", 7) == []
     assert sql(dsn, "SELECT id FROM orders") == [(7,)]
     with pytest.raises(TargetError, match=r"no such table: other\. Query: SELECT"):
@@ -143,13 +157,28 @@ def test_rows_are_counted_in_sqlite(tmp_path: Path) -> None:
 
 
 def test_a_wrong_dsn_is_refused_and_makes_no_database(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="unable to open"):
-        sql(f"sqlite:///{tmp_path}/other", "SELECT 1")
+    for name in ("other", "a#b.db", "a?b.db"):
+        with pytest.raises(TargetError, match="unable to open"):
+            sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(TargetError, match="the database mysql is not known here"):
         sql("mysql://x/y", "SELECT 1")
     with pytest.raises(TargetError, match="the database says"):
         sql("postgresql://nobody@127.0.0.1:9/none", "SELECT 1")
+
+
+def refuse_connection() -> None:
+    raise URLError(ConnectionRefusedError(111, "Connection refused"))
+
+
+def test_shop_that_died_is_not_the_targets_fault() -> None:
+    """Whatever the target counts with."""
+    with pytest.raises(
+        TargetError, match=r"URLError: .*Does the shop still run\? Its own log says"
+    ):
+        call(Shown(0, 0), refuse_connection)
+    with pytest.raises(TargetError, match=r"Repair it, and run again"):
+        call(Shown(0, 0), {}.__getitem__, "order")
 
 
 def test_a_shop_that_is_not_there_says_what_to_do() -> None:

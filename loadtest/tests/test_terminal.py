@@ -1,10 +1,13 @@
 """Any terminal will do, an argument that a command does not use is refused, and what tables say."""
 
+import inspect
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.commands import output
-from loadtest.commands.main import COMMANDS, OPTIONS, exit_code_of, parse
+from loadtest.commands.main import COMMANDS, exit_code_of, parse
 from loadtest.commands.output import Output, console_on_stdout
+from loadtest.commands.rushes import Setting
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
 from loadtest.tests.checkout import ROOT
-from loadtest.tests.happenings import one_after_the_other
+from loadtest.tests.history_builder import one_after_the_other
 from loadtest.tests.reported import run_of, summary_of
 
 
@@ -44,6 +48,11 @@ def test_the_markdown_says_where_and_when_it_was_measured() -> None:
     )
 
 
+def test_single_worker_is_written_in_the_singular() -> None:
+    summary: Any = {**summary_of(run("redis", 1.0)), "workers": 1, "threads": 160}
+    assert "2 nodes of 1 worker and 160 threads; " in report.setup_of(summary)
+
+
 def test_what_was_not_run_has_no_figures() -> None:
     missing: Any = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
     runs = [run("redis", 1.0), missing]
@@ -51,12 +60,19 @@ def test_what_was_not_run_has_no_figures() -> None:
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
 
 
+def test_durations_are_not_compared_with_a_yardstick_that_was_not_run() -> None:
+    yardstick: Any = {"lock": "row-lock", "fault": "rush", "verdict": "not_run"}
+    runs = [run("redis", 1.0), {**yardstick, "as_expected": False}]
+    text = report.markdown(summary_of(*runs), ("orders", "time / row-lock"))
+    assert "| `row-lock` | **NOT_RUN** |  |  |" in text
+
+
 def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
     cut_off = run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
-    header, _, first, *_ = report.markdown(summary_of(cut_off), report.DEMO).splitlines()
+    header, _, first, *_ = report.markdown(summary_of(cut_off), report.DEMO_COLUMNS).splitlines()
     assert "| no answer |" in header
     assert "| 33 |" in first
-    all_answered = report.markdown(summary_of(run("none", 1.0)), report.DEMO)
+    all_answered = report.markdown(summary_of(run("none", 1.0)), report.DEMO_COLUMNS)
     assert "no answer" not in all_answered
 
 
@@ -76,7 +92,7 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
         ("--repeat 3", "unrecognized arguments: --repeat 3"),
         ("target shop.py", "the following arguments are required: --host"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
-        ("--lock ,", "',' names nothing: give names, or leave it out"),
+        ("--lock ,", "no names in ',': list some, or omit the option"),
         ("--lock redis,nonsense", "unknown lock: nonsense; there are none, process, "),
         ("faults --fault earthquake", "unknown fault: earthquake; there are crash, slow, "),
         ("--buyers 0", "'0' is not a whole number from 1 to 20000"),
@@ -97,11 +113,63 @@ def test_what_a_command_does_not_use_is_refused_with_what_to_do(
     assert says in capsys.readouterr().err
 
 
-def test_every_option_is_taken_by_a_command_and_none_is_the_first_command() -> None:
-    assert {name for options, _ in COMMANDS.values() for name in options.split()} == set(OPTIONS)
-    given = parse(["matrix", "--lock", "none, redis,", "--nodes", "2"], "")
-    assert vars(given) == {"command": "matrix", "locks": ["none", "redis"], "nodes": 2}
-    assert (parse([], "").command, parse(["--buyers", "5"], "").buyers) == ("demo", 5)
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    [
+        ("demo", {"lock": "none,token,redis", "stock": "100", "buyers": "200"}),
+        ("matrix", {"lock": "all", "stock": "100"}),
+        ("faults", {"lock": "all", "fault": "all", "server": "gthread"}),
+        ("load", {"lock": "none,row-lock,conditional,redis", "stock": "20000", "seconds": "10"}),
+        ("target", {"stock": "100", "repeat": "10", "deadline": "60"}),
+        ("serve", {"lock": "all", "nodes": "2"}),
+    ],
+)
+def test_help_names_the_defaults_of_its_command(
+    command: str,
+    defaults: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # each option on one line
+    with pytest.raises(SystemExit):
+        parse([command, "--help"], "")
+    help_text = capsys.readouterr().out
+    lines = re.sub(r"\n {8,}", " ", help_text).splitlines()  # argparse breaks after a long option
+    for name, default in defaults.items():
+        (line,) = [line for line in lines if line.lstrip().startswith(f"--{name} ")]
+        assert line.endswith(f"; default: {default}"), line
+
+
+@pytest.mark.parametrize("command", ["faults", "chaos", "target"])
+def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
+    """demo, matrix, load and serve take theirs from a dataclass."""
+    required = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
+    options = vars(parse([command, *required], ""))
+    for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
+        if parameter.default is not inspect.Parameter.empty:
+            assert options[name] == parameter.default, name
+
+
+@pytest.mark.parametrize("command", ["demo", "matrix", "serve"])
+def test_defaults_are_those_of_a_setting(command: str) -> None:
+    options = vars(parse([command], ""))
+    del options["command"]
+    default = asdict(Setting())
+    if command != "demo":
+        default["locks"] = ()
+    assert options == {name: default[name] for name in options}
+
+
+def test_options_are_parsed_by_the_names_of_parameters() -> None:
+    options = parse(["matrix", "--lock", "none, redis,", "--nodes", "3"], "")
+    assert options.command == "matrix"
+    assert options.locks == ["none", "redis"]
+    assert options.nodes == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["--buyers", "5"]])
+def test_demo_is_the_default_command(arguments: list[str]) -> None:
+    assert parse(arguments, "").command == "demo"
 
 
 def test_ctrl_c_while_the_imports_run_says_nothing(tmp_path: Path) -> None:
@@ -155,7 +223,7 @@ def every_strategy(as_expected: bool = True) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("columns", [report.DEMO, report.MATRIX])
+@pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [every_strategy(), every_strategy(as_expected=False)])
 def test_nothing_of_a_table_is_cut_however_large_its_figures(
     runs: list[Any], columns: tuple[str, ...]
@@ -164,7 +232,7 @@ def test_nothing_of_a_table_is_cut_however_large_its_figures(
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for one in runs:
-        assert f"{report.named(one)} " in text
+        assert f"{report.label_of(one)} " in text
     assert runs[0]["verdict"].upper() in text
     assert ("(expected" in text) is not runs[0]["as_expected"]
     assert "orders" in text
@@ -174,7 +242,7 @@ def test_eighty_columns_are_enough_for_all_of_the_matrix() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     quick = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**one, **figures, "buy_ms": quick} for one in every_strategy()]
-    text = rendered(report.sheet(runs, report.MATRIX).table(), 80)
+    text = rendered(report.sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
 
@@ -237,3 +305,23 @@ def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
     assert exit_code_of(run) == 2
     assert "move what is in its way elsewhere" in capsys.readouterr().out
     assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
+
+
+def test_page_that_cannot_be_made_hides_no_result(
+    monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path
+) -> None:
+    """The other files are written, and the log has the traceback. An event without its name
+    stands for a defect of the page."""
+    monkeypatch.setattr(output, "VAR", tmp_path / "var")
+    printed = io.StringIO()
+    request: Any = {"by": "buyer", "attempt": "x/buyer-0", "t": 1, "type": "invoke", "f": "buy"}
+    nameless: Any = {"by": "node", "attempt": "x/buyer-0", "t": 2, "type": "ok"}
+    runs = [run("redis", 1.0, attempts="x")]
+    with Output(Console(file=printed, width=200)) as out:
+        out.write(summary_of(*runs), [request, nameless], "table.md", "a table", title="a rush")
+        out.print_files("summary.json", "report.html")
+    names = {path.name for path in (results / "latest").iterdir()}
+    assert names == {"summary.json", "history.jsonl", "table.md", "run.log"}
+    assert "Traceback" in (results / "latest" / "run.log").read_text()
+    assert "report.html cannot be made (KeyError: 'f')" in printed.getvalue()
+    assert printed.getvalue().rstrip().endswith("summary.json")

@@ -9,14 +9,14 @@ import pytest
 from loadtest.commands.rushes import judge_closed
 from loadtest.judge.sale_record import OUTCOMES
 from loadtest.judge.verdict import EXIT_CODES, Judgement
-from loadtest.tests.happenings import Happenings
+from loadtest.tests.history_builder import HistoryBuilder
 
 
 def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
     """Two units, three buyers: two orders, one sold out. `answers` has a letter for each buyer (s
     sold, o sold_out) or the outcome of the last one after a comma."""
     letters, _, last = answers.partition(",")
-    shop = Happenings(first_order=1)
+    shop = HistoryBuilder(first_order=1)
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
     for number, outcome in enumerate([*outcomes, *([last] if last else [])], 1):
         shop.asks(0, f"key-{number}")
@@ -74,11 +74,14 @@ def test_only_exact_exits_with_zero() -> None:
 # --- a sale that was closed -----------------------------------------------------------------------
 
 
-def closed(left: dict[int, int]) -> Any:
-    """A shop that closed its sales, by number, with so many units."""
-    return SimpleNamespace(
-        sale=lambda number: {"open": number not in left, "stock_left": left.get(number, 0)}
-    )
+def closed(left: dict[int, int], *, orders: int = 100) -> Any:
+    """A shop that closed its sales of 100 units, by number, with so many units."""
+
+    def sale(number: int) -> dict[str, Any]:
+        now = {"open": number not in left, "stock_left": left.get(number, 0)}
+        return {**now, "orders": orders, "initial_stock": 100}
+
+    return SimpleNamespace(sale=sale)
 
 
 def run(**more: Any) -> dict[str, Any]:
@@ -86,9 +89,17 @@ def run(**more: Any) -> dict[str, Any]:
     return {**known, **more}
 
 
-@pytest.mark.parametrize(
-    "shape", [{"sale": 7, "stock_left": 40}, {"products": [{"sale": 7, "left": 40}]}]
+#: A run of one sale, in each shape that a run has, with 40 units left.
+SHAPES = pytest.mark.parametrize(
+    "shape",
+    [
+        {"sale": 7, "stock_left": 40, "orders": 100},
+        {"products": [{"sale": 7, "left": 40, "orders": 100}]},
+    ],
 )
+
+
+@SHAPES
 def test_units_that_vanish_when_a_sale_is_closed_leave_no_exact_verdict(shape: Any) -> None:
     right, wrong = run(**shape), run(**shape)
     judge_closed(closed({7: 40}), [right])
@@ -99,8 +110,22 @@ def test_units_that_vanish_when_a_sale_is_closed_leave_no_exact_verdict(shape: A
     assert not wrong["as_expected"]
 
 
+@SHAPES
+@pytest.mark.parametrize(("orders", "verdict"), [(80, "unknown"), (101, "oversold")])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_orders_that_change_later_are_found(
+    shape: Any, orders: int, verdict: str, is_open: bool
+) -> None:
+    """Every fifth order is deleted after the answers, or a consumer writes one again."""
+    changed = run(**shape)
+    judge_closed(closed({} if is_open else {7: 40}, orders=orders), [changed])
+    assert (changed["verdict"], changed["violations"]) == (verdict, ["changed_later"])
+    assert changed["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
+    assert not changed["as_expected"]
+
+
 def test_a_sale_that_is_open_and_a_run_without_one_are_left_alone() -> None:
-    still, none = run(sale=7, stock_left=40), run(verdict="not_run")
+    still, none = run(sale=7, stock_left=40, orders=100), run(verdict="not_run")
     judge_closed(closed({}), [still, none])
     assert still["verdict"] == "exact"
     assert none["verdict"] == "not_run"

@@ -13,14 +13,14 @@ import psutil
 import zmq
 
 from loadtest.judge.verdict import EXIT_CODES
-from loadtest.tests.steered import Steered
+from loadtest.tests.held_target import HeldLocust
 
 UNKNOWN = EXIT_CODES["unknown"]
 
 
 def test_one_command_makes_its_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
     history = tmp_path / "buyers.jsonl"
-    with Steered(tmp_path, host) as locust:
+    with HeldLocust(tmp_path, host) as locust:
         master = locust.headless("--processes", "2", "--history", str(history), buyers=9)
         assert master.wait(60) == 0, locust.log.read_text()
         run = locust.run()
@@ -34,7 +34,7 @@ def test_one_command_makes_its_workers_and_ends_with_the_verdict(tmp_path: Path,
 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
-    with Steered(tmp_path, host, buy="1") as locust:
+    with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.headless("--processes", "2")
         locust.until_there("buy", 1)
         workers = psutil.Process(master.pid).children(recursive=True)
@@ -48,10 +48,8 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
     assert run["why"].startswith("the rush was stopped")
 
 
-def test_a_worker_that_joins_in_a_rush_disturbs_nobody_and_is_in_the_next_one(
-    tmp_path: Path, host: str
-) -> None:
-    with Steered(tmp_path, host, buy="0") as locust:
+def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, host: str) -> None:
+    with HeldLocust(tmp_path, host, buy="0") as locust:
         locust.page()
         locust.workers()
         locust.wait_for_workers(2, "ready")
@@ -72,7 +70,7 @@ def test_a_worker_that_joins_in_a_rush_disturbs_nobody_and_is_in_the_next_one(
 
 
 def test_killed_before_it_arrived_nobody_is_released(tmp_path: Path, host: str) -> None:
-    with Steered(tmp_path, host, prepare="1") as locust:
+    with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.headless("--master", "--expect-workers", "2")
         locust.workers()
         os.kill(locust.until_there("prepare", 1), signal.SIGKILL)
@@ -83,10 +81,8 @@ def test_killed_before_it_arrived_nobody_is_released(tmp_path: Path, host: str) 
     assert list(tmp_path.glob("buy-*")) == []
 
 
-def test_killed_in_mid_rush_its_buyers_have_no_answer_and_there_is_no_verdict(
-    tmp_path: Path, host: str
-) -> None:
-    with Steered(tmp_path, host, buy="1") as locust:
+def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
+    with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.headless("--master", "--expect-workers", "2")
         workers = locust.workers()
         killed = locust.until_there("buy", 1)
@@ -102,7 +98,7 @@ def test_killed_in_mid_rush_its_buyers_have_no_answer_and_there_is_no_verdict(
 
 
 def test_killed_after_its_report_the_verdict_stands(tmp_path: Path, host: str) -> None:
-    with Steered(tmp_path, host, buy="0") as locust:
+    with HeldLocust(tmp_path, host, buy="0") as locust:
         master = locust.headless("--master", "--expect-workers", "2")
         locust.workers()
         killed = locust.until_there("buy", 1)
@@ -118,7 +114,7 @@ def test_killed_after_its_report_the_verdict_stands(tmp_path: Path, host: str) -
 def test_a_worker_is_never_sent_the_token_that_opens_sales(tmp_path: Path, host: str) -> None:
     """Whoever reaches the master's port may call itself a worker: here one that only listens."""
     secret = "a-token-that-opens-sales"
-    with Steered(tmp_path, host) as locust, zmq.Context() as context:
+    with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:
         locust.headless("--master", "--expect-workers", "1", "--restock-token", secret)
         with context.socket(zmq.DEALER) as spy:
             spy.setsockopt(zmq.IDENTITY, b"spy_1")

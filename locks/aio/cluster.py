@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
-from ..cluster.slots import LOOK_UP, Hop, Place, Send, route, tag_of
+from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
+from ..cluster.slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
 from ..protocol import Call, WireError
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
-from .shared import until_the_end
+from .loop_end import close_with_loop
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
 
 T = TypeVar("T")
 
 
-class AsyncNodes(Nodes):
+class AsyncClusterNodes(ClusterNodes):
     """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
 
     def __init__(self, client: Any) -> None:
@@ -57,10 +57,10 @@ class AsyncNodes(Nodes):
         await asyncio.wait({self._refreshing})  # one for all who want it; cancelling leaves it
 
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
-        return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP))
+        return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that ends with the cluster."""
+        """Start a task that ends with the cluster."""
         task = asyncio.get_running_loop().create_task(work, name="locks.cluster")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -77,7 +77,7 @@ class AsyncNodes(Nodes):
             task.cancel()
 
 
-class AsyncNodeWatchdog(AtNode, AsyncWatchdog):
+class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
     """Renews the leases on one node."""
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
@@ -91,10 +91,11 @@ class AsyncNodeWatchdog(AtNode, AsyncWatchdog):
         return replies
 
 
-class AsyncSlotWakeUps(AtSlot, AsyncWakeUps):
+class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     """The waiters of one slot, and the task that wakes them."""
 
     async def listen(self, until: float) -> None:
+        """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.listening:
             listen = super().listen
             steps = route(self.nodes.topology, self.slot, until)
@@ -107,11 +108,11 @@ class AsyncSlotWakeUps(AtSlot, AsyncWakeUps):
             link.close(ConnectionError("another node has the slot by now"))
 
 
-class AsyncSlot(ToSlot):
-    """What a lock needs of its cluster: the same parts as AsyncShared has."""
+class AsyncSlotResources(SlotCommands):
+    """What a lock needs of its cluster: the same parts as AsyncClientResources has."""
 
     @property
-    def line(self) -> object:
+    def current_connection(self) -> object:
         """Never the same: commands may go to one node after another, in any order."""
         return object()
 
@@ -134,13 +135,15 @@ class AsyncSlot(ToSlot):
         return await self.watchdog.drive(self.route(command, within), send)
 
     def post(self, command: Call, *, within: float | None) -> Reply:
-        """As AsyncConnections.post: sent at once to where the slot was last; from there on, a task
-        sees to it."""
+        """Send a command at once to the last known node of the slot, as AsyncConnections.post does.
+
+        A task follows the slot if that node refuses.
+        """
         done: Reply = asyncio.get_running_loop().create_future()
         first = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
 
         def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
-            """The last try is over. `before`: what the first one met, if this is another."""
+            """Settle the reply after the last try. `before` is the error of the first of two."""
             error = before if tried.cancelled() else tried.exception()
             if before is not None and error is not None and not isinstance(error, WireError):
                 error = before
@@ -162,13 +165,13 @@ class AsyncSlot(ToSlot):
         return done
 
 
-class AsyncCluster:
+class AsyncClusterResources:
     """Lives as long as its client and its loop."""
 
     def __init__(self, client: Any) -> None:
-        self._nodes = AsyncNodes(client)
-        self.end = until_the_end(self._nodes)
+        self._nodes = AsyncClusterNodes(client)
+        self.end = close_with_loop(self._nodes)
 
-    def parts(self, key: bytes) -> AsyncSlot:
+    def parts(self, key: bytes) -> AsyncSlotResources:
         """Those of the key's slot."""
-        return AsyncSlot(self._nodes, key)
+        return AsyncSlotResources(self._nodes, key)

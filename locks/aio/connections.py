@@ -1,5 +1,4 @@
-"""How the tasks of one loop talk to one server: each command sent once, on one connection, on which
-replies come back in order.
+"""The connection on which the tasks of one loop send commands, each once, and in order.
 
 A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
 cancelled in the middle leaves a future that nobody waits for, not a reply that the next one reads;
@@ -28,7 +27,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 #: Seconds that the last replies are waited for when the loop ends.
-LINGER = 0.5
+LAST_REPLIES_SECONDS = 0.5
 
 Reply: TypeAlias = "asyncio.Future[Any]"
 
@@ -46,7 +45,7 @@ class Command(NamedTuple):
     asking: bool = False
 
 
-class Line:
+class CommandConnection:
     """A connection that opens itself, and is closed by close(), by an error, or with its loop.
 
     refused  called when the server says that it is a replica
@@ -81,7 +80,7 @@ class Line:
         return command.reply
 
     def expire(self, reply: Reply) -> None:
-        """Nobody waits for this reply any longer: the server is silent, and this line with it."""
+        """Fail this reply: the server did not answer it in time. Send nothing new here."""
         if reply.done():
             return
         cause = TimeoutError("the server did not answer in time")
@@ -103,7 +102,7 @@ class Line:
         self.usable = False
         try:
             if waiting := {*(command.reply for command in self._sent), *self._outbox}:
-                await asyncio.wait(waiting, timeout=LINGER)
+                await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
         finally:  # asyncio.run cancels the task that closes, too
             await self._link.aclose()
 
@@ -136,8 +135,10 @@ class Line:
                 self._refused()
 
     def _fail(self, error: BaseException) -> None:
-        """With WireError, or with the error itself if it is not the client's (a credential
-        provider's, say)."""
+        """Fail all replies with WireError, or with an error that is not the client's own.
+
+        A credential provider may raise such an error.
+        """
         self.usable, self.ended = False, True
         known = is_of_the_client(error)
         for reply, sent in [
@@ -155,17 +156,23 @@ class AsyncConnections:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._lines: list[Line] = []  # the last one is in use; on the others replies may be due
+        self._connections: list[
+            CommandConnection
+        ] = []  # the last one is in use; on the others replies may be due
         self.on_demoted: Callable[[], None] = lambda: None
 
     @property
-    def line(self) -> Line:
+    def current_connection(self) -> CommandConnection:
         """The connection for the next command."""
-        if not self._lines or not self._lines[-1].usable or self._lines[-1].has_moved():
+        if (
+            not self._connections
+            or not self._connections[-1].usable
+            or self._connections[-1].has_moved()
+        ):
             self.leave()
-            open_ones = [each for each in self._lines if not each.ended]
-            self._lines = [*open_ones, Line(self._address, self.demoted)]
-        return self._lines[-1]
+            open_ones = [each for each in self._connections if not each.ended]
+            self._connections = [*open_ones, CommandConnection(self._address, self.demoted)]
+        return self._connections[-1]
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
         """Run the script, whether or not anybody awaits the returned future, which gets its reply.
@@ -175,19 +182,20 @@ class AsyncConnections:
         """
         return self._submit(evalsha(*command), within, command, asking=asking)
 
-    post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlot
+    post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlotResources
 
     def run(self, *command: str | bytes, within: float) -> Reply:
-        """The reply to a command without a script. Raises WireError."""
+        """Return the reply to a command without a script. Raises WireError."""
         return self._submit(packed(*command), within)
 
     def _submit(
         self, packed: bytes, within: float | None, *how: Any, asking: bool = False
     ) -> Reply:
-        line, timeout = self.line, self._address.timeout
-        reply = line.submit(packed, *how, asking=asking)
+        connection = self.current_connection
+        timeout = self._address.timeout
+        reply = connection.submit(packed, *how, asking=asking)
         seconds = timeout if within is None else min(within, timeout)
-        timer = reply.get_loop().call_later(seconds, line.expire, reply)
+        timer = reply.get_loop().call_later(seconds, connection.expire, reply)
 
         def answered(reply: Reply) -> None:
             timer.cancel()
@@ -199,22 +207,22 @@ class AsyncConnections:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for line in self._lines:
-            await line.aclose()
+        for connection in self._connections:
+            await connection.aclose()
 
     def demoted(self) -> None:
-        """The server became a replica: leave it, and say so to on_demoted."""
+        """Leave a server that became a replica, and call on_demoted."""
         self.leave()
         self.on_demoted()
 
     def leave(self) -> None:
         """Send the next command on a new connection."""
-        for line in self._lines:
-            line.retire()
+        for connection in self._connections:
+            connection.retire()
 
 
 async def in_place(reply: Reply) -> Any:
-    """The reply, or the exception in its place."""
+    """Return the reply, or the exception in its place."""
     try:
         return await reply
     except Exception as error:
@@ -222,7 +230,7 @@ async def in_place(reply: Reply) -> Any:
 
 
 async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """As support.run, by awaiting `do`. A cancellation is thrown into the steps, too."""
+    """As steps.run_steps, by awaiting `do`. A cancellation is thrown into the steps, too."""
     try:
         step = next(steps)
         while True:

@@ -1,4 +1,4 @@
-"""Leases for asyncio, the block that holds one, and what every lock for asyncio offers."""
+"""The leases of asyncio, the context manager of their block, and the interface of their locks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
-from ..lease import BaseLease
+from ..lazy import lazily
+from ..lease import BaseLease, LeaseOperations
 from ..protocol import WireError
-from ..support import lazily
-
-if TYPE_CHECKING:
-    from ..handover import Keeping
 
 logger = logging.getLogger(__name__)
 
@@ -26,57 +23,63 @@ L = TypeVar("L", bound="AsyncLease", covariant=True)
 
 
 class AsyncLease(BaseLease):
-    """One acquisition. Belongs to no task, but to its event loop. See `BaseLease` for the rest."""
+    """A lease that belongs to its event loop, but to no task. `BaseLease` has its attributes."""
 
     def __init__(
         self,
         *,
         send_release: Callable[[], asyncio.Future[Any]],
-        found: Callable[[BaseLease, Any], Release],
+        count_release: Callable[[BaseLease, Any], Release],
         on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
-        **known: Any,
+        **attributes: Any,
     ) -> None:
-        super().__init__(**known)
+        super().__init__(**attributes)
         self._loop = asyncio.get_running_loop()
         self._send_release = send_release
-        self._found = found
+        self._count_release = count_release
         self._on_lost = on_lost
         self._reply: asyncio.Future[Any] | None = None
         self._cancel_body: Callable[[], None] | None = None
 
     @property
     def lost_event(self) -> asyncio.Event:
-        """Set when the loss is noticed: by the renewing task, or by check()."""
+        """An event that is set when the renewing task or check() notices the loss."""
         event = lazily(self, "_lost_event", asyncio.Event)
         if self.loss is not None:
             event.set()
         return event
 
     async def release(self) -> Release:
-        """Release the lock and return what was found; see `Release`.
+        """Release the lock.
 
-        Raises LockNotHeld when the lease was released before, or belongs to another process or
-        event loop. After UNKNOWN, and after it was cancelled, it may be called again: the command
-        is on its way then, and the second call waits for the same reply.
+        After the outcome UNKNOWN, and after a cancellation, it may be called again: the command is
+        on its way then, and the second call waits for the same reply.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            LockNotHeld: The lease was released before, or belongs to another process or event loop.
         """
         sent = self.start_release()
         reply: Any
         try:
             reply = await asyncio.shield(sent)
         except WireError as error:
-            reply, self._reply = error, None
+            reply = error
+            self._reply = None
         except BaseException as error:
             self.outcome = Release.UNKNOWN
             if isinstance(error, Exception):  # no reply will come: send another command
                 self._reply = None
             raise
-        outcome = self._end_release(self._found(self, reply))
+        outcome = self._end_release(self._count_release(self, reply))
         if outcome is Release.UNKNOWN:
             self._reply = None
         return outcome
 
     def start_release(self) -> asyncio.Future[Any]:
-        """Send the release unless it is on its way; the reply to come. Does not suspend."""
+        """Send the release unless it was sent before, and return its reply. Does not suspend."""
         self._begin_release()
         self._check_loop()
         self._cancel_body = None
@@ -84,43 +87,44 @@ class AsyncLease(BaseLease):
             self._reply = self._send_release()
         return self._reply
 
-    def give_back(self) -> None:
-        """Send the release, and leave what it finds to the log and the metrics."""
-
-        def found(reply: asyncio.Future[Any]) -> None:
-            if not reply.cancelled():
-                self._end_release(self._found(self, reply.exception() or reply.result()))
-
-        self.start_release().add_done_callback(found)
-
     async def extend(self, seconds: float) -> None:
-        """Make the lease last for at least so many seconds from now. See `Lease.extend`."""
-        keeping = self._asked_of()
-        await keeping.do(keeping.extend(self, seconds))
+        """Make the lease last for at least `seconds` from now, as `Lease.extend` does.
+
+        Args:
+            seconds: Seconds from now.
+        """
+        operations = self._usable_operations()
+        await operations.do(operations.extend(self, seconds))
 
     async def owned(self) -> bool:
-        """Whether the server says that the lock is ours, at this moment. See `Lease.owned`."""
-        keeping = self._asked_of()
-        return bool(await keeping.do(keeping.owned(self)))
+        """Return whether the server says that the lock is ours, as `Lease.owned` does."""
+        operations = self._usable_operations()
+        return bool(await operations.do(operations.owned(self)))
 
     async def hand_over(self, within: float | None = None) -> str:
-        """Give the lease to another process, with or without asyncio. See `Lease.hand_over`.
+        """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
 
-        Cancelled, it is still held here.
+        After a cancellation the lease is still held here.
+
+        Args:
+            within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
+
+        Returns:
+            A text for `lock.adopt()`.
         """
-        keeping = self._asked_of()
-        return str(await keeping.do(keeping.hand_over(self, within)))
+        operations = self._usable_operations()
+        return str(await operations.do(operations.hand_over(self, within)))
 
-    def _asked_of(self) -> Keeping:
+    def _usable_operations(self) -> LeaseOperations:
         self._check_loop()
-        return super()._asked_of()
+        return super()._usable_operations()
 
     def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
             raise LockNotHeld("the lease belongs to another event loop", name=self.name)
 
     def _announce(self, reason: LossReason) -> None:
-        """Tell the loop; from another thread, soon, and not at all if the loop is closed."""
+        """Announce the loss in the loop: at once, or soon if this is another thread."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -132,7 +136,7 @@ class AsyncLease(BaseLease):
                 self._loop.call_soon_threadsafe(self._tell, reason)
 
     def _tell(self, reason: LossReason) -> None:
-        """Set `lost_event`, cancel the body if that was asked for, and call on_lost soon."""
+        """Set `lost_event`, cancel the block if `cancel_on_loss` is set, and call on_lost soon."""
         self.lost_event.set()
         if self._cancel_body is not None:
             self._cancel_body()
@@ -148,8 +152,8 @@ class AsyncLease(BaseLease):
             logger.exception("on_lost failed")
 
 
-class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
-    """What AsyncLock.hold returns: acquires on entering, releases on leaving."""
+class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
+    """The context manager that AsyncLock.hold() returns."""
 
     def __init__(self, lock: AsyncLock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
         self._lock = lock
@@ -160,12 +164,16 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
         self._cancelled = False
         self._cancelling = 0
 
-    def _recreate_cm(self) -> AsyncHold[L]:
-        """For AsyncContextDecorator: each call of a decorated function has a lease of its own."""
-        return AsyncHold(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
+    def _recreate_cm(self) -> AsyncHoldContext[L]:
+        """Return a new context for AsyncContextDecorator: each call has its own lease."""
+        return AsyncHoldContext(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function. Raises TypeError for one that is not `async def`."""
+        """Decorate a coroutine function, which holds the lock during each of its calls.
+
+        Raises:
+            TypeError: The function is not `async def`.
+        """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(
                 f"{function!r} is not `async def`, so nothing of it runs while the lock is held; "
@@ -176,9 +184,11 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
     async def __aenter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        self._lease = lease = await self._lock.acquire(self._wait)
+        lease = await self._lock.acquire(self._wait)
+        self._lease = lease
         if self._cancel_on_loss:
-            self._task, self._cancelled = asyncio.current_task(), False
+            self._task = asyncio.current_task()
+            self._cancelled = False
             assert self._task is not None
             self._cancelling = self._task.cancelling()
             lease._cancel_body = self._cancel_body
@@ -196,7 +206,8 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease, self._lease = self._lease, None
+        lease = self._lease
+        self._lease = None
         assert lease is not None
         lease._cancel_body = None
         ours = False
@@ -208,10 +219,10 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
         try:
             if lease.outcome is None and not lease.foreign:  # not released in the block
                 await lease.release()
-        except Exception as failed:
+        except Exception as release_error:
             if error is None:
                 raise
-            error.add_note(f"{lease.name}: and its release failed: {failed!r}")
+            error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
         if ours:
             raise LockLost(name=lease.name) from error
         if error is not None:
@@ -219,28 +230,51 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
 
 
 class AsyncLock(ABC, Generic[L]):
-    """What AsyncRedisLock and AsyncMultiLock offer, as `Lock` does for threads."""
+    """The methods of every lock for asyncio; `Lock` has them for threads."""
 
     name: str
 
     @abstractmethod
     async def acquire(self, wait: float | None) -> L:
-        """Take the lock, queueing for at most `wait` seconds (None: as long as it takes)."""
+        """Acquire the lock.
+
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LockTimeout: The lock was not free within the wait.
+            LockBackendError: The server did not answer, or refused.
+        """
 
     async def try_acquire(self) -> L | None:
-        """Take the lock if it is free now; None if it is not."""
+        """Acquire the lock if it is free now.
+
+        Returns:
+            The lease, or None if the lock is taken.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
+        """
         try:
             return await self.acquire(0.0)
         except LockTimeout:
             return None
 
-    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold[L]:
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext[L]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
 
-        As `Lock.hold`: leaving the block never replaces the block's own exception, and a lease that
-        expired meanwhile shows in `lease.outcome` and in the log.
+        As with `Lock.hold`, leaving the block never replaces the block's own exception, and a lease
+        that expired in the block shows in `lease.outcome` and in the log.
 
-        cancel_on_loss  cancel the block at its next await when the lease is lost; it then ends with
-                        LockLost. A cancellation from outside stays CancelledError.
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+            cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
+                It then ends with LockLost. A cancellation from outside stays CancelledError.
+
+        Returns:
+            An asynchronous context manager for one block.
         """
-        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)
+        return AsyncHoldContext(self, wait, cancel_on_loss=cancel_on_loss)

@@ -116,7 +116,7 @@ class Link(asyncio.Protocol):
             self._lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the transport. RESP2 is taken apart here."""
+        """Parse the RESP2 that the transport received."""
         self._buffer = self._buffer + data if self._buffer else data
         start = 0
         try:
@@ -128,7 +128,7 @@ class Link(asyncio.Protocol):
         self._buffer = self._buffer[start:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the transport."""
+        """End the link, because the transport lost its connection."""
         self._end(exc or ConnectionError("the server closed the connection"))
 
     def _parse(self, start: int) -> tuple[Any, int]:

@@ -8,71 +8,82 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..acquisition import Acquisition, Ask, Grant, Listen, Step
+from ..clock import now
 from ..errors import emit
-from ..handover import Keeping
+from ..handover import LeaseCommands
 from ..lease import new_token
-from ..lock import Options, is_cluster
+from ..options import Options, is_cluster
 from ..protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..renewals import Renewal
-from ..support import now
+from .client_resources import AsyncClientResources, shared_of
 from .connections import Reply, run_async
 from .lease import AsyncLease, AsyncLock
-from .shared import AsyncShared, shared_of
 
 if TYPE_CHECKING:
-    from .shared import AsyncParts
+    from .client_resources import AsyncResources
 
-#: In a mailbox: see whether it is time to ask.
-LOOK = object()
+#: A message in a mailbox: the time to poll may have come.
+POLL_IF_DUE = object()
 
 
 class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
-    client    a redis.asyncio.Redis or RedisCluster (or valkey-py's), which says where the server is
-              and, by its socket_timeout, how long a silent one is waited for
-    on_lost   called with the lease and a `LossReason` when it is lost, soon, by the event loop
-
-    The rest as in `RedisLock`, with which it shares names: one excludes the other.
-
         lock = AsyncRedisLock(client, "product:42", ttl=10)
         async with lock.hold(wait=5) as lease:
             ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
 
-    Bound to no event loop: one object may serve loop after loop. In each, all locks of one client
-    share a connection for commands, one for wake-ups and one for renewals, and the tasks that read
-    them; they end with the loop. Raises ValueError and TypeError for arguments that cannot work.
+    It excludes every `RedisLock` of the same name. One object may serve one event loop after
+    another. In each loop all locks of one client share a connection for commands, one for wake-ups
+    and one for renewals; these end with the loop.
+
+    The other arguments, and the exceptions, are those of `RedisLock`.
+
+    Args:
+        client: A redis.asyncio.Redis or RedisCluster, or valkey-py's. It says where the server is
+            and, by its socket_timeout, how long to wait for a silent one.
+        on_lost: Called soon by the event loop with the lease and a `LossReason` when a lease is
+            lost.
     """
 
     def _connect(self, client: Any) -> None:
-        self._make: Callable[[Any], Any] = AsyncShared
+        self._make: Callable[[Any], Any] = AsyncClientResources
         if is_cluster(client, awaited=True):
-            from .cluster import AsyncCluster
+            from .cluster import AsyncClusterResources
 
-            self._make = AsyncCluster
+            self._make = AsyncClusterResources
 
-    async def _here(self) -> AsyncParts:
-        """This loop's shared connections. Does no I/O."""
-        parts: AsyncParts = (await shared_of(self.client, self._make)).parts(self.keys[0])
+    async def _here(self) -> AsyncResources:
+        """Return the resources of this loop. Does no I/O."""
+        parts: AsyncResources = (await shared_of(self.client, self._make)).parts(self.keys[0])
         return parts
 
     async def acquire(self, wait: float | None) -> AsyncLease:
-        """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
+        """Acquire the lock, in turn with the other waiters.
 
-        Raises LockTimeout when the wait is over, LockBackendError when the server is not reached
-        or refuses. After these, after a cancellation and after any other exception, nothing is left
-        in the queue, and the lock is given back if it was granted meanwhile: the command that does
-        this is sent before the exception is raised, and repeated if it gets no answer.
+        After any exception and after a cancellation, nothing stays in the queue, and a lock that
+        was granted meanwhile is given back: the command for this is sent before the exception is
+        raised, and repeated if it gets no answer.
+
+        Args:
+            wait: Seconds to wait at most. 0: try once. None: no limit.
+
+        Returns:
+            The lease, which is renewed until it is released.
+
+        Raises:
+            LockTimeout: The lock was not free within the wait.
+            LockBackendError: The server did not answer, or refused.
         """
         shared = await self._here()
         acquisition = Acquisition(self, shared.wakeups.waiters, wait)
-        running = Running(shared, acquisition)
+        running = AsyncAcquisition(shared, acquisition)
         lease = None
         try:
-            granted = await run_async(acquisition.obtain(), running.do)
-            if granted is not None:
+            grant = await run_async(acquisition.obtain(), running.do)
+            if grant is not None:
                 token = acquisition.token.decode()
-                lease = self._lease(shared, token, granted, acquisition.started)
+                lease = self._lease(shared, token, grant, acquisition.started)
         except BaseException as error:
             running.undo()
             if isinstance(error, WireError):
@@ -86,41 +97,64 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         return lease
 
     async def locked(self) -> bool:
-        """Whether anybody holds the lock now. Raises LockBackendError."""
+        """Return whether the lock has a holder now.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
+        """
         return (await self.inspect()).owner is not None
 
     async def inspect(self) -> Inspection:
-        """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
+        """Return the holder of the lock and its waiters, and change nothing.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
+        """
         return Inspection.parse(await self._call(self.command("inspect")))
 
     async def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
 
-        See `RedisLock.force_release`. Raises LockBackendError.
+        `RedisLock.force_release` describes the consequences.
+
+        Returns:
+            Whether the lock had a holder.
+
+        Raises:
+            LockBackendError: The server did not answer, or refused.
         """
         return bool(await self._call(self.release_of(ANY_HOLDER)) == 1)
 
     async def adopt(self, handed: str) -> AsyncLease:
-        """Go on with a lease that another process handed over, with or without asyncio.
+        """Continue a lease that another process handed over, as `RedisLock.adopt` does.
 
-        See `RedisLock.adopt`. Cancelled, the lock is given back if it was adopted.
+        After a cancellation the lock is given back if it was adopted.
+
+        Args:
+            handed: The text that `lease.hand_over()` returned, with or without asyncio.
+
+        Returns:
+            The lease.
         """
-        token, started = new_token(), now()
+        token = new_token()
+        started = now()
         shared = await self._here()
-        keeping = self._keeping(shared)
+        commands = self._lease_commands(shared)
         try:
-            granted = await keeping.do(keeping.adopt(handed, token, unique=True))
+            grant = await commands.do(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
             shared.connections.post(self.release_of(token), within=None)
             raise
-        return self._lease(shared, token, granted, started)
+        return self._lease(shared, token, grant, started)
 
-    def _keeping(self, shared: AsyncParts) -> Keeping:
+    def _lease_commands(self, shared: AsyncResources) -> LeaseCommands:
         call = partial(shared.connections.call, within=None)
-        return Keeping(self, shared.watchdog, lambda steps: run_async(steps, call))
+        return LeaseCommands(self, shared.watchdog, lambda steps: run_async(steps, call))
 
-    def _lease(self, shared: AsyncParts, token: str, granted: Grant, started: float) -> AsyncLease:
-        fence, deadline = granted
+    def _lease(
+        self, shared: AsyncResources, token: str, grant: Grant, started: float
+    ) -> AsyncLease:
+        fence, deadline = grant
 
         def send_release() -> Reply:
             shared.watchdog.remove((self.keys[0], token))
@@ -139,8 +173,8 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             deadline=deadline,
             waited_seconds=now() - started,
             send_release=send_release,
-            found=self._found,
-            keeping=lambda: self._keeping(shared),
+            count_release=self._count_release,
+            operations=lambda: self._lease_commands(shared),
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
         shared.watchdog.add(Renewal(lease, self))
@@ -154,34 +188,38 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             raise self._unknown(error) from error.__cause__
 
 
-class Running:
-    """An acquire in progress."""
+class AsyncAcquisition:
+    """An acquisition in progress."""
 
-    def __init__(self, shared: AsyncParts, acquisition: Acquisition) -> None:
+    def __init__(self, shared: AsyncResources, acquisition: Acquisition) -> None:
         self._shared = shared
         self._acquisition = acquisition
-        self._line: object = None  # the connection on which the last command was sent
+        self._last_connection: object = None  # the connection on which the last command was sent
 
     async def do(self, step: Step) -> Any:
-        """One step of Acquisition.obtain(). Raises WireError."""
+        """Do one step of Acquisition.obtain(). Raises WireError."""
         shared, acquisition = self._shared, self._acquisition
         if isinstance(step, Ask):
-            self._line = shared.connections.line
+            self._last_connection = shared.connections.current_connection
             return await shared.connections.call(step.command, within=step.within)
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
         # Not asyncio.timeout, which cancels the task: before Python 3.11.3 one that cleans up after
         # a cancellation would be cancelled again.
-        while (left := acquisition.asks_at() - now()) > 0:  # which may change meanwhile
-            timer = asyncio.get_running_loop().call_later(left, step.mailbox.put_nowait, LOOK)
+        while True:
+            left = acquisition.asks_at() - now()  # the time to poll may change meanwhile
+            if left <= 0:
+                return None
+            timer = asyncio.get_running_loop().call_later(
+                left, step.mailbox.put_nowait, POLL_IF_DUE
+            )
             try:
-                found = await step.mailbox.get()
+                message = await step.mailbox.get()
             finally:
                 timer.cancel()
-            if found is not LOOK:
-                return found
-        return None
+            if message is not POLL_IF_DUE:
+                return message
 
     def undo(self) -> None:
         """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless.
@@ -193,7 +231,7 @@ class Running:
         if step is None:
             return
         connections = self._shared.connections
-        in_order = self._line is connections.line
+        in_order = self._last_connection is connections.current_connection
         posted = connections.post(step.command, within=step.within)
 
         def undone(reply: asyncio.Future[Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..acquisition import Waiters
+from ..clock import now
 from ..connection import Address
 from ..protocol import (
     ROLE,
@@ -19,8 +20,7 @@ from ..protocol import (
     subscribers_of,
 )
 from ..renewals import Renewals
-from ..support import now
-from ..wakeups import PROBE, VERIFY
+from ..wakeups import PROBE_SECONDS, VERIFY_SECONDS
 from .connections import AsyncConnections, in_place
 from .link import Link
 
@@ -67,7 +67,7 @@ class AsyncWakeUps:
             subscribed.result()
 
     def resubscribe(self) -> None:
-        """The server was demoted, or may have been: all waiters ask again, on a new connection."""
+        """Make all waiters poll on a new connection: the server was demoted, or may have been."""
         if self._link is not None:
             self._link.close()
 
@@ -88,7 +88,7 @@ class AsyncWakeUps:
             self._link.write(packed(*ROLE))
         self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
         self._heard = self._probing = True  # silent until the first probe: given up
-        self._look_in(min(PROBE, self._address.timeout))
+        self._look_in(min(PROBE_SECONDS, self._address.timeout))
 
     def _received(self, message: Any) -> None:
         if self._role_due:
@@ -114,7 +114,7 @@ class AsyncWakeUps:
         self._timer = loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """After PROBE seconds without a message: a probe, and after another PROBE the end."""
+        """Probe a silent connection, and close one that does not answer the probe in time."""
         link = self._link
         if link is None:
             return
@@ -132,7 +132,7 @@ class AsyncWakeUps:
             link.write(packed("PING"))
             self._probing = True
         self._heard = False
-        self._look_in(PROBE)
+        self._look_in(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
         """Ask on a new connection where the subscription should be: see protocol.py."""
@@ -140,7 +140,8 @@ class AsyncWakeUps:
         questions = ROLE, subscribers_of(self.waiters.channel)
         try:  # an error in the place of a reply says nothing; the link itself is probed in any case
             role, subscribers = [
-                await in_place(other.run(*question, within=VERIFY)) for question in questions
+                await in_place(other.run(*question, within=VERIFY_SECONDS))
+                for question in questions
             ]
         finally:
             await other.aclose()

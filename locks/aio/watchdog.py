@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..clock import now
 from ..connection import Address
-from ..lock import Options
+from ..options import Options
 from ..protocol import Call
 from ..renewals import Renewals
-from ..support import now
-from ..watchdog import IDLE
+from ..watchdog import IDLE_SECONDS
 from .connections import AsyncConnections, in_place, run_async
 
 logger = logging.getLogger(__name__)
@@ -38,10 +38,12 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
+        """Release this token as Renewals.abandon() does, unless the loop is ending."""
         if not self._closed:  # else the loop ends, and a task that starts in it is never done
             super().abandon(token, lock)
 
     def on_due(self, due: float) -> None:
+        """Wake the task, or start it, if it would sleep past this second."""
         if due >= self._wakes_at:
             return
         if self._task is None or self._task.done():
@@ -51,8 +53,11 @@ class AsyncWatchdog(Renewals):
         self._roused.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Go on if it was cancelled with all other tasks, as asyncio.run does when its main has
-        ended: some of them may clean up for a while, and hold locks."""
+        """Start the task again if it was cancelled while leases remain.
+
+        asyncio.run cancels all tasks when its main coroutine ends. Some of these may clean up for a
+        while and hold locks.
+        """
         if task.cancelled() and not self._closed and self.next_due() < math.inf:
             self.on_due(-math.inf)
 
@@ -74,7 +79,7 @@ class AsyncWatchdog(Renewals):
         await run_async(self.due(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Replies, or the exception in the place of one. All are sent before the first is read."""
+        """Return replies, or exceptions in their place. All are sent before the first is read."""
         replies = [self.connections.call(call, within=timeout) for call in calls]
         try:
             return [await in_place(reply) for reply in replies]
@@ -86,7 +91,7 @@ class AsyncWatchdog(Renewals):
         """Sleep until something is due. Returns False when there is nothing left to do."""
         self._roused.clear()
         self._wakes_at = due = self.next_look()
-        nap = IDLE if due == math.inf else max(0.0, due - now())
+        nap = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
         timer = asyncio.get_running_loop().call_later(nap, self._roused.set)
         try:
             await self._roused.wait()

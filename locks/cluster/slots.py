@@ -6,30 +6,33 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
+from ..clock import now
 from ..protocol import WireError, hashed_of, is_a, is_refusal_of_replica
-from ..support import now
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
-SLOTS = 16384
+SLOT_COUNT = 16384
 #: Seconds between two tries where the cluster answers TRYAGAIN or a node is silent, at first ...
-PAUSE = 0.02
+FIRST_PAUSE_SECONDS = 0.02
 #: ... and at most.
-LONGEST_PAUSE = 0.5
+LONGEST_PAUSE_SECONDS = 0.5
 #: Seconds for which an acquire without a limit waits for a cluster that is down.
-OUTAGE = 60.0
+LONGEST_OUTAGE_SECONDS = 60.0
 #: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
-LOOK_UP = 0.5
+LOOK_UP_SECONDS = 0.5
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of a key, as the cluster specification computes it."""
-    return binascii.crc_hqx(hashed_of(key), 0) % SLOTS
+    """Return the slot of a key, as the cluster specification computes it."""
+    return binascii.crc_hqx(hashed_of(key), 0) % SLOT_COUNT
 
 
 def tag_of(key: bytes) -> bytes:
-    """A hash tag, braces included, of the key's slot: its own, or where that has blanks, which a
-    channel in hand_over.lua cannot have, a number's."""
+    """Return a hash tag of the key's slot, with its braces.
+
+    It is the key's own tag, or a number where that has blanks: a channel in hand_over.lua cannot
+    have blanks.
+    """
     hashed = hashed_of(key)
     if b"}" not in hashed and not re.search(rb"\s", hashed):
         return b"{%b}" % hashed
@@ -87,14 +90,21 @@ class Topology:
         return bool(self._ranges)
 
     def place_of(self, slot: int) -> Place | None:
-        """The node that has the slot; None if unknown."""
+        """Return the node that has the slot, or None if it is unknown."""
         if slot in self._moved:
             return self._moved[slot]
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)
 
     def learn(self, reply: Any, asked: Place) -> bool:
-        """The reply to CLUSTER SLOTS of this node, or the error in its place. False if it says
-        nothing: an error, or of a node that was taken out of the cluster, and stays up."""
+        """Learn the slots from a node's reply to CLUSTER SLOTS.
+
+        Args:
+            reply: The reply, or the error in its place.
+            asked: The node.
+
+        Returns:
+            False if the reply is an error, or the node was removed from its cluster.
+        """
         if isinstance(reply, Exception):
             self.ask_last(asked)
         if not reply or isinstance(reply, Exception):
@@ -110,7 +120,7 @@ class Topology:
         return True
 
     def ask_last(self, place: Place) -> None:
-        """This node refused or was silent: the others know better who has the slots."""
+        """Ask this node last from now on, because it refused or was silent."""
         self.known = [*(each for each in self.known if each != place), place]
 
     def moved(self, slot: int, place: Place) -> None:
@@ -138,14 +148,18 @@ Hop: TypeAlias = Send | Refresh
 def route(
     topology: Topology, slot: int, until: float, *, repeatable: bool = True
 ) -> Generator[Hop, Any, Any]:
-    """The steps by which one command for a slot gets its reply.
+    """Return the steps by which one command for a slot gets its reply.
 
-    until       second of our clock after which an error that may pass is passed on
-    repeatable  whether a reply other than 1 says the same after a try whose reply was lost
+    Args:
+        topology: The known nodes and slots.
+        slot: The slot.
+        until: Second of our clock after which a temporary error is propagated.
+        repeatable: Whether a reply other than 1 means the same after a try whose reply was lost.
 
-    Passes on a WireError, which says whether any of the tries was sent.
+    Raises:
+        WireError: Its attribute `sent` says whether any of the tries was sent.
     """
-    pause, hops, sent = PAUSE, 0, False
+    pause, hops, sent = FIRST_PAUSE_SECONDS, 0, False
     once: Place | None = None
     error: WireError | None = None
     if not topology.is_known:
@@ -182,7 +196,7 @@ def route(
             raise error
         hops = 0
         yield Refresh(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def _text(value: bytes | str | None) -> str:

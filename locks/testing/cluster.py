@@ -4,11 +4,11 @@ import itertools
 from functools import partial
 from typing import Any
 
-from ..cluster.slots import SLOTS
+from ..cluster.slots import SLOT_COUNT
 from .server import Server, eventually, free_port
 
 
-class Cluster:
+class ClusterServers:
     """Nodes on loopback, the first `primaries` of them with the slots, the others their replicas.
     After a second of silence a node counts as failed."""
 
@@ -99,7 +99,7 @@ class Cluster:
         for number, node in enumerate(self.nodes):
             self.run(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number < primaries:
-                first, beyond = (SLOTS * share // primaries for share in (number, number + 1))
+                first, beyond = (SLOT_COUNT * share // primaries for share in (number, number + 1))
                 self.run(node, "CLUSTER ADDSLOTSRANGE", first, beyond - 1)
             for other, bus in zip(self.nodes[:number], self._buses, strict=False):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus)

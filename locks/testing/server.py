@@ -69,7 +69,7 @@ class Server(valkey.Valkey):
         self._home.cleanup()
 
 
-class Proxy(proxy.Proxy):
+class LoopbackProxy(proxy.Proxy):
     """It runs from the start. A lock's commands are found by their scripts: b"EVALSHA"."""
 
     def __init__(self, port: int) -> None:

@@ -7,7 +7,7 @@ import redis
 
 from .. import RedisLock, compat, wakeups
 from ..aio import wakeups as aio_wakeups
-from ..testing.server import Proxy, Server
+from ..testing.server import LoopbackProxy, Server
 from .waiting import Start
 from .worker import Worker
 
@@ -52,12 +52,12 @@ def lock(client: redis.Redis) -> RedisLock:
 def _probed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscription is looked after when it was silent for a moment."""
     for module in (wakeups, aio_wakeups):
-        monkeypatch.setattr(module, "PROBE", 0.1)
+        monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as proxy:
+def proxy(server: Server) -> Iterator[LoopbackProxy]:
+    with LoopbackProxy(server.port) as proxy:
         yield proxy
 
 

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import redis.asyncio
 
 from .. import AsyncRedisLock
-from ..aio import shared
+from ..aio import client_resources
 
 Make = Callable[..., AsyncRedisLock]
 P = ParamSpec("P")
@@ -32,7 +32,7 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
     """Makes locks of one client of its own, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
-    for each in shared._shared.pop(client.connection_pool, {}).values():
+    for each in client_resources._shared.pop(client.connection_pool, {}).values():
         await each.end.aclose()
     await client.aclose()
 

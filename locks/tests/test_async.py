@@ -14,10 +14,10 @@ import redis.asyncio
 from .. import AsyncLease, AsyncRedisLock, LockBackendError, LockNotHeld, RedisLock
 from ..aio import wakeups
 from ..aio.connections import AsyncConnections
+from ..clock import now
 from ..connection import Address
 from ..protocol import WireError, packed
-from ..support import now
-from ..testing.server import Proxy, Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
 from .looped import is_free, lock_on, looped, until, waits
 from .waiting import LOCKS, run
 
@@ -99,7 +99,7 @@ async def verified_slowly(*_: object) -> None:
 def test_no_connection_stays_open_when_client_and_loop_end_at_once(
     own_server: Server, monkeypatch: pytest.MonkeyPatch, still_verifying: bool
 ) -> None:
-    monkeypatch.setattr(wakeups, "PROBE", 0.02)
+    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
     if still_verifying:
         monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verified_slowly)
 
@@ -135,9 +135,9 @@ async def test_connections_that_were_left_are_forgotten_once_they_are_closed(
 
         for _ in range(10):
             await left()
-        await until(lambda: all(each.ended for each in connections._lines), within=10)
+        await until(lambda: all(each.ended for each in connections._connections), within=10)
         await left()
-        assert len(connections._lines) == 1
+        assert len(connections._connections) == 1
         await connections.aclose()
 
 
@@ -178,10 +178,10 @@ async def _once(lock: AsyncRedisLock) -> None:
 
 
 @looped
-async def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(proxy: Proxy) -> None:
+async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
-        line: Any = (await lock._here()).connections.line
+        line: Any = (await lock._here()).connections.current_connection
         proxy.cut()
         await until(lambda: line.ended)
         with pytest.raises(WireError) as failed:
@@ -190,7 +190,9 @@ async def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(proxy: Proxy)
 
 
 @looped
-async def test_thousands_of_tasks_on_a_silent_server_do_not_stop_their_loop(proxy: Proxy) -> None:
+async def test_silent_server_does_not_stop_a_loop_of_thousands(
+    proxy: LoopbackProxy,
+) -> None:
     """Each gives up in a moment of its own: no look at all the others."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
@@ -251,7 +253,9 @@ def test_a_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Serv
     assert asyncio.all_tasks(loop) == set()
 
 
-def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(proxy: Proxy) -> None:
+def test_unanswered_release_leaves_no_task_behind(
+    proxy: LoopbackProxy,
+) -> None:
     """What would repeat it is closed by then."""
 
     async def main() -> None:
@@ -268,7 +272,7 @@ def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(pro
 
 @looped
 async def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(
-    proxy: Proxy,
+    proxy: LoopbackProxy,
 ) -> None:
     """asyncio.run cancels it with all others, if the client was forgotten as its main ended."""
     client = redis.asyncio.Redis(port=proxy.port)
@@ -278,7 +282,7 @@ async def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(
     await here.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # its reply is waited for
-    line, link = here.connections.line, here.wakeups._link
+    line, link = here.connections.current_connection, here.wakeups._link
     closing = asyncio.ensure_future(here.end.aclose())
     await asyncio.sleep(0)
     closing.cancel()

@@ -1,24 +1,21 @@
 """A task cancelled at any of its awaits leaves nothing behind; and a loss ends its block."""
 
 import asyncio
-import signal
-import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
 
 from .. import (
     AsyncLease,
-    AsyncMultiLock,
     AsyncRedisLock,
     LockLost,
     LockTimeout,
     LossReason,
     Release,
 )
-from ..testing.server import Proxy, Server
+from ..testing.server import LoopbackProxy, Server
 from .looped import Make, Stepped, is_free, lock_on, locks_on, looped, until, waits
 
 #: More awaits than any of the scenarios has.
@@ -36,9 +33,8 @@ async def uncontended(make: Make) -> None:
         await asyncio.sleep(0)
 
 
-async def released_twice_if_cancelled(make: Make, *others: str) -> None:
-    lock = AsyncMultiLock(map(make, (TESTED, *others))) if others else make(TESTED)
-    lease: AsyncLease = await lock.acquire(5)
+async def released_twice_if_cancelled(make: Make) -> None:
+    lease: AsyncLease = await make(TESTED).acquire(5)
     try:
         await lease.release()
     except asyncio.CancelledError:
@@ -50,7 +46,10 @@ async def released_twice_if_cancelled(make: Make, *others: str) -> None:
 
 
 async def several(make: Make) -> None:
-    await released_twice_if_cancelled(make, *OTHERS)
+    """As ASYNCIO.md does it."""
+    async with AsyncExitStack() as stack:
+        for name in sorted((TESTED, *OTHERS)):
+            await stack.enter_async_context(make(name).hold(wait=5))
 
 
 Scenario = Callable[[Make], Coroutine[Any, Any, None]]
@@ -202,40 +201,20 @@ def _leases(here: Any) -> list[AsyncLease]:
 
 @looped
 async def test_a_release_that_did_not_arrive_is_sent_when_it_is_asked_for_again(
-    proxy: Proxy,
+    proxy: LoopbackProxy,
 ) -> None:
     async with locks_on(proxy.port) as make:
-        lease = await AsyncMultiLock([make("first"), make("second")]).acquire(1)
+        lease = await make("first").acquire(1)
         shared: Any = await make("first")._here()
         shared.watchdog.abandon = lambda *_: None  # else it would release them as well
         proxy.black_hole()
-        line = shared.connections.line
+        line = shared.connections.current_connection
         releasing = asyncio.create_task(lease.release())
         await asyncio.sleep(0.05)
         line._link.close()
         assert await releasing is Release.UNKNOWN
         proxy.pass_on()
         assert await lease.release() is Release.RELEASED
-
-
-@looped
-async def test_a_cancellation_does_not_wait_for_a_silent_server(
-    server: Server, own_server: Server
-) -> None:
-    """The first lock's server is silent by then: its release is sent, and tried again."""
-    async with locks_on(server.port) as make, locks_on(own_server.port) as there:
-        a, b = there("a"), make("b")
-        async with b.hold(wait=5):
-            task = asyncio.create_task(AsyncMultiLock([a, b]).acquire(20))
-            await until(lambda: waits(b))
-            own_server.signal(signal.SIGSTOP)
-            started = time.monotonic()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert time.monotonic() - started < 2  # the socket timeout is 5 s
-            own_server.signal(signal.SIGCONT)
-            await until(lambda: is_free(a))
 
 
 @looped

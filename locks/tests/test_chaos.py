@@ -12,8 +12,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from .. import RedisLock
-from ..bench.stress import holds, overlaps, read, start
-from ..testing.server import Proxy, Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
+from .stress import holds, overlaps, read, start
 from .worker import send_signal
 
 SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
@@ -63,7 +63,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
 ) -> None:
     client = own_server.client()
     lock = RedisLock(client, "stress", ttl=TTL)
-    proxy = Proxy(own_server.port)
+    proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
     chance = random.Random(SEED)
     plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * SECONDS))]

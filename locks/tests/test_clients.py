@@ -11,6 +11,7 @@ import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
 from .. import LockBackendError, RedisLock, Release, connection, protocol
+from ..one_file import OneFileLock
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
@@ -50,7 +51,7 @@ def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> 
 def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
     lock = RedisLock(own_server.client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)
@@ -73,7 +74,7 @@ def test_the_acl_line_of_the_readme_names_the_commands_of_the_scripts_and_of_the
     for file in protocol.FOLDER.glob("*.lua"):
         called |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
     called = called - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the other one: in a cluster
-    sent = {"evalsha", "eval", "subscribe", "ping", "role"}
+    sent = {"evalsha", "eval", "script|load", "subscribe", "ping", "role"}
     assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == called | sent
 
 
@@ -100,6 +101,11 @@ def test_the_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
         admin.script_flush()
         eventually(lambda: lease.deadline > before)
     assert not lock.locked()
+    one_file_lock = OneFileLock(client, "acl", ttl=0.6)
+    admin.script_flush()
+    with one_file_lock.hold(wait=1) as one_file_lease:
+        admin.script_flush()
+    assert one_file_lease.outcome == "released"
     # redis-py introduces itself where the server knows how, and takes no for an answer
     assert [each for each in admin.acl_log() if "client" not in str(each["object"])] == []
     with pytest.raises(redis.exceptions.NoPermissionError):

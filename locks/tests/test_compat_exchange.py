@@ -8,7 +8,7 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
-from ..testing.server import Proxy, Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
@@ -84,7 +84,7 @@ def test_a_token_goes_to_another_client_which_releases_the_lock(
 
 
 def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     far = server.client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
@@ -98,7 +98,7 @@ def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token
 
 
 def test_a_token_whose_answer_was_lost_is_not_released_under_the_next_who_brings_it(
-    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a task is tried again under its id. Without an answer it keeps the lock for a ttl."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}

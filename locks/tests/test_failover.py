@@ -17,9 +17,9 @@ import redis.sentinel
 from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
-from ..bench.stress import holds, overlaps, read, start
-from ..testing.server import Proxy, Server, eventually, free_port
+from ..testing.server import LoopbackProxy, Server, eventually, free_port
 from .contract.doors import Door, opened, single
+from .stress import holds, overlaps, read, start
 from .waiting import in_thread, waiter
 
 
@@ -29,7 +29,7 @@ class Pair:
     def __init__(self) -> None:
         self.master = Server()
         self.replica = Server("--replicaof", f"127.0.0.1 {self.master.port}")
-        self.name = Proxy(self.master.port)
+        self.name = LoopbackProxy(self.master.port)
         eventually(lambda: self._status() == "up")
 
     def _status(self) -> str:
@@ -195,7 +195,7 @@ def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
         eventually(partial(_fails_over, sentinels.ports[0]), within=20)
         look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
-        # An untouched subscription is looked after when it was silent for PROBE, 5 seconds.
+        # An untouched subscription is looked after when it was silent for PROBE_SECONDS, 5 seconds.
         eventually(lambda: len(look.inspect().waiters) == 1, within=20)
         eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"), within=20)
         assert look.inspect().owner == holder.token

@@ -179,7 +179,7 @@ def test_a_lease_that_ends_by_itself_disturbs_no_order_while_its_process_lives(
 def test_the_waiters_of_a_process_that_was_paused_have_their_places_back(
     client: redis.Redis, worker: Start
 ) -> None:
-    """All of them, when the first one asks, although they would have slept for much longer."""
+    """All of them, when the first one asks: a waiter that is not paused overtook them meanwhile."""
     lock = RedisLock(client, "places back", ttl=1)
     process = worker()
     with held(lock) as lease:
@@ -190,9 +190,7 @@ def test_the_waiters_of_a_process_that_was_paused_have_their_places_back(
         other = waiter(lock, wait=30)
         process.pause()
         lease.release()
-        eventually(lambda: not lock.locked())
-        assert lock.try_acquire() is None  # the first to notice
-        mine = other.result(5)
+        mine = other.result(10)  # it asks once a ttl, and notices that the others are silent
     process.resume()
     queued(lock, 8)
     assert lock.inspect().waiters == before

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, connection, renewals, shared
+from .. import LockTimeout, RedisLock, Release, acquisition, client_resources, connection, renewals
 from ..protocol import LEAVE, WireError
 from ..testing.server import eventually
 from .waiting import Start, held, is_free, queued, waiter
@@ -26,7 +26,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
         raise error
 
     with held(lock):
-        monkeypatch.setattr(shared, "_sleep", interrupt)
+        monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(error):
             lock.acquire(5)
         assert len(seen[0]) == 1
@@ -43,7 +43,7 @@ def test_an_exception_after_the_hand_over_gives_the_lock_back(
             assert lock.inspect().owner not in (None, lease.token)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(shared, "_sleep", interrupt)
+        monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lock.acquire(5)
     assert not lock.locked()
@@ -79,7 +79,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
         return answer
 
     lease = lock.acquire(1)
-    monkeypatch.setattr(shared, "_sleep", last_sleep)
+    monkeypatch.setattr(client_resources, "_sleep", last_sleep)
     monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
     if gets_it:
         mine = lock.acquire(5)
@@ -133,7 +133,7 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
 
     with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
         patch.setattr(renewals, "Abandoned", Late)
-        monkeypatch.setattr(shared, "_sleep", interrupt)
+        monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)
         assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits

@@ -11,7 +11,7 @@ import redis
 from .. import Lease, LockBackendError, RedisLock, Release
 from ..errors import LossReason
 from ..protocol import LEAST
-from ..testing.server import Proxy, Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held
 
 
@@ -32,7 +32,7 @@ def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     late = json.loads(lease.hand_over())["token"]
     adopted = lock.adopt(json.dumps({"name": "tested", "token": late, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
-    keeping = lock._keeping()
+    keeping = lock._lease_commands()
     assert keeping.do(keeping.prolong(None, late, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
@@ -41,7 +41,7 @@ def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
 
 
 def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
     handed = far.acquire(1).hand_over()
@@ -70,7 +70,7 @@ def test_a_text_that_is_no_lease_of_this_lock_is_refused(
 
 @pytest.mark.parametrize("ask", [lambda lease: lease.extend(30), lambda lease: lease.hand_over()])
 def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
-    server: Server, proxy: Proxy, ask: Callable[[Lease], object]
+    server: Server, proxy: LoopbackProxy, ask: Callable[[Lease], object]
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
@@ -84,7 +84,7 @@ def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
 
 
 def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_nothing(
-    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     answered, heard = threading.Event(), threading.Event()
@@ -115,7 +115,7 @@ def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_
 
 
 def test_a_release_without_an_answer_is_not_repeated_for_a_token_that_may_come_again(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """A task that is delivered again brings its id again."""
     web = RedisLock(client, "again", ttl=30)
@@ -140,7 +140,7 @@ def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_a_lease_that_may_still_be_cut_short_is_renewed_and_believed_no_longer_than_that(
-    server: Server, proxy: Proxy, lost: str
+    server: Server, proxy: LoopbackProxy, lost: str
 ) -> None:
     """The command of a hand-over that got no answer may be executed after a renewal."""
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
@@ -168,7 +168,7 @@ def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handed = lease.hand_over(within=0.5)
-        renewals[renewal.held] = renewal  # as AtNode.due() does
+        renewals[renewal.held] = renewal  # as NodeRenewals.due() does
         renewal.due = 0.0
         lock._watchdog.on_due(0.0)
         eventually(lambda: not renewals)

@@ -1,6 +1,7 @@
 """A lease: who may use it, what it knows, its fence, and arguments that cannot work."""
 
 import math
+import threading
 import time
 from typing import Any
 
@@ -8,9 +9,18 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, RedisLock
+from .. import (
+    AsyncRedisLock,
+    Lease,
+    LockLost,
+    LockTimeout,
+    Metrics,
+    RedisLock,
+    Release,
+    one_file,
+)
 from ..testing.server import Server, eventually
-from .waiting import Start, held, waiter
+from .waiting import Start, held, in_thread, waiter
 
 
 def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
@@ -31,17 +41,17 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
 def test_a_ttl_that_cannot_work_is_refused(client: redis.Redis, ttl: float) -> None:
-    with pytest.raises(ValueError, match="give seconds"):
+    with pytest.raises(ValueError, match="must be"):
         RedisLock(client, "x", ttl=ttl)
 
 
 def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="say what it protects"):
+    with pytest.raises(ValueError, match="must not be empty"):
         RedisLock(client, "", ttl=1)
     with pytest.raises(ValueError, match="at least the ttl"):
         RedisLock(client, "x", ttl=10, max_hold=5)
     for wait in (-1, math.nan):
-        with pytest.raises(ValueError, match="give seconds"):
+        with pytest.raises(ValueError, match="must be"):
             RedisLock(client, "x", ttl=1).acquire(wait)
     other: Any
     for other in (redis.asyncio.Redis(port=server.port), object(), "redis://localhost"):
@@ -52,6 +62,35 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
             AsyncRedisLock(other, "x", ttl=1)
     with pytest.raises(ValueError, match="ttl"):
         AsyncRedisLock(redis.asyncio.Redis(), "x", ttl=0)
+
+
+@pytest.mark.parametrize("name", [5, b"x"])
+def test_name_that_is_no_text_is_refused(client: redis.Redis, name: Any) -> None:
+    with pytest.raises(TypeError, match="name must be a string"):
+        RedisLock(client, name, ttl=1)
+
+
+def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
+    """The second one finds that the lease was released."""
+    counted: list[Release] = []
+
+    class Counting(Metrics):
+        def held(self, name: str, seconds: float, outcome: Release) -> None:
+            counted.append(outcome)
+
+    lock = RedisLock(client, "released twice", ttl=10, metrics=Counting())
+    for _ in range(50):
+        lease = lock.acquire(5)
+        both_ready = threading.Barrier(2)
+
+        def release(lease: Lease = lease, both_ready: threading.Barrier = both_ready) -> None:
+            both_ready.wait(5)
+            lease.release()
+
+        errors = [future.exception(5) for future in (in_thread(release), in_thread(release))]
+        assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
+        assert lease.outcome is Release.RELEASED
+    assert counted == [Release.RELEASED] * 50
 
 
 def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,3 +152,9 @@ def test_a_fence_is_remembered_for_its_time_after_the_last_use_and_not_after_the
         assert client.pttl("lock:{long held}:fence") > 1000
     with lock.hold(wait=1) as lease:
         assert lease.fence == ahead + 2
+
+
+def test_one_except_clause_catches_the_errors_of_both_locks() -> None:
+    """Of RedisLock and of OneFileLock."""
+    assert issubclass(LockTimeout, one_file.LockTimeout)
+    assert issubclass(LockLost, one_file.LockLost)

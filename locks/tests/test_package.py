@@ -6,6 +6,8 @@ import shutil
 import sys
 import typing
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
@@ -30,6 +32,18 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
 """
 
 
+#: What the release workflow's environment says of the repository.
+RELEASE = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
+
+
+def read_metadata(wheel: Path) -> Message:
+    """Return the METADATA of a wheel that has no entry point, for pytest or anything else."""
+    with zipfile.ZipFile(wheel) as files:
+        assert not [name for name in files.namelist() if name.endswith("entry_points.txt")]
+        (name,) = [name for name in files.namelist() if name.endswith("/METADATA")]
+        return message_from_bytes(files.read(name))
+
+
 def repacked(name: str, folder: Path) -> None:
     """The wheel of an installed distribution, so that pip finds it without a network."""
     found = distribution(name)
@@ -43,6 +57,7 @@ def repacked(name: str, folder: Path) -> None:
 def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
     server: Server, tmp_path: Path
 ) -> None:
+    """And its page on the index, whose examples run as they stand and whose links are absolute."""
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheels, clean = tmp_path / "wheels", tmp_path / "clean"
     wheels.mkdir()
@@ -50,10 +65,11 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
     repacked("redis", wheels)
     source = tmp_path / "source"
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", source]
-    run(*build, folder=PROJECT.parent)
+    run(*build, folder=PROJECT.parent, env=RELEASE)
     built = next(source.iterdir())
     offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
-    run(*pip, "wheel", *offline, built, folder=tmp_path, env={"PYTHONPATH": ""})
+    elsewhere = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
+    run(*pip, "wheel", *offline, built, folder=tmp_path, env=elsewhere)
     run(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
     python = clean / "bin/python"
     found = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
@@ -61,7 +77,16 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
 
     listed = run(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
     assert {line.partition("==")[0] for line in listed.split()} == {"oversold-locks", "redis"}
-    program = readme_program(server, "oversold_locks")
+    (wheel,) = wheels.glob("oversold_locks-*.whl")
+    metadata = read_metadata(wheel)
+    page = str(metadata.get_payload())
+    assert "from locks" not in page
+    assert re.findall(r"\]\((?!https://)[^)]*\)", page) == []
+    assert "(https://github.com/owner/project/blob/v1.0.0/examples/no_lock.py)" in page
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
+    assert urls["Homepage"] == "https://github.com/owner/project"
+    assert set(urls) == {"Changelog", "Documentation", "Homepage", "Issues"}
+    program = readme_program(server, "oversold_locks", page)
     assert "released" in run(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
     (tmp_path / "typed.py").write_text(TYPED)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
@@ -97,14 +122,15 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
     run(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=alone)
 
 
-def readme_program(server: Server, name: str) -> str:
+def readme_program(server: Server, name: str, readme: str | None = None) -> str:
     """All examples of the pages as one program that uses the package `name`."""
-    pages = ("README.md", "ASYNCIO.md", "FROM_REDIS_PY.md")
-    text = "".join((HERE / page).read_text() for page in pages)
+    pages = ("ASYNCIO.md", "FROM_REDIS_PY.md")
+    text = readme or (HERE / "README.md").read_text()
+    text += "".join((HERE / page).read_text() for page in pages)
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = "\n".join(examples)
     for client in ("redis.Redis(", "redis.asyncio.Redis("):
-        program = program.replace(f"{client})", f"{client}port={server.port})")
+        program = program.replace(client, f"{client}port={server.port}, ")
     return program.replace("from locks", f"from {name}")
 
 

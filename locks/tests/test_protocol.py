@@ -14,15 +14,26 @@ import pytest
 from redis import exceptions
 from redis.crc import key_slot
 
-from ..acquisition import STAGGER, Watch
-from ..cluster.nodes import ToSlot
-from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
+from ..acquisition import STAGGER_SECONDS, Watch
+from ..clock import now
+from ..cluster.nodes import SlotCommands
+from ..cluster.slots import (
+    LONGEST_OUTAGE_SECONDS,
+    Hop,
+    Place,
+    Refresh,
+    Send,
+    Topology,
+    route,
+    slot_of,
+    tag_of,
+)
 from ..lease import new_token
 from ..protocol import (
-    Answer,
     Script,
     Wake,
     WireError,
+    WireReply,
     channel_for,
     drift,
     keys_of,
@@ -30,10 +41,10 @@ from ..protocol import (
     queue_args,
     script,
 )
-from ..support import now, run
+from ..steps import run_steps
 
 TTL = 10.0
-QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
+QUEUED = WireReply(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
 
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 
@@ -84,24 +95,27 @@ def test_a_wake_up_that_the_clocks_cannot_explain_is_asked_about(clock: int, now
     assert Wake(1, clock).deadline(QUEUED, TTL, now) is None
 
 
+TTL = 10.0
+
+
 def watch_of(number: int) -> tuple[Watch, list[float]]:
     """A watch with so many waiters, and the second at which each of them asks."""
     watch = Watch()
     tokens = [new_token().encode() for _ in range(number)]
     watch.waiters.update(dict.fromkeys(tokens))
-    return watch, [watch.ask_at(token) for token in tokens]
+    return watch, [watch.ask_at(token, TTL) for token in tokens]
 
 
 def test_the_first_asks_at_once_and_a_few_others_a_moment_later() -> None:
     _, asks = watch_of(10)
-    assert asks == [0.001, *[STAGGER] * 9]
+    assert asks == [0.001, *[STAGGER_SECONDS] * 9]
 
 
 def test_thousands_do_not_ask_at_the_same_moment() -> None:
     """With one moment for all, 5,000 commands would go out in one turn of an event loop."""
     _, asks = watch_of(5000)
     assert asks[0] == 0.001
-    assert min(asks[1:]) >= STAGGER
+    assert min(asks[1:]) >= STAGGER_SECONDS
     for start in range(13):
         assert sum(start <= second < start + 1 for second in asks) < 600
 
@@ -109,9 +123,17 @@ def test_thousands_do_not_ask_at_the_same_moment() -> None:
 def test_a_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
     watch, asks = watch_of(500)
     last = list(watch.waiters)[-1]
-    assert watch.ask_at(last) == asks[-1]
+    assert watch.ask_at(last, TTL) == asks[-1]
     watch.until = 7.0
-    assert abs(watch.ask_at(last) - asks[-1] - 7.0) < 1e-6
+    assert abs(watch.ask_at(last, TTL) - asks[-1] - 7.0) < 1e-6
+
+
+def test_waiter_asks_once_a_ttl_however_long_the_lease_lasts() -> None:
+    watch, asks = watch_of(2)
+    watch.until = 1000.0
+    watch.asked = 5.0
+    due = [watch.ask_at(token, TTL) - TTL - 5.0 for token in watch.waiters]
+    assert due == pytest.approx(asks)
 
 
 A, B = ("a", 1), ("b", 2)
@@ -141,7 +163,7 @@ def drive(topology: Topology, *answers: Any, until: float = math.inf, **options:
         return answer
 
     try:
-        reply = run(route(topology, SLOT, until, **options), do)
+        reply = run_steps(route(topology, SLOT, until, **options), do)
         return [*seen, reply]
     except WireError as failed:
         return [*seen, failed]
@@ -237,7 +259,7 @@ def test_what_a_command_does_is_known_although_two_threads_read_its_script_at_on
     nodes: Any = SimpleNamespace(topology=known(A), address=SimpleNamespace(timeout=5.0))
     nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
     for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
-        steps = ToSlot(nodes, b"key").route((Script(*script(name)), (b"key",), args), None)
+        steps = SlotCommands(nodes, b"key").route((Script(*script(name)), (b"key",), args), None)
         next(steps)
         steps.throw(error(exceptions.ConnectionError("the reply was lost")))
         steps.send(None)
@@ -247,7 +269,7 @@ def test_what_a_command_does_is_known_although_two_threads_read_its_script_at_on
 
 def test_a_cluster_of_which_nothing_is_known_is_asked_first() -> None:
     topology = Topology([A])
-    steps = route(topology, SLOT, now() + OUTAGE)
+    steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
     topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
     assert sends([next(steps)]) == [("a", False)]

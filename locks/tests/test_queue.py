@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, shared
+from .. import LockTimeout, RedisLock, Release, client_resources
 from ..testing.server import Server
 from .waiting import Start, held, in_thread, queued, waiter
 
@@ -117,7 +117,7 @@ def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
-    sleep = shared._sleep
+    sleep = client_resources._sleep
 
     def slow(*args: object) -> object:
         reached.set()
@@ -125,7 +125,7 @@ def test_a_release_between_the_try_and_the_sleep_is_not_missed(
         return sleep(*args)  # type: ignore[arg-type]
 
     with held(lock) as lease:
-        monkeypatch.setattr(shared, "_sleep", slow)
+        monkeypatch.setattr(client_resources, "_sleep", slow)
         other = in_thread(lambda: lock.acquire(20))
         reached.wait(5)
         lease.release()

@@ -12,12 +12,12 @@ import redis
 
 from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
 from ..protocol import Call
-from ..testing.server import Proxy, Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, waiter
 
 
 def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
     far = server.client(port=proxy.port)
@@ -53,7 +53,7 @@ def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
     server: Server, client: redis.Redis
 ) -> None:
     with ExitStack() as stack:
-        six = [stack.enter_context(Proxy(server.port)) for _ in range(6)]
+        six = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
         far = [server.client(port=proxy.port, socket_timeout=1) for proxy in six]
         silent = [RedisLock(each, f"silent {n}", ttl=2).acquire(1) for n, each in enumerate(far)]
         lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
@@ -143,13 +143,15 @@ def test_on_lost_is_called_once_and_if_it_exits_ends_no_thread_that_the_next_one
         called.append(lease.name)
         sys.exit(1)
 
-    for number in range(hooks.MOST + 2):
+    for number in range(hooks.MAX_CALLBACK_THREADS + 2):
         lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)
             lease.mark_lost(LossReason.TAKEN)
             eventually(partial(called.__contains__, lease.name))
-    eventually(lambda: caplog.text.count("SystemExit") == len(called) == hooks.MOST + 2)
+    eventually(
+        lambda: caplog.text.count("SystemExit") == len(called) == hooks.MAX_CALLBACK_THREADS + 2
+    )
 
 
 def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, shared
+from .. import LockBackendError, RedisLock, Release
 from ..acquisition import Acquisition
-from ..support import now
-from ..testing.server import Proxy, Server, eventually
+from ..client_resources import perform
+from ..clock import now
+from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, in_thread, waiter
 
 
@@ -17,16 +18,14 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
     lock: RedisLock,
 ) -> None:
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
-    first, second = (
-        shared.perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
-    )
+    first, second = (perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2))
     assert first.fence is not None
     assert second.fence == first.fence
     assert lock.inspect().owner == acquisition.token.decode()
 
 
 def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near = RedisLock(client, "waiter cut", ttl=10)
     far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
@@ -40,7 +39,7 @@ def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_a_subscription_that_went_silent_is_noticed_and_replaced(
-    server: Server, client: redis.Redis, proxy: Proxy
+    server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near = RedisLock(client, "half open", ttl=30)
     far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
@@ -59,7 +58,7 @@ def test_a_subscription_that_went_silent_is_noticed_and_replaced(
 
 
 def test_a_connection_that_broke_while_idle_is_noticed_before_it_is_used(
-    server: Server, proxy: Proxy
+    server: Server, proxy: LoopbackProxy
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port), "idle", ttl=10)
     with held(lock):

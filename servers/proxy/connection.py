@@ -11,9 +11,9 @@ from pathlib import Path
 #: Where a server listens: host and port, or the path of its Unix socket.
 Address = tuple[str, int] | Path | str
 #: A replica sends PSYNC within this many bytes of its connection, or never.
-HANDSHAKE = 4096
-#: Bytes that are passed on at once.
-CHUNK = 65536
+HANDSHAKE_BYTES = 4096
+#: The most bytes that are passed on at once.
+CHUNK_BYTES = 65536
 
 
 class LostReply:
@@ -37,11 +37,11 @@ class LostReply:
         self.fired = False
 
     def cancel(self) -> None:
-        """Lose no reply any more. One whose request was passed on already is still lost."""
+        """Lose no further reply. If the request was passed on already, its reply is still lost."""
         self.is_cancelled = True
 
     def fire(self, reply: bytes) -> None:
-        """The proxy has lost it."""
+        """Record that the proxy has lost the reply."""
         self.reply = reply
         self.fired = True
 
@@ -50,26 +50,26 @@ class Watcher:
     """Looks for the request of one LostReply on one connection, in chunks of any size."""
 
     def __init__(self, rule: LostReply) -> None:
-        self._to_come = [part for part in (rule.after, rule.match) if part]
+        self._expected_parts = [part for part in (rule.after, rule.match) if part]
         self._tail = b""
 
     def sees(self, data: bytes) -> bool:
-        """Whether these bytes complete the request. Bytes before `after` do not match."""
+        """Return whether these bytes complete the request. Bytes before `after` do not match."""
         text = self._tail + data
-        while self._to_come:
-            part = self._to_come[0]
-            _, found, rest = text.partition(part)
-            if not found:
+        while self._expected_parts:
+            part = self._expected_parts[0]
+            _, separator, rest = text.partition(part)
+            if not separator:
                 self._tail = text[max(0, len(text) - len(part) + 1) :]
                 return False
-            self._to_come.pop(0)
+            self._expected_parts.pop(0)
             text = rest
         return True
 
 
 @dataclass
 class Conditions:
-    """What the proxy does with bytes, for all of its connections."""
+    """The mode of a proxy, which applies to all its connections."""
 
     target: Address
     delay: float = 0.0  # seconds, for each chunk in each direction
@@ -82,7 +82,7 @@ class Conditions:
 
 
 class Closed(Exception):
-    """One side has closed, or its request is lost: the other side is to be closed too."""
+    """One side has closed, or its request is lost. The other side must be closed too."""
 
 
 class Connection:
@@ -105,11 +105,11 @@ class Connection:
         self.task.add_done_callback(self._end)
 
     def has_sent(self, text: bytes) -> bool:
-        """Whether the client's first bytes, up to HANDSHAKE, contain this."""
+        """Return whether the client's first HANDSHAKE_BYTES contain this text."""
         return text in self._handshake
 
     def is_in_a_hole(self, side: socket.socket | None) -> bool:
-        """Whether bytes from this side are dropped."""
+        """Return whether bytes from this side are dropped."""
         replicates = side is self.server and self.has_sent(b"PSYNC")
         return self.conditions.hole or (self.conditions.replication_hole and replicates)
 
@@ -150,13 +150,13 @@ class Connection:
         return self.server
 
     async def _next(self, side: socket.socket) -> bytes:
-        """What this side sent and is to be passed on now, in order. b"" is a close."""
+        """Return the next bytes of this side that may be passed on, in order. b"" is a close."""
         while True:
             try:
-                data = await asyncio.get_running_loop().sock_recv(side, CHUNK)
+                data = await asyncio.get_running_loop().sock_recv(side, CHUNK_BYTES)
             except OSError:
                 data = b""
-            if side is self.client and len(self._handshake) < HANDSHAKE:
+            if side is self.client and len(self._handshake) < HANDSHAKE_BYTES:
                 self._handshake += data
             if self.conditions.delay:
                 with suppress(TimeoutError):

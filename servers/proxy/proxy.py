@@ -1,11 +1,11 @@
 """A TCP proxy before Redis, PostgreSQL or ZooKeeper that delays, drops, cuts or loses a reply.
 
-It runs one asyncio loop in a thread of its own. Its methods may be called from any other thread,
+It runs one asyncio loop in a separate thread. Its methods may be called from any other thread,
 and have taken effect when they return. Put between a node and its server it cuts the node off;
 between a master and its replica it stops replication.
 
     with Proxy(("127.0.0.1", valkey.port)) as proxy:
-        node = Node(..., environment={"REDIS_URL": f"redis://{proxy.address}"})
+        node = ShopNode(..., environment={"REDIS_URL": f"redis://{proxy.address}"})
         lost = proxy.lose_reply(b"lock:product:1")
         ...
         assert lost.fired
@@ -28,9 +28,9 @@ __all__ = ["Address", "LostReply", "Proxy"]
 #: The file that a PostgreSQL client looks for in a socket folder.
 SOCKET = ".s.PGSQL.5432"
 #: Connections that may wait to be accepted: a whole rush.
-BACKLOG = 1024
-#: Seconds for the proxy's own thread to carry out a call.
-TIMEOUT = 10.0
+BACKLOG_CONNECTIONS = 1024
+#: How long the proxy's thread may take for a call.
+CALL_TIMEOUT_SECONDS = 10.0
 
 
 class Proxy:
@@ -59,12 +59,12 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._conditions.connections)
 
     @property
     def dropped(self) -> int:
-        """How many bytes black holes have swallowed since the start."""
+        """The number of bytes that black holes have dropped since the start."""
         return self._conditions.dropped
 
     def start(self) -> None:
@@ -72,7 +72,9 @@ class Proxy:
         if self._loop is not None:
             return
         if self.folder is None:
-            self._bound = _on_port(0)  # kept while nobody listens on it: no other program takes it
+            self._bound = _on_port(
+                0
+            )  # kept while the proxy refuses, so that no other program takes it
             self.port = self._bound.getsockname()[1]
         else:
             self.port = int(SOCKET.rpartition(".")[2])
@@ -92,7 +94,7 @@ class Proxy:
             return
         self._run_in_loop(self._set_mode(refusing=True))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(TIMEOUT)
+        self._thread.join(CALL_TIMEOUT_SECONDS)
         self._loop.close()
         self._loop = self._thread = None
         self._conditions = Conditions(self._conditions.target)
@@ -208,7 +210,7 @@ class Proxy:
             (self.folder / SOCKET).unlink(missing_ok=True)
             self._listener.bind(str(self.folder / SOCKET))
         self._listener.setblocking(False)
-        self._listener.listen(BACKLOG)
+        self._listener.listen(BACKLOG_CONNECTIONS)
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def _close_listener(self) -> None:
@@ -227,7 +229,7 @@ class Proxy:
         if self._loop is None:
             work.close()
             raise RuntimeError("the proxy does not run: call start() first")
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_SECONDS)
 
 
 def _on_port(port: int) -> socket.socket:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from servers.registry import wait_for
+from servers.waiting import wait_for
 
 
 def eventually(condition: Callable[[], object], *, what: str, timeout: float = 15.0) -> None:

@@ -19,7 +19,7 @@ from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 
-def test_two_processes_share_the_servers_and_each_takes_away_what_is_its_own(copy: Copy) -> None:
+def test_two_processes_share_the_servers(copy: Copy) -> None:
     with User(copy) as last:
         postgres, valkey = copy.postgres(), copy.valkey()
         with User(copy) as first:
@@ -62,7 +62,7 @@ def test_a_killed_valkey_is_replaced_for_the_next_user(copy: Copy) -> None:
             assert not is_gone(copy.valkey())
 
 
-def test_postgresql_comes_up_with_its_data_after_a_restart_and_after_sigkill(copy: Copy) -> None:
+def test_postgresql_keeps_its_data_over_restart_and_sigkill(copy: Copy) -> None:
     with User(copy) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
     killed = User(copy)
@@ -76,7 +76,7 @@ def test_postgresql_comes_up_with_its_data_after_a_restart_and_after_sigkill(cop
     assert_gone(postgres, valkey)
 
 
-def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start(
+def test_stale_pid_of_another_program_does_not_prevent_start(
     copy: Copy,
 ) -> None:
     """After a reboot, or in a new container, small pids are soon used again. Here by another
@@ -99,7 +99,7 @@ def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start
         assert beside.execute("SELECT 1").fetchone() == (1,), "the other one still runs"
 
 
-def test_postgresql_is_durable_has_connections_for_two_demos_and_nobody_listens_beyond_loopback(
+def test_postgresql_is_durable_and_listens_on_loopback_only(
     copy: Copy,
 ) -> None:
     wanted = {
@@ -131,7 +131,7 @@ def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(copy: Copy) -> Non
             assert says in (None, done.stdout)
 
 
-def test_servers_whose_files_may_not_be_written_are_refused_with_what_to_do(copy: Copy) -> None:
+def test_unwritable_files_are_refused_with_advice(copy: Copy) -> None:
     if os.getuid() == 0 and not copy.prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
     User(copy).leave()

@@ -1,9 +1,11 @@
 """A server's process, the way to this machine, and what a refused file means."""
 
 import os
+import re
 import subprocess
 import sys
-from contextlib import nullcontext
+import tempfile
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from servers import embedded
-from servers.errors import EmbeddedError, NotReady
+from servers.errors import EmbeddedError, NotReady, full_disk_message
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
@@ -37,6 +39,56 @@ def test_one_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Path)
     assert_gone(started_by_it)
 
 
+def test_rest_of_a_session_whose_leader_died_is_killed(tmp_path: Path) -> None:
+    child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+    program = f"import subprocess, sys, time; {child} print(child.pid); child.wait()"
+    server = started(tmp_path, program)
+    server.wait_until(server.tail, timeout=20)
+    left = psutil.Process(int(server.tail()))
+    assert server.process is not None
+    assert server.why_ended() == ""
+    server.process.kill()
+    server.process.wait()
+    assert re.fullmatch(r".+ ended \(SIGKILL, .+\); see .+/log", server.why_ended())
+    server.stop()
+    assert server.why_ended() == ""
+    assert_gone(left)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("raise SystemExit(3)", r".+ ended \(exit code 3\); see .+/log"),
+        (
+            "import os; print('PANIC: ' + os.strerror(28), flush=True); os.abort()",
+            rf".+ ended \(SIGABRT\); see .+/log\n{FULL}",
+        ),
+    ],
+)
+def test_server_that_ended_is_named_with_the_reason(
+    tmp_path: Path, program: str, message: str
+) -> None:
+    server = started(tmp_path, program)
+    assert server.process is not None
+    server.process.wait()
+    assert re.fullmatch(message, server.why_ended()), server.why_ended()
+
+
+@pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
+def test_disk_that_is_full_is_known_by_its_folder(tmp_path: Path) -> None:
+    small = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if subprocess.run(small, capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        assert full_disk_message(tmp_path) == ""
+        with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        assert full_disk_message(tmp_path) == FULL.replace("the disk", str(tmp_path))
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
 def refuse() -> None:
     raise ConnectionRefusedError("refused")
 
@@ -58,7 +110,7 @@ def refuse() -> None:
         ),
     ],
 )
-def test_one_that_does_not_start_is_reported_with_the_reason_and_the_end_of_its_log(
+def test_failed_start_is_reported_with_reason_and_log(
     tmp_path: Path, program: str, timeout: float, says: str
 ) -> None:
     server = started(tmp_path, program)
@@ -105,6 +157,40 @@ def test_the_folder_of_sockets_is_short_whatever_tmpdir_is(
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     assert len(str(runtime_folder())) < 50
+
+
+def test_runtime_folder_that_is_a_link_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user may have put it into a shared folder, to have one of ours opened to all."""
+    ours = tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        monkeypatch.setattr("tempfile.tempdir", base)
+        folder = Path(base, f"oversold-{os.getuid()}")
+        for target in (ours, tmp_path / "missing"):
+            folder.symlink_to(target)
+            with pytest.raises(EmbeddedError, match="is no folder: remove it, or set TMPDIR"):
+                runtime_folder()
+            folder.unlink()
+        folder.write_text("a file")
+        with pytest.raises(EmbeddedError, match="is no folder: remove it, or set TMPDIR"):
+            runtime_folder()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_runtime_folder_that_others_may_write_is_refused(
+    mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        monkeypatch.setattr("tempfile.tempdir", base)
+        folder = runtime_folder()
+        assert folder == Path(base, f"oversold-{os.getuid()}")
+        folder.chmod(0o711)  # as root's PostgreSQL needs it
+        assert runtime_folder() == folder
+        folder.chmod(mode)
+        with pytest.raises(EmbeddedError, match="may be written by other users"):
+            runtime_folder()
 
 
 @pytest.mark.parametrize(

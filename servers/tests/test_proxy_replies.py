@@ -32,7 +32,7 @@ def test_a_set_nx_whose_reply_is_lost_leaves_the_key_there(
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_a_request_that_comes_in_pieces_is_found_and_only_after_what_it_is_to_follow(
+def test_request_in_pieces_is_matched_after_its_prefix(
     proxy: Proxy, direct: redis.Redis, size: int
 ) -> None:
     lost = proxy.lose_reply(b"lock:split", after=b"PRODUCT:apple")

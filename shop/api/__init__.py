@@ -1,1 +1,1 @@
-"""HTTP without Django's forms: requests parsed, answers in JSON, other sites' pages refused."""
+"""HTTP: parsing of requests, JSON answers, the rate limit, refusal of other sites' pages."""

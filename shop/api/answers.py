@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
@@ -16,29 +16,24 @@ from shop.ops.connections import discard_dead
 
 logger = logging.getLogger("shop.api")
 
-#: What becomes an answer wherever a view raises it.
+#: Errors that become an answer wherever a view raises them.
 REFUSED = (ShopError, OperationalError, InterfaceError)
 
 View = Callable[..., HttpResponse]
 
 
-class Answer(JsonResponse):
-    """JSON, and what the access line and the metrics say of a purchase that it answers."""
+class ShopResponse(JsonResponse):
+    """A JSON answer, with the facts of its purchase for the access line and the metrics."""
 
     facts: Mapping[str, Any] = {}
 
 
-def endpoint(method: str, *, shown: bool = False) -> Callable[[View], View]:
-    """A view for one method; every ShopError that it raises becomes the answer.
-
-    shown  it exists to be shown: 404 outside a demo
-    """
+def endpoint(method: str) -> Callable[[View], View]:
+    """Decorate a view of one method; every ShopError that it raises becomes the answer."""
 
     def decorate(view: View) -> View:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-            if shown and not settings.SHOP_DEMO:
-                raise Http404
             allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if request.method not in allowed:
                 body = {"outcome": "error", "error": f"use {method}", "allowed": list(allowed)}
@@ -48,42 +43,47 @@ def endpoint(method: str, *, shown: bool = False) -> Callable[[View], View]:
             except REFUSED as error:
                 return refused(request, error)
 
-        # Reading changes nothing: another method is 405 here, and not 403 for want of a CSRF token.
+        # Reading changes nothing, and without this another method would be 403 for its missing CSRF
+        # token, not 405.
         return csrf_exempt(answer) if method == "GET" else answer
 
     return decorate
 
 
 def refused(request: HttpRequest, error: Exception) -> HttpResponse:
-    """The answer for one of REFUSED."""
+    """Return the answer to one of REFUSED."""
     if isinstance(error, ShopError):
         return refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
     logger.warning("%s: PostgreSQL: %s", request.path, error)
     discard_dead(error)
-    return refusal(Unavailable("the database does not answer; nothing was changed"))
+    if request.method in ("GET", "HEAD"):
+        return refusal(Unavailable("the database does not answer; nothing was changed"))
+    # The connection may have been lost at the commit, so the change may be made.
+    advice = "send the request again with the same Idempotency-Key"
+    return refusal(Unavailable(f"the database does not answer: {advice}"))
 
 
-def refusal(error: ShopError) -> Answer:
-    """The one place where an error becomes a status code."""
+def refusal(error: ShopError) -> ShopResponse:
+    """Return the answer to an error: the only place where it becomes a status code."""
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    answer = Answer(body, status=error.status, headers=headers)
+    answer = ShopResponse(body, status=error.status, headers=headers)
     answer.facts = {"outcome": error.outcome}
     return answer
 
 
 def has_token(request: HttpRequest) -> bool:
-    """Whether the request carries the bearer token of the environment."""
-    given = request.headers.get("Authorization", "")
-    wanted = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
-    right = secrets.compare_digest(given.encode(), wanted.encode())
-    return bool(settings.SHOP_RESTOCK_TOKEN) and right
+    """Return whether the request has the bearer token SHOP_RESTOCK_TOKEN."""
+    header = request.headers.get("Authorization", "")
+    expected_header = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
+    is_right = secrets.compare_digest(header.encode(), expected_header.encode())
+    return bool(settings.SHOP_RESTOCK_TOKEN) and is_right
 
 
 def require_token(request: HttpRequest) -> None:
-    """Raises Forbidden for a request without the bearer token."""
+    """Raise Forbidden for a request without the bearer token."""
     if not has_token(request):
         raise Forbidden

@@ -1,9 +1,9 @@
-"""Requests that a page of another site has a browser send: refused, whatever they ask to change.
+"""Refusal of requests that a page of another site makes a browser send.
 
-Nothing else refuses them: POST /buy takes no cookie, so that programs can buy, and a browser sends
-a form to any address that a page names. Which site a request comes from is in two headers that no
-page can forge, Sec-Fetch-Site and Origin; programs send neither. The rule is that of Go's
-net/http.CrossOriginProtection. A page that DNS was rebound for is refused by its Host.
+Nothing else refuses them: POST /buy needs no cookie, so that programs can buy, and a browser sends
+a form to any address that a page names. Two headers that no page can forge name the site of a
+request, Sec-Fetch-Site and Origin; programs send neither. The rule is that of Go's
+net/http.CrossOriginProtection. After DNS rebinding the Host is foreign, and is refused for that.
 """
 
 from django.conf import settings
@@ -19,7 +19,7 @@ SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 class CrossSiteMiddleware(MiddlewareMixin):
-    """Answers with 403 what is asked under a foreign name, or by a page of another site.
+    """Answers 403 to a request under a foreign host name or from a page of another site.
 
     ALLOWED_HOSTS has the names of the shop, CSRF_TRUSTED_ORIGINS the sites whose pages may buy.
     """
@@ -28,8 +28,10 @@ class CrossSiteMiddleware(MiddlewareMixin):
         try:
             host = request.get_host()
         except DisallowedHost:
-            named = str(request.META.get("HTTP_HOST", ""))[:64]
-            return refusal(Forbidden(f"the host {named!r} is not allowed here: see ALLOWED_HOSTS"))
+            foreign_host = str(request.META.get("HTTP_HOST", ""))[:64]
+            return refusal(
+                Forbidden(f"the host {foreign_host!r} is not allowed here: see ALLOWED_HOSTS")
+            )
         if request.method not in SAFE and _is_cross_site(request, host):
             return refusal(
                 Forbidden(
@@ -41,7 +43,7 @@ class CrossSiteMiddleware(MiddlewareMixin):
 
 
 def _is_cross_site(request: HttpRequest, host: str) -> bool:
-    """Whether a browser sent this for a page that is neither the shop's nor trusted."""
+    """Return whether a browser sent this for a page that is neither the shop's nor trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")
     if site in ("same-origin", "none") or not (site or origin):
@@ -52,7 +54,10 @@ def _is_cross_site(request: HttpRequest, host: str) -> bool:
 
 
 def _is_trusted(origin: str, trusted: str) -> bool:
-    """Whether an origin is this entry of CSRF_TRUSTED_ORIGINS, https://*.example.com among them."""
+    """Return whether an origin matches an entry of CSRF_TRUSTED_ORIGINS.
+
+    An entry may have a wildcard, as https://*.example.com.
+    """
     scheme, _, host = origin.partition("://")
-    wanted_scheme, _, pattern = trusted.partition("://")
-    return scheme == wanted_scheme and is_same_domain(host, pattern.removeprefix("*"))
+    trusted_scheme, _, pattern = trusted.partition("://")
+    return scheme == trusted_scheme and is_same_domain(host, pattern.removeprefix("*"))

@@ -1,4 +1,4 @@
-"""What each request asks for: each parameter known and given once, each value bounded."""
+"""Parsing of requests: every parameter is known and appears once, every value is bounded."""
 
 import json
 import re
@@ -11,91 +11,99 @@ from django.http import HttpRequest, QueryDict
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
-from shop.errors import BadInput, LengthRequired
-from shop.ops.throttle import address_of
+from shop.errors import BadInput, LengthRequired, TooLarge
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
-#: The product that a request means when it names none: A1's own.
-DEMO_PRODUCT = "apple"
-PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
-#: Orders in one answer at most.
-LONGEST_PAGE = 1_000
-LARGEST_STOCK = 1_000_000
-LARGEST_ID = 2**63 - 1
-#: The types of a body that is read.
-JSON = "application/json"
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-#: Bytes of a body too large that are read to be thrown away, and in what portions.
-LARGEST_DRAIN = 16 * 1024 * 1024
-DRAIN_CHUNK = 64 * 1024
-#: What JSON raises, and what forms and queries do.
+#: The product of a request that names none; the article A1 sells apples.
+DEFAULT_PRODUCT = "apple"
+PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")
+MAX_PAGE_ORDERS = 1_000
+MAX_STOCK = 1_000_000
+MAX_ID = 2**63 - 1
+JSON_TYPE = "application/json"
+FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
+#: A body that is too large is read up to this size and discarded, in chunks.
+MAX_DRAINED_BYTES = 16 * 1024 * 1024
+DRAIN_CHUNK_BYTES = 64 * 1024
+#: Errors of a JSON body (the first two), and of forms and queries.
 UNREADABLE = (
-    *(ValueError, RecursionError),
-    *(MultiPartParserError, BadRequest, SuspiciousOperation),
+    ValueError,
+    RecursionError,
+    MultiPartParserError,
+    BadRequest,
+    SuspiciousOperation,
 )
 
 
 def parse_attempt(request: HttpRequest) -> Attempt:
-    """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
-    given = parameters_of(request, {"product", "lock", "buyer", "hold_ms", "sale"})
-    lock = _lock(given)
-    buyer = text_of(given, "buyer", default="")
+    """Return the purchase in a request. Raises BadInput with the allowed values."""
+    parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
+    lock = _parse_lock(parameters)
+    buyer = parse_string(parameters, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        wrong = "bad buyer" if buyer else "buyer is missing: say who buys"
-        raise BadInput(wrong, allowed=["1 to 255 printable characters"])
-    key = request.headers.get("Idempotency-Key")
-    if key is not None and not KEY.match(key):
-        raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
-    request.META["shop.lock"] = lock  # for its line in the log
+        problem = "bad buyer" if buyer else "buyer is missing: give the buyer's name"
+        raise BadInput(problem, allowed=["1 to 255 printable characters"])
+    key = parse_key(request)
+    request.strategy_name = lock  # type: ignore[attr-defined]  # for the access line and metrics
     return Attempt(
-        product=parse_product(given),
+        product=parse_product(parameters),
         buyer=buyer,
         lock=lock,
-        hold=_hold_ms(given) / 1000,
+        hold=_parse_hold_ms(parameters) / 1000,
         key=key,
-        sale=_integer_or_none(given, "sale", least=1, most=LARGEST_ID),
-        address=address_of(request),
+        sale=_parse_optional_integer(parameters, "sale", minimum=1, maximum=MAX_ID),
     )
 
 
 def parse_restock(request: HttpRequest) -> tuple[str, int, str]:
-    """The product and the stock of a new sale, and the strategy that will sell it."""
-    given = parameters_of(request, {"product", "stock", "lock"})
-    stock = integer_of(given, "stock", default=None, least=0, most=LARGEST_STOCK)
-    return parse_product(given), stock, _lock(given)
+    """Return the product and the stock of a new sale, and the strategy that will sell it."""
+    parameters = parse_parameters(request, {"product", "stock", "lock"})
+    stock = parse_integer(parameters, "stock", default=None, minimum=0, maximum=MAX_STOCK)
+    return parse_product(parameters), stock, _parse_lock(parameters)
 
 
-def parse_product(given: Mapping[str, Any]) -> str:
-    name = text_of(given, "product", default=DEMO_PRODUCT)
-    if not PRODUCT_NAME.match(name):
+def parse_key(request: HttpRequest) -> str | None:
+    """Return the Idempotency-Key of a request, if it has one."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not KEY_PATTERN.match(key):
+        raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
+    return key
+
+
+def parse_product(parameters: Mapping[str, Any]) -> str:
+    """Return the product of a request."""
+    name = parse_string(parameters, "product", default=DEFAULT_PRODUCT)
+    if not PRODUCT_NAME_PATTERN.match(name):
         raise BadInput("bad product name", allowed=["1 to 64 letters, digits, - and _"])
     return name
 
 
 def parse_buyers(request: HttpRequest) -> int | None:
-    """How many buyers a report should count with, if it was asked to."""
-    given = parameters_of(request, {"buyers", "product"})
-    return _integer_or_none(given, "buyers", least=0, most=LARGEST_STOCK)
+    """Return the number of buyers that a report should assume, or None."""
+    parameters = parse_parameters(request, {"buyers", "product"})
+    return _parse_optional_integer(parameters, "buyers", minimum=0, maximum=MAX_STOCK)
 
 
 def parse_page(request: HttpRequest) -> tuple[int, int]:
-    """Which orders are asked for: those after this number, and how many at most."""
-    given = parameters_of(request, {"after", "limit"})
-    after = integer_of(given, "after", default=0, least=0, most=LARGEST_ID)
-    limit = integer_of(given, "limit", default=LONGEST_PAGE, least=1, most=LONGEST_PAGE)
+    """Return the page of orders: the number after which it begins, and its length."""
+    parameters = parse_parameters(request, {"after", "limit"})
+    after = parse_integer(parameters, "after", default=0, minimum=0, maximum=MAX_ID)
+    limit = parse_integer(
+        parameters, "limit", default=MAX_PAGE_ORDERS, minimum=1, maximum=MAX_PAGE_ORDERS
+    )
     return after, limit
 
 
-def _lock(given: Mapping[str, Any]) -> str:
-    """The strategy to sell under: the buyer's choice in a demo, the server's everywhere else."""
+def _parse_lock(parameters: Mapping[str, Any]) -> str:
+    """Return the strategy: the buyer's choice in a demo, the server's everywhere else."""
     if settings.SHOP_DEMO:
-        lock = text_of(given, "lock", default="none")
+        lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:
             raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
         return lock
-    if text_of(given, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
+    if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(
             "the server chooses the lock: leave it out, or name its own",
             allowed=[settings.SHOP_LOCK],
@@ -103,96 +111,116 @@ def _lock(given: Mapping[str, Any]) -> str:
     return settings.SHOP_LOCK
 
 
-def _hold_ms(given: Mapping[str, Any]) -> int:
-    hold = integer_of(given, "hold_ms", default=0, least=0, most=settings.SHOP_LONGEST_HOLD_MS)
-    if "hold_ms" in given and not settings.SHOP_DEMO:
+def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
+    hold_ms = parse_integer(
+        parameters, "hold_ms", default=0, minimum=0, maximum=settings.SHOP_LONGEST_HOLD_MS
+    )
+    if "hold_ms" in parameters and not settings.SHOP_DEMO:
         raise BadInput("hold_ms works in a demo only: start the shop with SHOP_DEMO=1")
-    return hold
+    return hold_ms
 
 
 # --- parameters ----------------------------------------------------------------------------------
 
 
-def parameters_of(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
-    """Query and body together, the body first. A name that is unknown or given twice is refused,
-    and so is a body that is not read: if `lok=redis`, or one of `lock=redis&lock=none`, were
-    ignored, the sale would run unlocked."""
-    given: dict[str, Any] = {}
+def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
+    """Return the parameters of query and body; the body's replace the query's.
+
+    Raises BadInput for an unknown name, a repeated name, and a body that is not read: if
+    `lok=redis`, or one of `lock=redis&lock=none`, were ignored, the sale would run unlocked.
+    """
+    parameters: dict[str, Any] = {}
     try:
-        given.update(_once(_pairs(request.GET)))
+        parameters.update(_reject_repeated(_list_pairs(request.GET)))
         if request.method != "GET":  # a GET has no body, whatever its Content-Type says
-            given.update(_body(request, allowed))
+            parameters.update(_parse_body(request, allowed))
     except RequestDataTooBig as error:
         _drain(request)
-        most = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
-        raise BadInput("the body is too large", allowed=[most]) from error
+        raise too_large() from error
     except UNREADABLE as error:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
         raise BadInput("the body broke off") from error
-    if unknown := set(given) - allowed:
+    unknown = set(parameters) - allowed
+    if unknown:
         names = ", ".join(sorted(name[:64] for name in unknown))
         raise BadInput(f"unknown parameter: {names}", allowed=sorted(allowed))
-    return given
+    return parameters
+
+
+def too_large() -> TooLarge:
+    """Return the refusal of a body that is too large, with the allowed size."""
+    allowed_size = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
+    return TooLarge("the body is too large", allowed=[allowed_size])
 
 
 def _drain(request: HttpRequest) -> None:
-    """Read a body that is refused, within reason: a client that is cut off while it sends gets a
-    broken pipe and not the answer."""
-    for _ in range(0, LARGEST_DRAIN, DRAIN_CHUNK):
-        if not request.read(DRAIN_CHUNK):
+    """Read a refused body, up to MAX_DRAINED_BYTES.
+
+    Otherwise the client, cut off while it sends, would get a broken pipe instead of the answer.
+    """
+    for _ in range(0, MAX_DRAINED_BYTES, DRAIN_CHUNK_BYTES):
+        if not request.read(DRAIN_CHUNK_BYTES):
             return
 
 
-def _body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
+def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     if "Transfer-Encoding" in request.headers:
-        raise LengthRequired  # Django would read as much as Content-Length says: nothing
-    body = request.body  # bounded; what request.POST reads of a multipart body is not
-    if request.content_type == JSON:
-        given = json.loads(body, object_pairs_hook=_once)
-        if not isinstance(given, dict):
+        raise LengthRequired  # Django reads Content-Length bytes, so it would read none
+    body = request.body  # bounded, unlike the multipart body that request.POST reads
+    if request.content_type == JSON_TYPE:
+        parameters = json.loads(body, object_pairs_hook=_reject_repeated)
+        if not isinstance(parameters, dict):
             raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
-        return given
-    if body and request.content_type not in FORMS:
-        wrong = f"a body of type {_short(request.content_type)} is not read"
-        raise BadInput(wrong, allowed=[JSON, *FORMS])
-    return _once(_pairs(request.POST)) | dict(request.FILES.items())
+        return parameters
+    if body and request.content_type not in FORM_TYPES:
+        problem = f"a body of type {_shorten(request.content_type)} is not read"
+        raise BadInput(problem, allowed=[JSON_TYPE, *FORM_TYPES])
+    return _reject_repeated(_list_pairs(request.POST)) | dict(request.FILES.items())
 
 
-def _pairs(fields: QueryDict) -> list[tuple[str, Any]]:
-    return [(name, value) for name, many in fields.lists() for value in many]
+def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
+    return [(name, text) for name, texts in fields.lists() for text in texts]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise BadInput("a parameter is given twice", allowed=["each parameter once"])
-    return given
+def _reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the parameters as a dict. Raises BadInput if one of them is repeated."""
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
+        raise BadInput("a parameter is repeated", allowed=["each parameter once"])
+    return parameters
 
 
-def text_of(given: Mapping[str, Any], name: str, *, default: str) -> str:
-    value = given.get(name, default)
-    if not isinstance(value, str):
-        raise BadInput(f"{name} is not a text: {_short(value)}", allowed=["a text"])
-    return value
+def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> str:
+    """Return a parameter that must be a string."""
+    text = parameters.get(name, default)
+    if not isinstance(text, str):
+        raise BadInput(f"{name} must be a string, not {_shorten(text)}", allowed=["a string"])
+    return text
 
 
-def integer_of(
-    given: Mapping[str, Any], name: str, *, default: int | None, least: int, most: int
+def parse_integer(
+    parameters: Mapping[str, Any], name: str, *, default: int | None, minimum: int, maximum: int
 ) -> int:
-    value = given.get(name, default)
-    bounds = [f"a whole number from {least} to {most}"]
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BadInput(f"bad {name}: {_short(value)}", allowed=bounds)
-    return value
+    """Return a parameter that must be an integer, or the digits of one."""
+    number = parameters.get(name, default)
+    if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,19}", number):
+        number = int(number)
+    is_integer = isinstance(number, int) and not isinstance(number, bool)
+    if not is_integer or not minimum <= number <= maximum:
+        allowed = f"a whole number from {minimum} to {maximum}"
+        raise BadInput(f"bad {name}: {_shorten(number)}", allowed=[allowed])
+    return int(number)
 
 
-def _integer_or_none(given: Mapping[str, Any], name: str, **bounds: int) -> int | None:
-    return integer_of(given, name, default=None, **bounds) if name in given else None
+def _parse_optional_integer(
+    parameters: Mapping[str, Any], name: str, *, minimum: int, maximum: int
+) -> int | None:
+    if name not in parameters:
+        return None
+    return parse_integer(parameters, name, default=None, minimum=minimum, maximum=maximum)
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 64 else f"{text[:61]}..."

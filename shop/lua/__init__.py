@@ -1,4 +1,4 @@
-"""The shop's Lua scripts, each a file of its own here with its KEYS, ARGV and returns."""
+"""The shop's Lua scripts: one file each, with its KEYS, ARGV and returns."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ FOLDER = Path(__file__).parent
 
 
 class Lua(Script):
-    """A script that one calls."""
+    """A script that can be called."""
 
     def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
-        """Run it with one EVALSHA; a server that has not seen it yet gets the text (EVAL)."""
+        """Run the script with EVALSHA, or with EVAL on a server that does not know it yet."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -22,5 +22,5 @@ class Lua(Script):
 
 
 def lua(name: str) -> Lua:
-    """The script in shop/lua/<name>.lua."""
+    """Return the script in shop/lua/<name>.lua."""
     return Lua(*script(name, FOLDER))

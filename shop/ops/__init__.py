@@ -1,1 +1,1 @@
-"""What an operator runs the shop with: servers, checks, roles, health, logs, metrics."""
+"""Operation of the shop: connections to servers, health, logs, metrics, security headers."""

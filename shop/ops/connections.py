@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: those that have died, and one outside the pool."""
+"""Dead connections to PostgreSQL, and connections outside the pool."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,19 +10,21 @@ from shop.ops.postgres import Silence
 
 
 def is_gone(error: DatabaseError | InterfaceError) -> bool:
-    """Whether this error means that the connection is lost.
+    """Return whether this error means that the connection is lost.
 
-    No SQLSTATE: nobody answered. 08: connection; 53: no room; 57P: shutting down, killed.
+    No SQLSTATE: the server did not answer. 08: connection; 53: no room; 57P: shutdown or kill.
     """
     sqlstate = getattr(error.__cause__, "sqlstate", None)
     return sqlstate is None or sqlstate.startswith(("08", "53", "57P"))
 
 
 def discard_dead(error: DatabaseError | InterfaceError) -> None:
-    """If this error lost its connection, throw out every dead one of the pool at once, not one per
-    request: after a restart of PostgreSQL all of them are dead."""
+    """Remove every dead connection of the pool, if this error lost one.
+
+    After a restart of PostgreSQL all of them are dead, and would fail one request each.
+    """
     if not is_gone(error) or isinstance(error.__cause__, Silence):
-        return  # after a silence, asking the others would take as long, each
+        return  # a silent server would keep the check of each connection waiting
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:
@@ -31,8 +33,10 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 
 @contextmanager
 def own_connection(**options: Any) -> Iterator[None]:
-    """This thread has a connection outside the pool for as long as the block lasts, with these
-    options beside the shop's own."""
+    """Give this thread a connection outside the pool until the block ends.
+
+    options  options besides the shop's own
+    """
     pooled = connections[DEFAULT_DB_ALIAS]
     own = pooled.copy()
     own.settings_dict["OPTIONS"].pop("pool", None)
@@ -46,14 +50,15 @@ def own_connection(**options: Any) -> Iterator[None]:
 
 
 def beside_the_pool() -> AbstractContextManager[None]:
-    """Where the pool has nothing left to give, this thread has a connection of its own. For pages
-    that only a demo shows: elsewhere the pool stays the limit of what a node takes from PostgreSQL.
+    """Give this thread its own connection if the pool has none left.
 
-    Under a lock in the database each buyer who queues keeps a connection. The page that shows the
-    rush, and its Stop, would wait behind them and say that the database does not answer.
+    It is for the pages of a demo: elsewhere the pool limits the connections of a node. Under a lock
+    in the database every waiting buyer keeps a connection, and the page with the rush and its Stop
+    button would wait behind them and answer that the database does not answer.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)
-    connects = pool is not None and wrapper.connection is None
-    has_to_wait = connects and not pool.get_stats()["pool_available"]
-    return own_connection() if has_to_wait else nullcontext()
+    needs_connection = pool is not None and wrapper.connection is None
+    if needs_connection and not pool.get_stats()["pool_available"]:
+        return own_connection()
+    return nullcontext()

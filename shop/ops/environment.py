@@ -1,4 +1,4 @@
-"""What the settings make of the environment: rates, Redis URLs, Sentinels. Needs no settings."""
+"""Parsing of the environment for the settings: rates, Redis URLs, Sentinels."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def parse_rate(text: str) -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
+    """Return `3/10s` as (3, 10.0), and None for an empty text. Raises ImproperlyConfigured."""
     if not text:
         return None
     parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
@@ -18,7 +18,7 @@ def parse_rate(text: str) -> tuple[int, float] | None:
 
 
 def next_database(url: str) -> str:
-    """`url` with its database number one higher: redis://host/0 becomes redis://host/1.
+    """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
     A Unix socket's number is a parameter, unix:///run/redis.sock?db=0, and any URL's may be.
     """
@@ -32,8 +32,10 @@ def next_database(url: str) -> str:
 
 
 def with_login(url: str, *, user: str, password: str) -> str:
-    """`url` with user and password, unless it has some or there is no password: so that a URL can
-    be in a compose file and its password in a file of its own."""
+    """Return `url` with user and password, unless it has a login or the password is empty.
+
+    A URL can then be in a compose file, and its password in a secret file.
+    """
     parts = urlsplit(url)
     if not password or "@" in parts.netloc:
         return url
@@ -42,35 +44,38 @@ def with_login(url: str, *, user: str, password: str) -> str:
 
 
 def parse_sentinels(text: str) -> list[tuple[str, int]]:
-    """`a:26379,b:26379` as [("a", 26379), ("b", 26379)]; [] for none. Raises ImproperlyConfigured.
+    """Return `a:26379,b:26379` as [("a", 26379), ("b", 26379)], and an empty text as [].
 
-    An IPv6 address is in brackets.
+    An IPv6 address is in brackets. Raises ImproperlyConfigured.
     """
-    found = []
-    for each in map(str.strip, text.split(",") if text.strip() else ()):
-        parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", each)
-        if parts is None or not 0 < int(parts[3]) < 65536:
-            wrong = f"REDIS_SENTINELS names {each!r}: write host:port,host:port,host:port"
-            raise ImproperlyConfigured(wrong)
-        found.append((parts[1] or parts[2], int(parts[3])))
-    return found
+    if not text.strip():
+        return []
+    return [_parse_sentinel(address.strip()) for address in text.split(",")]
+
+
+def _parse_sentinel(address: str) -> tuple[str, int]:
+    parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", address)
+    if parts is None or not 0 < int(parts[3]) < 65536:
+        problem = f"REDIS_SENTINELS names {address!r}: write host:port,host:port,host:port"
+        raise ImproperlyConfigured(problem)
+    return parts[1] or parts[2], int(parts[3])
 
 
 def through_sentinels(
     cache: dict[str, Any], *, sentinels: list[tuple[str, int]], master: str, pool: dict[str, Any]
 ) -> dict[str, Any]:
-    """A cache of django-redis that finds its server by asking the Sentinels for `master`.
+    """Return a cache of django-redis that asks the Sentinels for the address of `master`.
 
-    Of its URL remain user, password, database number and whether to speak TLS. `pool` is how to
-    connect: timeouts and no retries; the Sentinels are asked in the same way.
+    Its URL gives user, password, database number and TLS. `pool` has the options of a connection,
+    timeouts and no retries, for the Sentinels as well.
     """
     return {
         **cache,
-        "LOCATION": _named(cache["LOCATION"], master),
+        "LOCATION": _replace_host(cache["LOCATION"], master),
         "OPTIONS": {
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
             "CONNECTION_POOL_CLASS": "shop.ops.redis.MasterPool",
-            # The factory takes the name from the URL, where capitals get lost.
+            # The factory would take the name from the URL, which is in lower case.
             "CONNECTION_POOL_KWARGS": {**pool, "service_name": master},
             "SENTINELS": sentinels,
             "SENTINEL_KWARGS": {name: pool[name] for name in pool if name != "max_connections"},
@@ -78,8 +83,8 @@ def through_sentinels(
     }
 
 
-def _named(url: str, master: str) -> str:
-    """The URL with the master's name for its host: two URLs for one server must look it."""
+def _replace_host(url: str, master: str) -> str:
+    """Return the URL with the master's name as its host, so that URLs of one server are equal."""
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss"):
         raise ImproperlyConfigured(

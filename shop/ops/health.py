@@ -1,4 +1,4 @@
-"""Whether everything that a sale needs answers."""
+"""Readiness of the servers that a sale needs."""
 
 import threading
 import time
@@ -20,63 +20,86 @@ from django.utils.deprecation import MiddlewareMixin
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
 
-#: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
+#: Errors of a part that is not ready; Django raises ImproperlyConfigured without DATABASE_URL.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
 PROBES = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the stack: its name, whether it answers, and what it says or what to do."""
+    """A part of the stack, with its state or, if it is not ready, the cause and the cure."""
 
     name: str
     ok: bool
     detail: str
 
 
-#: Promises without an order yet: how many, and the age of the oldest in seconds. None in a shop
-#: that promises nothing; set by the app, for the promises know this room and not the reverse.
-backlog: Callable[[], tuple[int, float]] | None = None
-#: How long an answer is given again, in seconds.
-FRESH = 1.0
-#: Whether this process is about to end. gunicorn's hooks know (shop/gunicorn_conf.py).
-is_stopping: Callable[[], bool] = lambda: False  # noqa: E731
-_last: tuple[float, list[Part]] | None = None
-_asking = threading.Lock()
+#: Seconds for which one look at the servers answers every probe.
+LOOK_LIFETIME_SECONDS = 1.0
+_last_look: tuple[float, list[Part]] | None = None
+_look_lock = threading.Lock()
+_read_backlog: Callable[[], tuple[int, float]] | None = None
+_is_stopping: Callable[[], bool] | None = None
 
 
-def recent() -> list[Part]:
-    """`stack()` as it was a second ago at most: this process asks once a second, however many want
-    to know, and they wait for one answer where a server is slow to give it."""
-    global _last
-    with _asking:
-        if _last is None or time.monotonic() - _last[0] >= FRESH:
+def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
+    """Have the backlog of promises reported. AppConfig.ready() calls it: ops must not import
+    reserve."""
+    global _read_backlog
+    _read_backlog = read_backlog
+
+
+def backlog() -> tuple[int, float] | None:
+    """Return the number of unsettled promises and the age of the oldest in seconds, or None in a
+    shop that makes no promises. Raises redis.RedisError."""
+    return None if _read_backlog is None else _read_backlog()
+
+
+def register_stopping(is_stopping: Callable[[], bool]) -> None:
+    """Have `is_stopping` tell whether this process is about to end (shop/gunicorn_conf.py)."""
+    global _is_stopping
+    _is_stopping = is_stopping
+
+
+def is_stopping() -> bool:
+    """Return whether this process is about to end."""
+    return _is_stopping is not None and _is_stopping()
+
+
+def recent_stack() -> list[Part]:
+    """Return `stack()` as it was at most LOOK_LIFETIME_SECONDS ago.
+
+    Concurrent probes wait for one look, so that a slow server is asked once.
+    """
+    global _last_look
+    with _look_lock:
+        if _last_look is None or time.monotonic() - _last_look[0] >= LOOK_LIFETIME_SECONDS:
             parts = stack()
-            _last = time.monotonic(), parts
-        return _last[1]
+            _last_look = (time.monotonic(), parts)
+        return _last_look[1]
 
 
 def stack() -> list[Part]:
-    """PostgreSQL, its migrations and timeouts, the Redis of the locks and that of the cache; of a
-    shop that promises, how far its consumers are behind."""
-    promises = backlog is not None and not settings.SHOP_DEMO
-    behind = [_part("promises", _promises)] if promises else []
+    """Look at PostgreSQL, its migrations and timeouts, both Redis databases, and the backlog of
+    promises in a shop that makes some."""
+    reports_promises = _read_backlog is not None and not settings.SHOP_DEMO
+    promises = [_part("promises", _promises)] if reports_promises else []
     return [
         _part("PostgreSQL", _postgres),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
         _part("PostgreSQL timeouts", _timeouts),
-        *behind,
+        *promises,
     ]
 
 
-def _part(name: str, ask: Callable[[], str]) -> Part:
+def _part(name: str, describe: Callable[[], str]) -> Part:
     try:
-        return Part(name, True, ask())
+        return Part(name, True, describe())
     except NOT_READY as error:
         if isinstance(error, DatabaseError | InterfaceError):
-            discard_dead(error)  # or one of the pool would fail at each look
+            discard_dead(error)  # otherwise each look finds another dead connection of the pool
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 
@@ -95,17 +118,18 @@ def _migrations() -> str:
 
 
 def _timeouts() -> str:
-    """The timeouts that hold, wherever they were set: a pooler may have dropped those of ours."""
-    wanted = settings.DB_TIMEOUTS_MS
+    """Describe the timeouts in force: a pooler may have dropped those of the settings."""
+    limits = settings.DB_TIMEOUTS_MS
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name, extract(epoch FROM current_setting(name)::interval) * 1000"
             " FROM unnest(%s::text[]) AS name",
-            [list(wanted)],
+            [list(limits)],
         )
         effective = {name: int(milliseconds) for name, milliseconds in cursor.fetchall()}
-    if missing := [name for name in wanted if not 0 < effective[name] <= wanted[name]]:
-        commands = "; ".join(f"ALTER ROLE ... SET {name} = {wanted[name]}" for name in missing)
+    missing = [name for name in limits if not 0 < effective[name] <= limits[name]]
+    if missing:
+        commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in missing)
         raise LookupError(f"behind a pooler the role must bring its timeouts: {commands}")
     return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
 
@@ -114,19 +138,19 @@ def _redis() -> str:
     info = locks_client().info()
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info["redis_version"])
-    said = f"{name} {version}, maxmemory-policy {info['maxmemory_policy']}"
+    description = f"{name} {version}, maxmemory-policy {info['maxmemory_policy']}"
     if not settings.REDIS_SENTINELS:
-        return said
+        return description
     if info["role"] != "master":
         raise LookupError("a replica answers for the master: wait for the end of the failover")
-    return f"{said}, master {settings.REDIS_SENTINEL_MASTER!r} of the Sentinels"
+    return f"{description}, master {settings.REDIS_SENTINEL_MASTER!r} of the Sentinels"
 
 
 def _promises() -> str:
-    """Ready however many wait: no node is better off, and /buy refuses by itself."""
-    assert backlog is not None
-    count, oldest = backlog()
-    return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {oldest:.1f} s"
+    """Describe the backlog. A node with a long one stays ready: /buy refuses on every node."""
+    assert _read_backlog is not None
+    count, age = _read_backlog()
+    return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"
 
 
 def _cache() -> str:
@@ -135,21 +159,23 @@ def _cache() -> str:
 
 
 class HealthMiddleware(MiddlewareMixin):
-    """Answer /healthz and /readyz where the Host is an IP address: orchestrators and load balancers
-    ask a node by its address, which is not in ALLOWED_HOSTS. Not under any name: a page that was
-    rebound to this address has a name. SECURE_REDIRECT_EXEMPT lets them ask without TLS.
+    """Answers /healthz and /readyz when the Host is an IP address.
+
+    Orchestrators and load balancers probe a node by its address, which is not in ALLOWED_HOSTS. A
+    name is still checked, because a page that DNS was rebound for comes under a name.
+    SECURE_REDIRECT_EXEMPT allows probes without TLS.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        asked_by_address = _is_address(str(request.META.get("HTTP_HOST", "")))
-        if request.path_info not in PROBES or not asked_by_address:
+        host_is_address = _is_address(str(request.META.get("HTTP_HOST", "")))
+        if request.path_info not in PROBES or not host_is_address:
             return None
         answer: HttpResponse = resolve(request.path_info).func(request)
         return answer
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host header names an IP address, with or without a port."""
+    """Return whether a Host header names an IP address, with or without a port."""
     try:
         ip_address(urlsplit(f"//{host}").hostname or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Log lines: text for people, one JSON object a line for machines, each with its request's id."""
+"""Log lines, as text or as one JSON object per line, each with the id of its request."""
 
 import logging
 import re
@@ -8,28 +8,30 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-#: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
+#: Ids that are accepted from a client or a proxy. Others could forge a log line, or fill it.
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-#: In a log line that belongs to no request.
+#: The id in a log line that belongs to no request.
 NO_REQUEST = "-"
 #: The id of the request that this thread or task answers.
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
-#: What could end a line, or move a terminal's cursor.
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: Characters that end a line or move a terminal's cursor.
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
 
 
-def request_id_of(given: str | None) -> str:
-    """The id that came with a request if it is well formed, else a new one."""
-    if given is not None and REQUEST_ID.match(given):
-        return given
+def choose_request_id(header: str | None) -> str:
+    """Return the id that came with a request, or a new one if it is missing or malformed."""
+    if header is not None and REQUEST_ID.match(header):
+        return header
     return secrets.token_hex(16)
 
 
 class RequestFilter(logging.Filter):
-    """Gives every record the id of the request that it belongs to, and keeps expected 4xx answers
-    out of the log: sold out is an answer. A request that Django itself could not read keeps its
-    line, without the traceback: nothing failed but the client."""
+    """Gives every record the id of its request, and drops the lines of expected 4xx answers.
+
+    Sold out is an expected answer. A request that Django could not read keeps its line, without the
+    traceback, because only the client failed.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
@@ -41,21 +43,25 @@ class RequestFilter(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record, and its traceback indented: no value that is logged can forge a record."""
+    """Formats a record in one line and indents its traceback: no value can forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record.exc_text = None  # another handler's, as it was formatted there
+        record.exc_text = None  # the cached text of another handler's formatter
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = super().formatMessage(record)
-        return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+        return CONTROL_CHARACTERS.sub(_escape, line)
 
     def formatException(self, ei: Any) -> str:
         return "\n".join(f"    {line}" for line in super().formatException(ei).splitlines())
 
 
-#: For `formatters` of logging.config, by LOG_FORMAT.
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+#: Entries of logging.config's `formatters`, by LOG_FORMAT.
 FORMATTERS: dict[str, dict[str, Any]] = {
     "text": {
         "()": TextFormatter,
@@ -69,11 +75,11 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _to_stderr(kind: str) -> dict[str, Any]:
-    """The parts that both configurations share: one handler, `stderr`."""
+def _stderr_handler(kind: str) -> dict[str, Any]:
+    """Return the parts that both configurations share: the handler `stderr`."""
     return {
         "filters": {"request": {"()": RequestFilter}},
-        "formatters": {"line": {**FORMATTERS[kind]}},  # a copy: logging.config takes it apart
+        "formatters": {"line": dict(FORMATTERS[kind])},  # logging.config modifies it
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
@@ -85,16 +91,16 @@ def _to_stderr(kind: str) -> dict[str, Any]:
 
 
 def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
-    """Django's LOGGING, all of it to stderr.
+    """Return Django's LOGGING. Everything goes to stderr.
 
-    kind    `text` or `json`; ImproperlyConfigured for another one
-    level   of everything but the access lines
-    access  one line for each request (observe.py)
+    kind    `text` or `json`; others raise ImproperlyConfigured
+    level   level of everything except the access lines
+    access  whether to log one line per request (observe.py)
     """
     if kind not in FORMATTERS:
         raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATTERS)}")
     return {
-        **_to_stderr(kind),
+        **_stderr_handler(kind),
         "version": 1,
         "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
@@ -103,8 +109,8 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
 
 
 def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
-    """gunicorn's logconfig_dict; for text its own lines stay as they are."""
+    """Return gunicorn's logconfig_dict; as text gunicorn's lines stay as they are."""
     if kind != "json":
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    return {**_to_stderr(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+    return {**_stderr_handler(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}

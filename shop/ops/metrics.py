@@ -1,10 +1,11 @@
-"""What Prometheus scrapes. Imported only where METRICS_TOKEN is set.
+"""Metrics for Prometheus. This module is imported only if METRICS_TOKEN is set.
 
-Labels have few values each: a route's pattern, a status, a strategy, an outcome. Never a product, a
-buyer or a path: a client who can invent one could fill the memory of every node and of Prometheus.
+Labels have few values: a route's pattern, a status, a strategy, an outcome. They are never a
+product, a buyer or a path: a client that invents them could fill the memory of every node and of
+Prometheus.
 
-Several workers write into files of their own in PROMETHEUS_MULTIPROC_DIR, whichever worker is asked
-adds them up. Elsewhere, in runserver for instance, one process speaks for itself.
+Each worker writes its own files in PROMETHEUS_MULTIPROC_DIR, and the worker that is asked adds them
+up. Without that folder, as in runserver, a process reports its own counts.
 """
 
 import os
@@ -34,44 +35,59 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from locks import LossReason, Metrics, Release
 from shop.ops import health
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
-HELD_SECONDS = (0.001, 0.0025, *SECONDS)
-#: Every outcome of a purchase, so that each is there with 0 before it happens first: the increase
-#: of a series that appears with 1 is 0.
+BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+HELD_BUCKETS_SECONDS = (0.001, 0.0025, *BUCKETS_SECONDS)
+#: All outcomes of a purchase. Each series begins with 0, because the increase of a series that
+#: begins with 1 is 0.
 OUTCOMES = (
-    *("sold", "replayed", "sold_out", "closed", "busy", "lost"),
-    *("unavailable", "unknown", "throttled", "full", "error", "gone"),
+    "sold",
+    "replayed",
+    "sold_out",
+    "closed",
+    "busy",
+    "lost",
+    "unavailable",
+    "unknown",
+    "throttled",
+    "full",
+    "error",
+    "gone",
 )
-#: The lock of a purchase that named none that exists.
+#: The label of a purchase without the name of an existing strategy.
 NO_LOCK = "invalid"
 
 REQUESTS = Counter("oversold_http_requests", "Requests answered", ["route", "status"])
 LATENCY = Histogram(
-    "oversold_http_request_seconds", "Time to an answer", ["route"], buckets=SECONDS
+    "oversold_http_request_seconds", "Time to an answer", ["route"], buckets=BUCKETS_SECONDS
 )
 PURCHASES = Counter("oversold_purchases", "Answers to POST /buy", ["lock", "outcome"])
 WAITED = Histogram(
-    "oversold_lock_wait_seconds", "RedisLock: until acquired or given up", ["lock"], buckets=SECONDS
+    "oversold_lock_wait_seconds",
+    "RedisLock: until acquired or given up",
+    ["lock"],
+    buckets=BUCKETS_SECONDS,
 )
 HELD = Histogram(
     "oversold_lock_held_seconds",
     "RedisLock: from acquired to released",
     ["lock"],
-    buckets=HELD_SECONDS,
+    buckets=HELD_BUCKETS_SECONDS,
 )
 RELEASES = Counter("oversold_lock_releases", "RedisLock: what a release found", ["lock", "outcome"])
 RENEWALS = Counter("oversold_lock_renewals", "RedisLock: leases renewed", ["lock"])
 LOST = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
-of_all = partial(Gauge, multiprocess_mode="livesum")  # the sum over the workers that live
-POOL = of_all("oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"])
-POOL_WAITING = of_all("oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection")
-newest = partial(Gauge, multiprocess_mode="mostrecent")  # what the last worker that looked has set
-UNSETTLED = newest("oversold_promises_unsettled", "Promises whose order is not written")
-OLDEST_UNSETTLED = newest("oversold_promises_oldest_seconds", "Age of the oldest of them")
+sum_gauge = partial(Gauge, multiprocess_mode="livesum")  # the sum over the living workers
+POOL = sum_gauge("oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"])
+POOL_WAITING = sum_gauge(
+    "oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection"
+)
+latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")  # set by the last worker asked
+UNSETTLED = latest_gauge("oversold_promises_unsettled", "Promises whose order is not written")
+OLDEST_UNSETTLED = latest_gauge("oversold_promises_oldest_seconds", "Age of the oldest of them")
 
 
 class LockMetrics(Metrics):
-    """The hooks of every RedisLock of one strategy."""
+    """Metrics of the RedisLocks of a strategy."""
 
     def __init__(self, lock: str) -> None:
         self._waited = WAITED.labels(lock)
@@ -94,39 +110,40 @@ class LockMetrics(Metrics):
         self._lost[loss].inc()
 
 
-#: The hooks of a strategy, by its name.
+#: The metrics of a strategy's locks, by its name.
 lock_metrics = cache(LockMetrics)
 
 
 def count(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
-    """One request was answered."""
+    """Count an answered request."""
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
     if facts:
         lock = facts["lock"] or NO_LOCK
-        _begin_with_zeros(lock)
+        _create_series(lock)
         PURCHASES.labels(lock, facts["outcome"]).inc()
 
 
 @cache
-def _begin_with_zeros(lock: str) -> None:
+def _create_series(lock: str) -> None:
     for outcome in OUTCOMES:
         PURCHASES.labels(lock, outcome)
 
 
 def expose(request: HttpRequest) -> HttpResponse:
-    """GET /metrics, for those who have METRICS_TOKEN."""
+    """Answer GET /metrics, if the request has METRICS_TOKEN."""
     if request.method != "GET":
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
-    given = request.headers.get("Authorization", "").encode()
-    if not secrets.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
+    header = request.headers.get("Authorization", "").encode()
+    if not secrets.compare_digest(header, f"Bearer {settings.METRICS_TOKEN}".encode()):
         body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
         return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
-    if health.backlog is not None:
-        with suppress(redis.RedisError):  # while Redis does not answer, the gauges stay
-            unsettled, oldest = health.backlog()
+    with suppress(redis.RedisError):  # while Redis does not answer, the gauges keep their values
+        backlog = health.backlog()
+        if backlog is not None:
+            unsettled, oldest_seconds = backlog
             UNSETTLED.set(unsettled)
-            OLDEST_UNSETTLED.set(oldest)
+            OLDEST_UNSETTLED.set(oldest_seconds)
     registry = REGISTRY
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         registry = CollectorRegistry()
@@ -135,14 +152,15 @@ def expose(request: HttpRequest) -> HttpResponse:
 
 
 def watch_pool() -> None:
-    """Start a thread that looks at the database pool of this process once a second.
+    """Start a thread that reads the statistics of this process's database pool every second.
 
-    At a request's end nothing would be seen while everybody waits; a scrape reaches one worker.
+    Reading them at the end of a request would miss a pool that all requests wait for, and a scrape
+    reaches only one worker.
     """
-    threading.Thread(target=_look_at_pool, name="pool-metrics", daemon=True).start()
+    threading.Thread(target=_read_pool_statistics, name="pool-metrics", daemon=True).start()
 
 
-def _look_at_pool() -> None:
+def _read_pool_statistics() -> None:
     while True:
         stats: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]
         free = stats.get("pool_available", 0)

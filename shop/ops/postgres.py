@@ -1,8 +1,8 @@
-"""How the shop connects to PostgreSQL: timeouts on both sides of the connection, and the pool.
+"""Connections to PostgreSQL: timeouts on both sides of the connection, and the pool.
 
-PostgreSQL ends a statement, a wait for a lock and an idle transaction by itself (TIMEOUTS_MS). That
-helps nobody whose PostgreSQL is out of reach: the client has limits of its own, or the holder of a
-lock would keep everybody out until the network is back.
+PostgreSQL itself ends a statement, a wait for a lock and an idle transaction (TIMEOUTS_MS). The
+client has limits, too, for a PostgreSQL that is out of reach: otherwise the holder of a lock would
+block all other buyers until the network is back.
 """
 
 from typing import Any
@@ -11,17 +11,18 @@ from psycopg import Connection, OperationalError
 from psycopg.abc import RV, PQGen
 
 #: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
-#: idle in transaction < lock < statement < REPLY_TIMEOUT < ttl < the client's timeout < gunicorn's.
+#: idle in transaction < lock < statement < REPLY_TIMEOUT_SECONDS < ttl < the client's timeout <
+#: gunicorn's.
 TIMEOUTS_MS = {
     "idle_in_transaction_session_timeout": 6_000,
     "lock_timeout": 7_000,
     "statement_timeout": 8_000,
 }
 #: Seconds without a reply after which the client closes the connection.
-REPLY_TIMEOUT = 9.0
-#: What the kernel does where packets get no answer: bytes that are not acknowledged within 5 s end
-#: the connection, and so do three probes of an idle one. A Unix socket has none of this.
-TCP = {
+REPLY_TIMEOUT_SECONDS = 9.0
+#: For the kernel: bytes without an acknowledgement for 5 s end the connection, and so do three
+#: unanswered probes of an idle one. They have no effect on a Unix socket.
+TCP_OPTIONS = {
     "connect_timeout": 3,
     "tcp_user_timeout": 5_000,
     "keepalives": 1,
@@ -35,10 +36,18 @@ class Silence(OperationalError):
     """PostgreSQL did not reply in time. The connection is closed."""
 
 
-class BoundedConnection(Connection[Any]):
-    """A connection whose every wait for a reply ends after `reply_timeout` seconds, in Silence."""
+def is_wait_timeout(error: OperationalError) -> bool:
+    """Return whether psycopg's Connection.wait() gave up after its `timeout`.
 
-    reply_timeout = REPLY_TIMEOUT
+    psycopg has only a private name for this error; shop/tests/ops/test_postgres.py holds it.
+    """
+    return type(error).__name__ == "_WaitTimeout"
+
+
+class BoundedConnection(Connection[Any]):
+    """A connection that waits at most `reply_timeout` seconds for a reply, then raises Silence."""
+
+    reply_timeout = REPLY_TIMEOUT_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         if timeout is not None:
@@ -46,30 +55,31 @@ class BoundedConnection(Connection[Any]):
         try:
             return super().wait(gen, interval, self.reply_timeout)
         except OperationalError as error:
-            if type(error).__name__ != "_WaitTimeout":  # psycopg's own name for it is private
+            if not is_wait_timeout(error):
                 raise
             self.close()
             raise Silence(f"no reply within {self.reply_timeout:g} s") from error
 
 
 def database(settings: dict[str, Any], *, pool: int, pooler: bool) -> dict[str, Any]:
-    """Django's settings of a database, with the shop's timeouts; what its URL says wins.
+    """Return Django's settings of a database, with the shop's timeouts. Options of the URL win.
 
-    settings  as django-environ reads them from the URL
-    pool      connections per process; 0 for one per thread, without REPLY_TIMEOUT
-    pooler    the URL leads to PgBouncer: it refuses startup options, so the role must bring
-              TIMEOUTS_MS (ALTER ROLE ... SET); /readyz says whether it does
+    settings  the settings that django-environ reads from the URL
+    pool      connections per process; 0 for one per thread, without REPLY_TIMEOUT_SECONDS
+    pooler    whether the URL leads to PgBouncer. It refuses startup options, so the role must have
+              TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
     """
-    options: dict[str, Any] = {**TCP, **settings.get("OPTIONS", {})}
+    options: dict[str, Any] = {**TCP_OPTIONS, **settings.get("OPTIONS", {})}
     if not pooler:
-        ours = " ".join(f"-c {name}={value}" for name, value in TIMEOUTS_MS.items())
-        options["options"] = f"{ours} {options.get('options', '')}".strip()
+        timeouts = " ".join(f"-c {name}={limit}" for name, limit in TIMEOUTS_MS.items())
+        options["options"] = f"{timeouts} {options.get('options', '')}".strip()
     if pool:
         options["pool"] = {
             "connection_class": BoundedConnection,
             "min_size": pool,
             "max_size": pool,
             "timeout": 6,
-            "reconnect_timeout": 5,  # its pauses double: longer, and it sleeps through the recovery
+            # Its pauses double: with a longer limit the pool sleeps through a recovery.
+            "reconnect_timeout": 5,
         }
     return {**settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": pooler}

@@ -1,5 +1,6 @@
-"""The locks' Redis: a client for threads, and one for event loops; and how they find the master
-through Sentinels, also after a failover.
+"""Clients of the locks' Redis for threads and event loops.
+
+With Sentinels they find the master, also after a failover.
 """
 
 import copy
@@ -18,13 +19,13 @@ from redis.sentinel import SentinelConnectionPool
 
 @cache
 def locks_client() -> redis.Redis:
-    """The raw client of the alias `locks`: no pickling, no retries, one pool per process."""
+    """Return the raw client of the alias `locks`: no pickling, no retries, one pool per process."""
     return cast(redis.Redis, get_redis_connection("locks"))
 
 
 @cache
 def async_locks_client() -> redis.asyncio.Redis:
-    """The same for event loops: where AsyncRedisLock finds its server."""
+    """Return the client of the locks' Redis for event loops."""
     pool = settings.LOCKS_POOL
     timeouts = {name: pool[name] for name in ("socket_timeout", "socket_connect_timeout")}
     if not settings.REDIS_SENTINELS:
@@ -37,10 +38,10 @@ def async_locks_client() -> redis.asyncio.Redis:
 
 
 class MasterPool(SentinelConnectionPool):
-    """Connections to the master of the moment, each of which asks the Sentinels for it anew."""
+    """A pool whose connections each ask the Sentinels for the current master."""
 
     def __init__(self, service_name: str, sentinel_manager: Any, **kwargs: Any) -> None:
-        if kwargs.get("connection_class") is SSLConnection:  # what rediss:// asks for
+        if kwargs.get("connection_class") is SSLConnection:  # set by rediss://
             del kwargs["connection_class"]
             kwargs["ssl"] = True
         super().__init__(service_name, _Discovery(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]
@@ -48,18 +49,18 @@ class MasterPool(SentinelConnectionPool):
 
 
 class _Discovery:
-    """Asks a Sentinel manager's servers, each time on a list of its own.
+    """Asks the Sentinels on a copy of the manager's list.
 
-    redis-py moves the one that answered to the front of the list that all threads share. Two that
-    do so at once put one in twice and lose another, until a process knows a single Sentinel.
+    redis-py moves the Sentinel that answered to the front of a list that all threads share. Two
+    threads that do so at once duplicate one Sentinel and lose another, until a single one is left.
     """
 
     def __init__(self, manager: Any) -> None:
         self.manager = manager
 
     def discover_master(self, service_name: str) -> Any:
-        asked = copy.copy(self.manager)
-        asked.sentinels = list(asked.sentinels)
-        address = asked.discover_master(service_name)
-        self.manager.sentinels = asked.sentinels
+        manager = copy.copy(self.manager)
+        manager.sentinels = list(manager.sentinels)
+        address = manager.discover_master(service_name)
+        self.manager.sentinels = manager.sentinels
         return address

@@ -1,8 +1,8 @@
-"""Units that Redis has promised to buyers, and whose orders are written afterwards.
+"""Promises of units: Redis makes them, and their orders are written afterwards.
 
 One script takes a unit and puts the promise on a stream; `manage.py settle` writes the orders
-(settle.py). A sale's counter is started under the lock of its product's row: meanwhile no promise
-is settled and no sale is opened or closed.
+(settle.py). A sale's counter is started under the lock of its product's row, so that no promise is
+settled and no sale is opened or closed meanwhile.
 """
 
 import json
@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
+from shop.errors import CommitUnknown, KeyReused, SaleClosed, SaleOver, SettlementBehind, SoldOut
 from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
@@ -25,28 +25,26 @@ from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
 
 logger = logging.getLogger("shop.reserve.promises")
 
-#: Milliseconds that a sale's counter is kept after its last buyer. A restock has a new one.
-KEEP = 24 * 3600 * 1000
-#: The strategy that sells like this.
-LOCK = "reserve"
-#: All keys are in one cluster slot: one script takes the unit and writes to the stream.
-PREFIX = f"stock:{{{LOCK}}}"
-STREAM = f"{PREFIX}:promises"
-#: Entries of that stream whose order nobody will write, for the operator who makes it good: the
-#: last MOST_BROKEN or some more. `entry` is the id that each had.
-BROKEN = f"{PREFIX}:broken"
-#: Order numbers that one query draws.
-BLOCK = 200
-REFUSED = {b"sold out": SoldOut, b"behind": Behind}
+#: Lifetime of a sale's counter and of a key's promise after their last use.
+KEY_LIFETIME_MS = 24 * 3600 * 1000
+STRATEGY_NAME = "reserve"
+#: The braces put all keys into one cluster slot: one script takes the unit and writes the stream.
+KEY_PREFIX = f"stock:{{{STRATEGY_NAME}}}"
+STREAM = f"{KEY_PREFIX}:promises"
+#: Promises whose order cannot be written, for the operator to refund. The field `entry` is the id
+#: that the promise had on STREAM.
+BROKEN_STREAM = f"{KEY_PREFIX}:broken"
+ORDER_NUMBERS_PER_QUERY = 200
+ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An entry of the stream: a unit that was promised, and the order that is written for it.
+    """A promised unit, and the order to write for it: an entry of the stream.
 
-    order       the order's number
-    stock_seen  units that there were before it
-    entry       its id on the stream: milliseconds of Redis's clock, and a number
+    order       the number of the order
+    stock_seen  units before the promise
+    entry       its id on the stream: milliseconds of Redis's clock, and a sequence number
     """
 
     order: int
@@ -61,114 +59,126 @@ class Promise:
 
     @property
     def made_at(self) -> float:
-        """When it was made: seconds since 1970 by Redis's clock."""
+        """Time of the promise, in seconds since 1970 by Redis's clock."""
         return int(self.entry.partition("-")[0]) / 1000
 
     @classmethod
-    def parse(cls, entry: bytes, seen: bytes, order: bytes) -> Self:
-        """An entry of the stream. Raises ValueError or TypeError."""
-        found = cls(**json.loads(order) | {"stock_seen": int(seen), "entry": entry.decode()})
-        numbers = (found.order, found.sale, found.product)
-        words = (found.product_name, found.buyer, found.key or "", found.fingerprint)
-        if not all(type(one) is int for one in numbers) or not all(type(w) is str for w in words):
-            raise TypeError("an order's numbers are whole, and its words are text")
-        return found
+    def parse(cls, entry: bytes, stock_seen: bytes, order: bytes) -> Self:
+        """Return the promise of an entry of the stream. Raises ValueError or TypeError."""
+        fields = json.loads(order)
+        promise = cls(**fields | {"stock_seen": int(stock_seen), "entry": entry.decode()})
+        for number in (promise.order, promise.sale, promise.product):
+            if type(number) is not int:  # True is an int, too
+                raise TypeError(f"a number of an order must be an integer, not {number!r}")
+        for text in (promise.product_name, promise.buyer, promise.key or "", promise.fingerprint):
+            if type(text) is not str:
+                raise TypeError(f"a text of an order must be a string, not {text!r}")
+        return promise
 
 
 def count_key(sale: int) -> str:
-    """The key that counts the units of a sale that nobody was promised."""
-    return f"{PREFIX}:{sale}"
+    """Return the key that counts the units of a sale that are not promised."""
+    return f"{KEY_PREFIX}:{sale}"
 
 
-def books_key(sale: int) -> str:
-    """The key that counts how the promises of a sale ended."""
-    return f"{PREFIX}:{sale}:books"
+def endings_key(sale: int) -> str:
+    """Return the key that counts the endings of a sale's promises."""
+    return f"{KEY_PREFIX}:{sale}:books"
 
 
 def attempt_key(holder: str) -> str:
-    """The key of an attempt's promise, whatever the sale: an Idempotency-Key has one order."""
-    return f"{PREFIX}:by:{holder}"
+    """Return the key of an attempt's promise. It names no sale: an Idempotency-Key has one order
+    in all sales."""
+    return f"{KEY_PREFIX}:by:{holder}"
 
 
-def in_use() -> bool:
-    """Whether this shop may have promised anything: else Redis is not asked."""
-    return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == LOCK)
+def can_have_promises() -> bool:
+    """Return whether this shop may have made promises; if not, Redis need not be asked."""
+    return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == STRATEGY_NAME)
 
 
-def promised(sale: int) -> tuple[int | None, list[Promise]]:
-    """Units of a sale that nobody was promised, None where Redis does not sell it; and the promises
-    that are not settled, but for those that nobody can read. Raises redis.RedisError."""
-    left, entries = lua("promised")(locks_client(), [count_key(sale), STREAM], [sale])
-    found = []
+def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
+    """Return a sale's units that are not promised, and its unsettled promises.
+
+    The units are None if Redis does not sell the sale. Unreadable promises are left out. Raises
+    redis.RedisError.
+    """
+    units, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
+    unsettled = []
     for entry in entries:
         with suppress(ValueError, TypeError):  # a consumer sets it aside
-            found.append(Promise.parse(*entry))
-    return (int(left) if left else None), found
+            unsettled.append(Promise.parse(*entry))
+    return (int(units) if units else None), unsettled
 
 
 # --- a sale --------------------------------------------------------------------------------------
 
-#: Product -> its sale, as this process saw it last. Redis does not sell one that is over.
-_open: dict[str, Stock] = {}
-_opening = threading.Lock()
+#: The open sale of each product, as this process last saw it. Redis does not sell a closed one.
+_open_sales: dict[str, Stock] = {}
+_open_sales_lock = threading.Lock()
 
 
 def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
-    """Have Redis sell what PostgreSQL says is left of the product's sale, unless it does already;
-    with what it may have forgotten: which keys have bought. Returns the sale.
+    """Start the counter of the product's sale in Redis if there is none, and return the sale.
 
-    instead_of  the sale that turned out not to be open; if another one is known by now, it is used
+    Redis also gets the keys that have bought, because it may have lost them.
+
+    instead_of  a sale that turned out to be closed; another one that is already known is returned
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
-    with _opening:
-        known = _open.get(product)
-        if known is not None and known is not instead_of:
-            return known
-        _open.pop(product, None)
+    with _open_sales_lock:
+        known_sale = _open_sales.get(product)
+        if known_sale is not None and known_sale is not instead_of:
+            return known_sale
+        _open_sales.pop(product, None)
         with transaction.atomic(durable=True):
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
-            left, waiting = promised(stock.sale_id)
-            if left is None:
-                _start_counter(stock, waiting)
-        _open[product] = stock
+            units, unsettled = read_promises(stock.sale_id)
+            if units is None:
+                _start_counter(stock, unsettled)
+        _open_sales[product] = stock
         return stock
 
 
-def _start_counter(stock: Stock, waiting: list[Promise]) -> None:
-    """Start the counter of a sale. Its product's row is locked."""
+def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
+    """Start the counter of a sale. The caller has locked its product's row."""
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
-    remember(orders)
+    remember_orders(orders)
     written = set(orders.values_list("pk", flat=True))
-    unwritten = [one for one in waiting if one.order not in written]
+    unwritten = [promise for promise in unsettled if promise.order not in written]
     pipeline = locks_client().pipeline(transaction=False)
-    for one in unwritten:
-        if one.key is not None:
-            brief = f"{one.order} {one.sale} {one.fingerprint} {one.stock_seen}"
-            pipeline.set(attempt_key(one.key), brief, px=KEEP, nx=True)
-    left = max(0, stock.amount - len(unwritten))
-    pipeline.set(count_key(stock.sale_id), left, px=KEEP, nx=True)
+    for promise in unwritten:
+        if promise.key is not None:
+            brief = f"{promise.order} {promise.sale} {promise.fingerprint} {promise.stock_seen}"
+            pipeline.set(attempt_key(promise.key), brief, px=KEY_LIFETIME_MS, nx=True)
+    units = max(0, stock.amount - len(unwritten))
+    pipeline.set(count_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
     pipeline.execute()
 
 
-def remember(orders: QuerySet[PurchaseHistory], *, instead: bool = False) -> None:
-    """Tell Redis which keys have bought, and what. Raises redis.RedisError, DatabaseError.
+def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
+    """Tell Redis the orders of the keys that have bought.
 
-    instead  also of keys that it knows otherwise
+    overwrite  replace a promise that Redis has for such a key
+
+    Raises redis.RedisError, DatabaseError.
     """
     pipeline = locks_client().pipeline(transaction=False)
-    for key, *brief in orders.exclude(idempotency_key=None).values_list(
-        "idempotency_key", "pk", "sale", "fingerprint", "stock_seen"
-    ):
-        pipeline.set(attempt_key(str(key)), " ".join(map(str, brief)), px=KEEP, nx=not instead)
+    columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
+    for key, *columns_of_brief in orders.exclude(idempotency_key=None).values_list(*columns):
+        brief = " ".join(map(str, columns_of_brief))
+        pipeline.set(attempt_key(str(key)), brief, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
 
 def close_sale(sale: int) -> int:
-    """Promise nothing more of this sale. Call it while its product's row is locked: nobody starts
-    it again before the transaction has ended. Returns 0: its units are in the product's row.
-    Raises redis.RedisError, but in a demo."""
-    if in_use():
+    """Stop promising units of this sale, and return 0, because the product's row has its units.
+
+    The caller has locked the product's row, so that the sale is not started again before the
+    transaction ends. Raises redis.RedisError, except in a demo.
+    """
+    if can_have_promises():
         try:
             locks_client().delete(count_key(sale))
         except redis.RedisError as error:
@@ -182,35 +192,38 @@ def close_sale(sale: int) -> int:
 
 
 def promise(attempt: Attempt) -> Receipt:
-    """Promise one unit to this attempt. One key has one promise, in whichever sale, for KEEP: the
-    receipt is `replayed` if it had been promised before.
+    """Promise one unit to this attempt.
 
-    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, Behind (too many are unsettled,
-    or one for too long) or redis.RedisError: nothing was promised; CommitUnknown: it may have been.
+    A key has one promise in all sales, for KEY_LIFETIME_MS; the receipt of an earlier promise is
+    `replayed`.
+
+    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, SettlementBehind (too many
+    promises are unsettled, or one for too long) or redis.RedisError: nothing was promised.
+    Raises CommitUnknown if the unit may have been promised.
     """
     holder = attempt.holder
-    stock = _open.get(attempt.product) or open_sale(attempt.product)
-    for _ in range(2):  # the sale that is known may be over
+    stock = _open_sales.get(attempt.product) or open_sale(attempt.product)
+    for _ in range(2):  # the sale that this process knows may be closed
         if attempt.sale not in (None, stock.sale_id):
             stock = open_sale(attempt.product, instead_of=stock)
         if attempt.sale not in (None, stock.sale_id):
-            held = locks_client().get(attempt_key(holder))
-            if held is None:
+            earlier_brief = locks_client().get(attempt_key(holder))
+            if earlier_brief is None:
                 raise SaleOver
-            return _receipt(attempt, cast(bytes, held), replayed=True)
-        answer, brief = _ask(attempt, holder, stock)
+            return _receipt(attempt, cast(bytes, earlier_brief), replayed=True)
+        answer, brief = _run_promise_script(attempt, holder, stock)
         if brief:
             return _receipt(attempt, brief, replayed=answer == b"held")
-        if answer in REFUSED:
-            raise REFUSED[answer]
+        if answer in ERROR_BY_ANSWER:
+            raise ERROR_BY_ANSWER[answer]
         stock = open_sale(attempt.product, instead_of=stock)
     raise SaleClosed
 
 
-def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
-    """The answer of promise.lua."""
+def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
+    """Run promise.lua and return its answer."""
     client = locks_client()
-    # Taken by itself: where Redis cannot be reached, nothing was asked.
+    # Connecting comes first: if it fails, nothing was sent, and the error says so.
     client.connection_pool.release(client.connection_pool.get_connection())
     order = {
         "order": _order_number(),
@@ -223,42 +236,49 @@ def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
     }
     keys = [count_key(stock.sale_id), attempt_key(holder), STREAM]
     brief = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
-    args: list[str | int] = [brief, stock.sale_id, json.dumps(order)]
-    args += [settings.SHOP_MOST_UNSETTLED, KEEP, round(settings.SHOP_LONGEST_UNSETTLED * 1000)]
+    args: list[str | int] = [
+        brief,
+        stock.sale_id,
+        json.dumps(order),
+        settings.SHOP_MOST_UNSETTLED,
+        KEY_LIFETIME_MS,
+        round(settings.SHOP_LONGEST_UNSETTLED * 1000),
+    ]
     try:
         answer: list[bytes] = lua("promise")(client, keys, args)
-    except redis.ResponseError:  # it refuses writes, or is busy
+    except redis.ResponseError:  # Redis refused the script, so nothing was promised
         raise
     except redis.RedisError as error:
-        logger.warning("%s: no reply to a promise: %s", LOCK, error)
+        logger.warning("%s: no reply to a promise: %s", STRATEGY_NAME, error)
         raise CommitUnknown from error
     return answer
 
 
 def _receipt(attempt: Attempt, brief: bytes, *, replayed: bool) -> Receipt:
-    """What this attempt was promised. Raises KeyReused if it was another request's."""
-    order, sale, fingerprint, seen = brief.decode().split()
+    """Return the receipt of a promise. Raises KeyReused if the key came with another request."""
+    order, sale, fingerprint, stock_seen = brief.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused
-    return Receipt(int(order), int(sale), int(seen), replayed)
+    return Receipt(int(order), int(sale), int(stock_seen), replayed)
 
 
-_numbers: list[int] = []
-_drawing = threading.Lock()
+_order_numbers: list[int] = []
+_order_numbers_lock = threading.Lock()
 
 
 def _order_number() -> int:
-    """A number that no other order ever has, from PostgreSQL's sequence. Raises DatabaseError.
+    """Return a unique order number from PostgreSQL's sequence. Raises DatabaseError.
 
-    A process draws a block at a time, so that a purchase needs no query. Numbers that no order gets
-    are gaps in the sequence, as after every rollback.
+    A process draws many at a time, so that a purchase needs no query. Numbers that are not used are
+    gaps in the sequence, as after a rollback.
     """
-    with _drawing:
-        if not _numbers:
+    with _order_numbers_lock:
+        if not _order_numbers:
             sequence = f"{PurchaseHistory._meta.db_table}_id_seq"
             with connection.cursor() as cursor:
                 cursor.execute(
-                    "SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, BLOCK]
+                    "SELECT nextval(%s::regclass) FROM generate_series(1, %s)",
+                    [sequence, ORDER_NUMBERS_PER_QUERY],
                 )
-                _numbers.extend(number for (number,) in reversed(cursor.fetchall()))
-        return _numbers.pop()
+                _order_numbers.extend(number for (number,) in reversed(cursor.fetchall()))
+        return _order_numbers.pop()

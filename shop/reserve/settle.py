@@ -1,17 +1,19 @@
-"""Settling: reads promises off the stream in batches, writes the orders of a batch in one
-transaction, and takes them off the stream after its commit.
+"""Settlement: write the orders of promises, and take the promises off the stream afterwards.
 
-The rows of the products are locked first, so that two consumers with the same promises come one
-after the other, and no sale is opened, closed or begun meanwhile. Any number of consumers may run:
-settling twice does nothing, and one that ends in the middle of a batch leaves it on the stream for
-the next. A promise of a sale that was closed before is kept: its unit is taken from what was left.
+A batch of promises is read from the stream, its orders are written in one transaction, and after
+the commit the promises are deleted. The transaction locks the products' rows first, so two
+consumers that read the same promises take turns, and no sale is opened, closed or started
+meanwhile. Any number of consumers may run: settling a promise twice has no effect, and a consumer
+that ends in the middle of a batch leaves it on the stream for the next one. A promise of a closed
+sale is kept, too: its unit is taken from the sale's final stock.
 """
 
 import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -33,29 +35,26 @@ from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
 from shop.reserve.promises import (
-    BROKEN,
-    KEEP,
-    LOCK,
+    BROKEN_STREAM,
+    KEY_LIFETIME_MS,
+    STRATEGY_NAME,
     STREAM,
     Promise,
-    books_key,
     count_key,
-    remember,
+    endings_key,
+    remember_orders,
 )
 from shop.sale.points import point
 
 logger = logging.getLogger("shop.reserve.settle")
 
-#: Promises in one transaction at most.
-BATCH = 500
-#: Seconds from one batch to the next at least: what comes meanwhile shares a commit.
-EVERY = 0.05
-#: Broken promises that are kept to be made good.
-MOST_BROKEN = 10_000
-#: Seconds before trying again after an error.
-PAUSE = 0.2
-#: As SQL: a batch costs the ORM three times as much.
-WRITE = """
+MAX_BATCH_PROMISES = 500
+#: Promises that arrive within this interval share a commit.
+BATCH_INTERVAL_SECONDS = 0.05
+MAX_BROKEN_ENTRIES = 10_000
+ERROR_PAUSE_SECONDS = 0.2
+#: Written as SQL, because the ORM takes three times as long for a batch.
+INSERT_ORDERS = """
     INSERT INTO purchase_history (amount, lock, id, sale_id, product_name, purchaser,
         purchase_time, idempotency_key, fingerprint, stock_seen)
     SELECT 1, %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[],
@@ -65,12 +64,12 @@ WRITE = """
 
 
 class Ending(StrEnum):
-    """How a promise ended.
+    """The way in which a promise ended.
 
-    KEPT    its order is written, now or before
-    BROKEN  no unit was left, another order has its number, or PostgreSQL refuses it: the buyer was
-            promised and has none
-    AGAIN   its buyer's key has another order; no unit was taken
+    KEPT    its order is written, by this settlement or an earlier one
+    BROKEN  the buyer was promised a unit and has none: no unit was left, another order has the
+            number, or PostgreSQL refuses the order
+    AGAIN   the buyer's key already has another order; no unit was taken
     """
 
     KEPT = "kept"
@@ -78,19 +77,21 @@ class Ending(StrEnum):
     AGAIN = "again"
 
 
-#: The id of an entry, its sale (0: nobody knows) and how it ended.
-Ended = tuple[str, int, Ending]
+#: The id of an entry, its sale (0 if unknown) and how it ended.
+EndedEntry = tuple[str, int, Ending]
+#: The key and the fingerprint of an order.
+OrderIdentity = tuple[str | None, str]
 
 
-def run(stop: threading.Event, *, alive: Path | None = None) -> None:
-    """Settle until `stop` is set, to the end of a batch. Logs a server's error and tries again.
+def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
+    """Settle batches until `stop` is set. Log a server's error and try again.
 
-    alive  a file that is touched after each look at the stream that met no error
+    alive  a file that is touched after each batch without an error
     """
     while not stop.is_set():
-        began = time.monotonic()
+        batch_started_at = time.monotonic()
         try:
-            step()
+            settle_batch()
             if alive is not None:
                 alive.touch()
         except (redis.RedisError, DatabaseError, InterfaceError) as error:
@@ -98,128 +99,197 @@ def run(stop: threading.Event, *, alive: Path | None = None) -> None:
                 discard_dead(error)
                 connection.close()
             logger.warning("promises wait to be settled: %s", error)
-            stop.wait(PAUSE)
-        stop.wait(max(0.0, began + EVERY - time.monotonic()))
+            stop.wait(ERROR_PAUSE_SECONDS)
+        stop.wait(max(0.0, batch_started_at + BATCH_INTERVAL_SECONDS - time.monotonic()))
 
 
-def step() -> int:
-    """Settle the oldest batch. Returns how many promises it had. Raises redis.RedisError,
-    DatabaseError: then the batch is still there."""
-    entries: Any = locks_client().xrange(STREAM, count=BATCH)
+def settle_batch() -> int:
+    """Settle the oldest batch and return its number of promises.
+
+    Raises redis.RedisError or DatabaseError; the batch is then still on the stream.
+    """
+    entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
     promises: list[Promise] = []
-    ended: list[Ended] = []
+    ended_entries: list[EndedEntry] = []
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
-        except (KeyError, ValueError, TypeError) as error:  # another version's, or not a node's
+        except (KeyError, ValueError, TypeError) as error:  # of another version, or not of a node
             logger.error("promise %s cannot be read (%r): it is set aside", entry.decode(), error)
             sale = fields.get(b"sale", b"")
-            ended.append((entry.decode(), int(sale) if sale.isdigit() else 0, Ending.BROKEN))
+            sale_id = int(sale) if sale.isdigit() else 0
+            ended_entries.append((entry.decode(), sale_id, Ending.BROKEN))
     if promises:
-        endings = settle_each(promises)
-        again = [one.key for one in promises if endings[one.entry] is Ending.AGAIN]
-        if again:  # from now on these keys are answered with the order that they have
-            remember(PurchaseHistory.objects.filter(idempotency_key__in=again), instead=True)
+        endings = settle_or_split(promises)
+        _remember_earlier_orders(promises, endings)
         point("settled", orders=len(promises))
-        ended += [(one.entry, one.sale, endings[one.entry]) for one in promises]
-    if ended:
-        acknowledge(ended)
-    return len(ended)
+        for promise in promises:
+            ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
+    if ended_entries:
+        acknowledge(ended_entries)
+    return len(ended_entries)
 
 
-def acknowledge(ended: list[Ended]) -> int:
-    """Take settled promises off the stream. Returns how many were still on it. Raises
-    redis.RedisError, and then they are settled once more, which does nothing."""
-    keys, args = [STREAM, BROKEN], list[str | int]([KEEP, MOST_BROKEN])
-    for entry, sale, ending in ended:
-        keys += [count_key(sale), books_key(sale)]
+def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
+    """Have Redis answer keys that already had an order with that order from now on."""
+    keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
+    if keys:
+        orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
+        remember_orders(orders, overwrite=True)
+
+
+def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
+    """Take settled promises off the stream and return how many were still on it.
+
+    Raises redis.RedisError; the promises are then settled again, which has no effect.
+    """
+    keys = [STREAM, BROKEN_STREAM]
+    args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
+    for entry, sale, ending in ended_entries:
+        keys += [count_key(sale), endings_key(sale)]
         args += [entry, ending.value]
-    taken: int = lua("settled")(locks_client(), keys, args)
-    return taken
+    acknowledged: int = lua("settle_promises")(locks_client(), keys, args)
+    return acknowledged
 
 
 # --- the orders of a batch -----------------------------------------------------------------------
 
 
-def settle_each(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """As `settle`; but an order that PostgreSQL refuses for what is in it is broken by itself, and
-    no other with it. Raises DatabaseError."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The endings of a batch, as far as they are known before its orders are written.
+
+    endings   endings by entry, without those of `to_write`
+    to_write  promises whose orders are to be written
+    problems  a log message for each promise that is not kept
+    """
+
+    endings: dict[str, Ending] = field(default_factory=dict)
+    to_write: list[Promise] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def end(self, promise: Promise, ending: Ending, problem: str) -> None:
+        """Record that a promise is not kept."""
+        self.endings[promise.entry] = ending
+        self.problems.append(f"order {promise.order} {problem}")
+
+
+def decide(
+    promises: Sequence[Promise],
+    order_by_number: Mapping[int, OrderIdentity],
+    units_left: Mapping[int, int],
+) -> Decision:
+    """Decide which promises can be kept, in the order of `promises`.
+
+    order_by_number  orders that have a number or a key of one of the promises
+    units_left       units left by sale
+    """
+    decision = Decision()
+    remaining = defaultdict(int, units_left)
+    number_by_key = {key: number for number, (key, _) in order_by_number.items() if key is not None}
+    for promise in promises:
+        identity = order_by_number.get(promise.order)
+        if identity == (promise.key, promise.fingerprint):
+            decision.endings[promise.entry] = Ending.KEPT
+        elif identity is not None:
+            decision.end(promise, Ending.BROKEN, "was promised, and is another buyer's")
+        elif promise.key in number_by_key:
+            number = number_by_key[promise.key]
+            decision.end(promise, Ending.AGAIN, f"was promised to a key that has order {number}")
+        elif remaining[promise.sale] < 1:
+            problem = (
+                f"of sale {promise.sale} was promised, and no unit is left: buyer and key are on "
+                "the stream of the broken; refund, or deliver from elsewhere"
+            )
+            decision.end(promise, Ending.BROKEN, problem)
+        else:
+            remaining[promise.sale] -= 1
+            decision.to_write.append(promise)
+            if promise.key is not None:  # a second promise to this key gets this order
+                number_by_key[promise.key] = promise.order
+    return decision
+
+
+def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
+    """Settle promises as `settle` does, and count an order that PostgreSQL refuses as broken.
+
+    Halves a batch that is refused until the refused order is alone. Raises DatabaseError.
+    """
     try:
         return settle(promises)
     except (DataError, IntegrityError) as error:
         if len(promises) == 1:
-            (one,) = promises
-            logger.error("order %s was promised, and is refused: %s", one.order, error)
-            return {one.entry: Ending.BROKEN}
+            promise = promises[0]
+            logger.error("order %s was promised, and is refused: %s", promise.order, error)
+            return {promise.entry: Ending.BROKEN}
     half = len(promises) // 2
-    return settle_each(promises[:half]) | settle_each(promises[half:])
+    return settle_or_split(promises[:half]) | settle_or_split(promises[half:])
 
 
 @transaction.atomic(durable=True)
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Write the orders of these promises, oldest first. Returns how each ended, by its entry.
-    Raises DatabaseError, and then nothing is written (or, at the commit, perhaps all)."""
-    room = _lock_what_is_left(promises)
-    numbers = [promise.order for promise in promises]
-    keys = [promise.key for promise in promises if promise.key is not None]
-    orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))
-    known = {order.pk: (order.idempotency_key, order.fingerprint) for order in orders}
-    of_key = {key: number for number, (key, _) in known.items() if key is not None}
-    endings: dict[str, Ending] = {}
-    keep: list[Promise] = []
-    for promise in promises:
-        if promise.order in known:
-            same = known[promise.order] == (promise.key, promise.fingerprint)
-            endings[promise.entry] = Ending.KEPT if same else Ending.BROKEN
-            if not same:
-                logger.error("order %s was promised, and is another buyer's", promise.order)
-        elif promise.key is not None and promise.key in of_key:
-            endings[promise.entry] = Ending.AGAIN
-            other = of_key[promise.key]
-            logger.error("order %s was promised to a key that has order %s", promise.order, other)
-        elif room[promise.sale] < 1:
-            endings[promise.entry] = Ending.BROKEN
-            logger.error(
-                "order %s of sale %s was promised, and no unit is left: %s", promise.order,
-                promise.sale,
-                "buyer and key are on the stream of the broken; refund, or deliver from elsewhere",
-            )  # fmt: skip
-        else:
-            room[promise.sale] -= 1
-            keep.append(promise)
-            if promise.key is not None:  # of two in one batch the first has the order
-                of_key[promise.key] = promise.order
-    written = _write(keep) if keep else set()
-    for promise in keep:  # a key that another strategy has sold to meanwhile
+    """Write the orders of these promises, oldest first, and return the endings by entry.
+
+    Raises DatabaseError; then nothing is written or, if the commit failed, possibly everything.
+    """
+    units_left = _lock_units_left(promises)
+    decision = decide(promises, _read_orders(promises), units_left)
+    for problem in decision.problems:
+        logger.error("%s", problem)
+    endings = dict(decision.endings)
+    written = _write_orders(decision.to_write) if decision.to_write else set()
+    for promise in decision.to_write:
+        # A key without an order may have bought under another strategy in the meantime.
         endings[promise.entry] = Ending.KEPT if promise.order in written else Ending.AGAIN
-    sale_of = {promise.order: promise.sale for promise in keep}
-    for sale, sold in Counter(sale_of[order] for order in sorted(written)).items():
-        if not Product.objects.filter(sale=sale).update(amount=F("amount") - sold):
-            Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - sold)
+    _take_units([promise for promise in decision.to_write if promise.order in written])
     point("settling", orders=len(promises))
     return endings
 
 
-def _lock_what_is_left(promises: Sequence[Promise]) -> dict[Any, Any]:
-    """Lock the rows of the products; the units left of each sale, those that are closed too."""
+def _lock_units_left(promises: Sequence[Promise]) -> dict[int, int]:
+    """Lock the products' rows, and return the units left by sale, closed sales included."""
     products = Product.objects.select_for_update().order_by("pk")
     on_sale = products.filter(pk__in={promise.product for promise in promises})
-    room: dict[Any, Any] = defaultdict(int, on_sale.values_list("sale", "amount"))
+    units_left: dict[Any, int] = dict(on_sale.values_list("sale", "amount"))
     sales = {promise.sale for promise in promises}
     closed = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
-    room.update(closed.values_list("pk", "final_stock"))
-    return room
+    for sale, final_stock in closed.values_list("pk", "final_stock"):
+        units_left[sale] = final_stock or 0
+    return units_left
 
 
-def _write(keep: Sequence[Promise]) -> set[int]:
-    """Insert the orders. Returns the numbers of those that were not there."""
-    columns = zip(*(
+def _read_orders(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
+    """Return the orders, by number, that have a number or a key of one of these promises."""
+    numbers = [promise.order for promise in promises]
+    keys = [promise.key for promise in promises if promise.key is not None]
+    orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))
+    return {order.pk: (order.idempotency_key, order.fingerprint) for order in orders}
+
+
+def _write_orders(promises: Sequence[Promise]) -> set[int]:
+    """Insert the orders and return the numbers of those that did not exist."""
+    rows = [
         (
-            *(one.order, one.sale, one.product_name, one.buyer),
-            *(datetime.fromtimestamp(one.made_at, UTC), one.key, one.fingerprint, one.stock_seen),
+            promise.order,
+            promise.sale,
+            promise.product_name,
+            promise.buyer,
+            datetime.fromtimestamp(promise.made_at, UTC),
+            promise.key,
+            promise.fingerprint,
+            promise.stock_seen,
         )
-        for one in keep
-    ), strict=True)  # fmt: skip
+        for promise in promises
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(WRITE, [LOCK, *map(list, columns)])
+        cursor.execute(INSERT_ORDERS, [STRATEGY_NAME, *columns])
         return {number for (number,) in cursor.fetchall()}
+
+
+def _take_units(promises: Sequence[Promise]) -> None:
+    """Subtract the sold units from the product's row, or from the final stock of a closed sale."""
+    by_number = sorted(promises, key=lambda promise: promise.order)
+    for sale, units in Counter(promise.sale for promise in by_number).items():
+        if not Product.objects.filter(sale=sale).update(amount=F("amount") - units):
+            Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - units)

@@ -1,7 +1,8 @@
-"""One purchase in an event loop: shop/sale/checkout.py, where a buyer who waits has no thread.
+"""One purchase in an event loop: as in checkout.py, but a waiting buyer occupies no thread.
 
-Under RedisLock a buyer waits as a task (AsyncRedisLock); only the section under the lock, and what
-asks the database before or after it, runs in a thread. Every other strategy runs whole in a thread.
+Under a strategy with `sell_in_loop` a buyer waits for RedisLock as a task (AsyncRedisLock). Only
+the sale under the lock, and queries before or after it, run in a thread. Every other strategy runs
+whole in a thread.
 """
 
 import asyncio
@@ -10,42 +11,46 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from django.conf import settings
 from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
-from shop.sale import checkout, on_sale, waiting_room
-from shop.sale.locked import options_of, redis_lock, sell_under
-from shop.sale.points import apoint, inside, of_released
-from shop.sale.purchase import Attempt, Receipt
+from shop.sale import checkout, known_products, waiting_room
+from shop.sale.locked import options_of, points_of, release_facts
+from shop.sale.points import apoint
+from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
 
 T = TypeVar("T")
+SellUnderLease: TypeAlias = Callable[[Attempt, AnyLease], Receipt]
 
-#: Threads that use the database where each has a connection of its own (SHOP_DB_POOL=0).
-WITHOUT_POOL = 20
+#: Threads for queries if there is no connection pool (SHOP_DB_POOL=0).
+DEFAULT_QUERY_THREADS = 20
 
 
 class Threads:
-    """Threads for what blocks, bounded in number and started when needed.
+    """Two pools of threads for blocking calls, bounded in size.
 
-    short  for those that hold their lock, and for single queries. They wait for the database only,
-           never for a thread that somebody else occupies while waiting for a lock
-    whole  for purchases that run whole in a thread: at most WEB_THREADS at a time. One that holds
-           its lock is in its thread already, so none waits for a thread that waits for it
+    short  for purchases that hold their lock, and for single queries. They wait for the database,
+           but never for a thread of a buyer that is waiting for a lock
+    whole  for purchases that run entirely in a thread: at most WEB_THREADS at a time. A holder of
+           a lock already has its thread, so it never waits for one that waits for the lock
     """
 
     def __init__(self, whole: int) -> None:
-        self.short = ThreadPoolExecutor(settings.SHOP_DB_POOL or WITHOUT_POOL, "short")
+        self.short = ThreadPoolExecutor(settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "short")
         self.whole = ThreadPoolExecutor(whole, "whole")
 
 
 async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """The result of the call, made in a thread of the pool. Cancelled before it has begun, it is
-    never made; cancelled later, it is waited for, and then CancelledError is raised."""
+    """Return the result of the call, made in a thread of the pool.
+
+    A cancellation before the call has begun prevents it. A later one waits for the call to end and
+    then raises CancelledError.
+    """
     job = pool.submit(copy_context().run, _then_close, call)
     return await to_its_end(asyncio.wrap_future(job), give_up=job.cancel)
 
@@ -53,13 +58,16 @@ async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
 async def to_its_end(
     future: asyncio.Future[T], *, give_up: Callable[[], bool] = lambda: False
 ) -> T:
-    """The result of the future. Cancelled meanwhile, however often, this task waits for it all the
-    same, unless `give_up` could end it, and then raises CancelledError."""
+    """Return the result of the future.
+
+    A cancelled task waits for the future all the same, unless `give_up` could end it, and then
+    raises CancelledError.
+    """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        ended = give_up()
-        while not (ended or future.done()):
+        has_given_up = give_up()
+        while not (has_given_up or future.done()):
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({future})
         raise
@@ -73,40 +81,48 @@ def _then_close(call: Callable[[], T]) -> T:
 
 
 async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
-    """As `checkout.check_out`. Cancelled while it waits without a thread, it leaves the queue;
-    cancelled later, the sale is finished first."""
-    selling = STRATEGIES[attempt.lock].buy
-    if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
+    """Sell one unit to one buyer, as `checkout.check_out` does.
+
+    A buyer who is cancelled while waiting for the lock leaves its queue; a later cancellation lets
+    the sale finish first.
+    """
+    sell = STRATEGIES[attempt.lock].sell_in_loop
+    if sell is None:
         return await in_thread(threads.whole, partial(checkout.check_out, attempt))
-    with checkout.named_errors(attempt), waiting_room.place(attempt.product):
-        if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
-            await _named(threads, attempt, partial(checkout.admit_attempt, attempt))
+    with checkout.shop_errors(attempt), waiting_room.seat(attempt.product):
+        if not known_products.is_cached(attempt.product):
+            await _call_in_thread(
+                threads, attempt, partial(known_products.require_on_sale, attempt.product)
+            )
         await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
-            return await _under_lock(attempt, selling, threads)
+            return await _sell_under_lock(attempt, sell, threads)
         except checkout.MAY_HAVE_BOUGHT as refusal:
             if attempt.key is None:
                 raise
-            return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
+            return await _call_in_thread(
+                threads, attempt, partial(checkout.order_again, attempt, refusal)
+            )
 
 
-async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
-    def section(lease: AsyncLease) -> Receipt:
-        with inside(lease):
-            return selling.section(attempt, lease)
+async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Threads) -> Receipt:
+    def sell_in_thread(lease: AsyncLease) -> Receipt:
+        with points_of(lease):
+            return sell(attempt, lease)
 
     lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **options_of(attempt))
     await apoint("acquire")
     lease = None
     try:
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-            receipt = await _named(threads, attempt, partial(section, lease))
+            receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
-            await apoint("released", **of_released(lease))
+            await apoint("released", **release_facts(lease))
     return receipt.under(lease)
 
 
-async def _named(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
-    """The call in a short thread, which names its errors: the connection that failed is its own."""
-    return await in_thread(threads.short, checkout.named_errors(attempt)(call))
+async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
+    """Make the call in a short thread, which translates its errors there: the failed connection
+    belongs to that thread."""
+    return await in_thread(threads.short, checkout.shop_errors(attempt)(call))

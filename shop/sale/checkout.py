@@ -1,7 +1,7 @@
-"""One purchase from the outside: run the strategy, replay a key that has bought, name what failed.
+"""One purchase from the outside: run the strategy, replay a known key, translate errors.
 
-The strategy's `buy` calls `sell_one`, the check and the decrement (shop/sale/purchase.py); one that
-locks does so through shop/sale/locked.py. Only here an error of a backend becomes one of the shop.
+The strategy's `buy` holds its lock, if it has one, and calls `sell_one`, the check and the
+decrement (shop/sale/purchase.py). Errors of a backend become errors of the shop only here.
 """
 
 import logging
@@ -11,20 +11,19 @@ from contextlib import contextmanager
 import redis
 from django.db import DatabaseError, InterfaceError, connection
 
-from locks import LockBackendError, LockLost, LockTimeout, one_file
+from locks import LockBackendError, one_file
 from shop.errors import (
-    Busy,
     CommitUnknown,
     KeyReused,
+    LockBusy,
     Lost,
     SaleOver,
     SoldOut,
     Unavailable,
 )
 from shop.ops.connections import discard_dead, is_gone
-from shop.ops.throttle import admit
 from shop.sale import waiting_room
-from shop.sale.on_sale import require_on_sale
+from shop.sale.known_products import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -32,43 +31,37 @@ from shop.sale.strategy import STRATEGIES
 logger = logging.getLogger("shop.sale.checkout")
 
 #: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction.
-TOOK_TOO_LONG = {"55P03", "57014", "25P03"}
-#: A buyer who has a unit already finds the shelf empty, or the sale over, too.
+TIMEOUT_SQLSTATES = {"55P03", "57014", "25P03"}
+#: Refusals after which the attempt's key is looked up: its order may already exist.
 MAY_HAVE_BOUGHT = (KeyHasBought, SoldOut, SaleOver)
 
-# Everybody who comes too late asks this, as the shop is at its busiest: no query of the ORM.
-BOUGHT = """
+# Every late buyer runs this query when the shop is busiest, so it is not one of the ORM.
+ORDER_BY_KEY = """
     SELECT id, sale_id, stock_seen, fingerprint FROM purchase_history WHERE idempotency_key = %s
 """
 
 
 def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer, or say why not.
+    """Sell one unit to one buyer. A key that has bought gets its order again.
 
-    A key that has bought gets its order again. Raises a ShopError; after any of them but
-    CommitUnknown nothing was sold.
+    Raises a ShopError; after any of them but CommitUnknown nothing was sold.
     """
-    with named_errors(attempt), waiting_room.place(attempt.product):  # a repeat too
-        admit_attempt(attempt)
+    with shop_errors(attempt), waiting_room.seat(attempt.product):
+        require_on_sale(attempt.product)
         point("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+        strategy = STRATEGIES[attempt.lock]
         try:
-            return STRATEGIES[attempt.lock].buy(attempt)
+            return strategy.buy(attempt)
         except MAY_HAVE_BOUGHT as refusal:
             return order_again(attempt, refusal)
 
 
-def admit_attempt(attempt: Attempt) -> None:
-    """Raises UnknownProduct, or Throttled, before the buyer waits for anything."""
-    require_on_sale(attempt.product)
-    admit(address=attempt.address)
-
-
 def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
-    """The order that this attempt's key has bought before; if there is none, raises the refusal."""
+    """Return the order that the attempt's key has bought before, or raise the refusal."""
     if attempt.key is None:
         raise refusal
     with connection.cursor() as cursor:
-        cursor.execute(BOUGHT, [attempt.key])
+        cursor.execute(ORDER_BY_KEY, [attempt.key])
         order = cursor.fetchone()
     if order is None:
         raise refusal
@@ -79,20 +72,20 @@ def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
 
 
 @contextmanager
-def named_errors(attempt: Attempt) -> Iterator[None]:
-    """Inside the block, an error of a backend becomes one of the shop."""
+def shop_errors(attempt: Attempt) -> Iterator[None]:
+    """Translate errors of a backend inside the block into errors of the shop."""
     try:
         yield
-    except (LockTimeout, one_file.LockTimeout) as error:
-        raise Busy from error
-    except (LockLost, one_file.LockLost) as error:
+    except one_file.LockTimeout as error:
+        raise LockBusy from error
+    except one_file.LockLost as error:
         raise Lost from error
     except (LockBackendError, redis.RedisError) as error:
         logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)
         raise Unavailable("the lock's server does not answer; nothing was sold") from error
     except (DatabaseError, InterfaceError) as error:
-        if getattr(error.__cause__, "sqlstate", None) in TOOK_TOO_LONG:
-            raise Busy("the database was busy for too long; nothing was sold") from error
+        if getattr(error.__cause__, "sqlstate", None) in TIMEOUT_SQLSTATES:
+            raise LockBusy("the database was busy for too long; nothing was sold") from error
         if not is_gone(error):
             raise
         logger.warning("%s: PostgreSQL: %s", attempt.lock, error)

@@ -1,23 +1,21 @@
-"""The fence claimed at the read, why the database refused one, and what to do if it refuses all.
+"""The fence claimed at the read, the reason of a refusal, and the way out if all are refused.
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
-one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower
-than those that the database has seen. It has to refuse every holder: it cannot distinguish new from
-stale ones. Nothing is sold until the clock has caught up, or raise_fence has run.
+one before. After a move to an empty Redis whose clock is behind, new fences are lower than those
+that the database has seen. It refuses every holder, because it cannot tell new ones from stale
+ones. Nothing is sold until the clock has caught up, or raise_fence has run.
 """
 
 import logging
-from functools import partial
 
 from django.db import connection
 
 from locks.protocol import FENCE_TTL, keys_of
-from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
+from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.lua import lua
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.points import Held
-from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +26,8 @@ MARGIN = 60_000_000
 LARGEST = 2**53 - 2 * MARGIN
 
 
-def sell_fenced(attempt: Attempt, lease: Held) -> Receipt:
-    """Sell under a lock with a fence, which the first statement of the transaction claims."""
-    return sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
-
-
-def claim(lease: Held, attempt: Attempt) -> Stock:
-    """Read the stock, and refuse any holder with an older fence from then on.
+def claim(lease: AnyLease, attempt: Attempt) -> Stock:
+    """Read the stock, and have the database refuse any holder with an older fence from then on.
 
     Raises Lost, UnknownProduct.
     """
@@ -50,8 +43,8 @@ def claim(lease: Held, attempt: Attempt) -> Stock:
     return Stock(*row)
 
 
-def refusal(attempt: Attempt, lease: Held) -> Lost:
-    """Why the database refused this lease's fence. Raises UnknownProduct if the product is unknown.
+def refusal(attempt: Attempt, lease: AnyLease) -> Lost:
+    """Return the reason why the database refused this lease's fence. Raises UnknownProduct.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that
     is higher by more comes from another clock.
@@ -64,7 +57,7 @@ def refusal(attempt: Attempt, lease: Held) -> Lost:
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
     if ahead <= MARGIN:
         return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
-    error = FenceAhead(
+    error = DatabaseFenceAhead(
         f"the database's fence is {ahead / 1_000_000:.0f} s ahead of the locks' Redis, so nothing "
         f"is sold: correct its clock, or run manage.py raise_fence {attempt.product} "
         f"--lock {attempt.lock}"

@@ -1,54 +1,40 @@
-"""What every lock strategy shares: the lock outside, the transaction inside."""
+"""Holding a lock around a purchase: the lock outside, the transaction inside.
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+The lock encloses the commit: released before it, the next buyer would read the old stock. No query
+runs before the lock is held: it would pin a pooled connection for as long as the buyer waits.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 
 from locks import Lock, RedisLock
 from locks.one_file import OneFileLock
 from shop.ops.redis import locks_client
-from shop.sale.points import Held, point, seen
-from shop.sale.purchase import Attempt, Receipt, sell_one
-
-#: A lock for a purchase.
-LockFor: TypeAlias = Callable[[Attempt], Lock | OneFileLock]
-
-
-def on_redis(
-    kind: Callable[..., Lock | OneFileLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
-) -> LockFor:
-    """A LockFor that makes locks of this kind on the locks' Redis. `ttl` and each of `more` name a
-    setting."""
-
-    def lock_for(attempt: Attempt) -> Lock | OneFileLock:
-        given = {"ttl": ttl, **more}
-        options = {option: getattr(settings, name) for option, name in given.items()}
-        return kind(locks_client(), attempt.lock_name, **options)
-
-    return lock_for
+from shop.sale.points import point
+from shop.sale.purchase import AnyLease, Attempt
 
 
 def redis_lock(attempt: Attempt) -> RedisLock:
-    """RedisLock for a purchase, on the locks' Redis, counted."""
+    """Return RedisLock for a purchase, on the locks' Redis, counted by the metrics."""
     return RedisLock(locks_client(), attempt.lock_name, **options_of(attempt))
 
 
 def options_of(attempt: Attempt) -> dict[str, Any]:
-    """The options of RedisLock, and of AsyncRedisLock.
+    """Return the options of RedisLock, which are those of AsyncRedisLock too.
 
-    A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
-    as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
+    A holder that hangs, on a database that was cut off for instance, lives and would be renewed
+    for as long as it hangs: `max_hold` ends that. Its fence refuses what it writes later.
     """
-    given = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
+    options = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
     if not settings.METRICS_TOKEN:
-        return given  # without hooks, so that no lock is slower
+        return options  # without hooks, so that no lock is slower
     from shop.ops.metrics import lock_metrics  # prometheus-client is not loaded before
 
-    return {**given, "metrics": lock_metrics(attempt.lock)}
+    return {**options, "metrics": lock_metrics(attempt.lock)}
 
 
 class LockInsideTransaction(RuntimeError):
@@ -64,42 +50,69 @@ class LockInsideTransaction(RuntimeError):
 
 
 def held(
-    lock: Lock | OneFileLock, *, even_inside_a_transaction: bool = False
-) -> AbstractContextManager[Held]:
-    """Hold the lock for a block; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction
-    before that. The transaction that a TestCase wraps around its test is not counted, nor is it by
-    `durable`."""
-    blocks = [] if even_inside_a_transaction else connection.atomic_blocks
-    if any(not getattr(block, "_from_testcase", False) for block in blocks):
-        raise LockInsideTransaction
-    return seen(lock.hold(wait=settings.SHOP_LOCK_WAIT))
+    lock: Lock | OneFileLock, *, inside_transaction: bool = False
+) -> AbstractContextManager[AnyLease]:
+    """Hold the lock for a block, which commits; wait up to SHOP_LOCK_WAIT seconds for it.
 
-
-def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:
-    """Rely only on the lock: the database gets no fence."""
-    return sell_one(attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class sell_under:
-    """A `buy` that sells under the lock.
-
-    The lock encloses the commit: released before it, the next buyer would read the old stock.
-    No query runs before the lock is held: it would pin a pooled connection for as long as the
-    buyer waits.
+    Raises LockInsideTransaction before it asks for the lock, unless `inside_transaction` is what
+    the caller wants to show.
     """
+    if not inside_transaction:
+        refuse_inside_transaction()
+    hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
+    return with_points(hold, commits=not inside_transaction)
 
-    lock_for: LockFor
-    sell: Callable[[Attempt, Any], Receipt] = sell_plainly
 
-    def __call__(self, attempt: Attempt) -> Receipt:
-        with held(self.lock_for(attempt)) as lease:
-            receipt = self.section(attempt, lease)
-        return receipt.under(lease)
+def refuse_inside_transaction() -> None:
+    """Raise LockInsideTransaction if this thread has a transaction.
 
-    def section(self, attempt: Attempt, lease: Held) -> Receipt:
-        """What runs under the lock, in one thread: the transaction, up to its commit."""
-        with transaction.atomic(durable=True):
-            receipt = self.sell(attempt, lease)
-        point("after_commit")
-        return receipt
+    The one that a TestCase wraps around its test is ignored, as `durable` ignores it.
+    """
+    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+        raise LockInsideTransaction
+
+
+@contextmanager
+def with_points(
+    hold: AbstractContextManager[AnyLease], *, commits: bool = True
+) -> Iterator[AnyLease]:
+    """Enter `hold`, which takes a lock, and report the points before, inside and after it."""
+    point("acquire")
+    lease = None
+    try:
+        with hold as lease, points_of(lease, commits=commits):
+            yield lease
+    finally:
+        if lease is not None:  # released also after a purchase that sold nothing
+            point("released", **release_facts(lease))
+
+
+@contextmanager
+def points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
+    """Report the points of a block that runs under the lease, which is released next."""
+    point("acquired", **acquisition_facts(lease))
+    try:
+        yield
+        if commits:
+            point("after_commit")
+    finally:
+        point("release", token=lease.token)
+
+
+def acquisition_facts(lease: AnyLease) -> dict[str, object]:
+    """Return the facts of the point `acquired`."""
+    return {
+        "lock_name": lease.name,
+        "token": lease.token,
+        "fence": lease.fence,
+        "waited_ms": round(lease.waited_seconds * 1000, 3),
+    }
+
+
+def release_facts(lease: AnyLease) -> dict[str, object]:
+    """Return the facts of the point `released`."""
+    return {
+        "token": lease.token,
+        "outcome": lease.outcome,
+        "held_ms": round(lease.held_seconds * 1000, 3),
+    }

@@ -1,11 +1,13 @@
-"""Opening a sale, and closing it. A unit is sold in shop/sale/purchase.py (`sell_one`)."""
+"""Opening and closing of a sale. `sell_one` in purchase.py sells its units."""
 
 from datetime import datetime
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
+from shop.errors import KeyReused
 from shop.models import Product, Sale
 from shop.sale.purchase import Stock
 from shop.sale.strategy import STRATEGIES
@@ -14,19 +16,31 @@ from shop.sale.strategy import STRATEGIES
 LONGEST_CLOSE_MS = 20_000
 
 
+class KeyHasOpened(Exception):
+    """A sale with this Idempotency-Key exists; whatever this restock did is rolled back."""
+
+
 @transaction.atomic(durable=True)
-def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
+def restock(*, product: str, amount: int, lock: str | None = None, key: str | None = None) -> Sale:
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
     Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
     names the strategy that the units will be sold under: they are put where it sells them from.
     Without it that is the server's own, and in a demo, where each buyer chooses, the product's row.
+    Raises KeyHasOpened if `key` has opened a sale before.
     """
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
-    _close(article, now)
-    sale = Sale.objects.create(product=article, initial_stock=amount, opened_at=now)
+    try:  # first: closing the old sale also changes Redis, which is not rolled back
+        sale = Sale.objects.create(
+            product=article, initial_stock=amount, opened_at=now, idempotency_key=key
+        )
+    except IntegrityError as error:
+        if key is None:
+            raise
+        raise KeyHasOpened from error
+    _close(article, article.sales.exclude(pk=sale.pk), now)
     article.sale = sale
     article.amount = amount
     article.save(update_fields=["sale", "amount"])
@@ -36,6 +50,22 @@ def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
     if fill is not None:
         fill(Stock(article.pk, sale.pk, amount))
     return sale
+
+
+def restock_once(
+    *, product: str, amount: int, lock: str | None = None, key: str | None
+) -> tuple[Sale, bool]:
+    """Open a sale, or return the one that `key` has opened; and whether it had.
+
+    Raises KeyReused if the key came with another product or stock.
+    """
+    try:
+        return restock(product=product, amount=amount, lock=lock, key=key), False
+    except KeyHasOpened:
+        sale = Sale.objects.select_related("product").get(idempotency_key=key)
+        if (sale.product.name, sale.initial_stock) != (product, amount):
+            raise KeyReused from None
+        return sale, True
 
 
 @transaction.atomic(durable=True)
@@ -51,13 +81,14 @@ def close(*, product: str) -> None:
     article = Product.objects.select_for_update().filter(name=product).first()
     if article is None:
         return
-    _close(article, timezone.now())
+    _close(article, article.sales.all(), timezone.now())
     article.sale = None
     article.save(update_fields=["sale", "amount"])
 
 
-def _close(article: Product, now: datetime) -> None:
+def _close(article: Product, sales: QuerySet[Sale], now: datetime) -> None:
+    """Close those of these sales of a product that are open."""
     if article.sale_id is not None:
         ends = [strategy.close for strategy in STRATEGIES.values() if strategy.close]
         article.amount += sum(end(article.sale_id) for end in ends)
-    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)
+    sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

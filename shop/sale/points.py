@@ -1,4 +1,4 @@
-"""Named points in a purchase, where a demo or a test records what was found or stops the thread.
+"""Named points in a purchase, at which a demo or a test records facts or stops the thread.
 
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
     unlocked_before_commit          the lock is free, the transaction is not committed
@@ -8,51 +8,54 @@
 In the locks of the articles:
 
     setnx:before_expire             SETNX has the lock, EXPIRE has not been sent
-    setnx-timestamp:before_takeover an expired time was read, nothing was done about it yet
+    setnx-timestamp:before_takeover an expired time was read, the lock is not taken over yet
     token-get-del:before_del        GET found our token, DEL has not been sent
     watchdog:before_renew           the renewing thread is about to renew
-    reentrant:before_subscribe      the lock was found taken, the channel is not subscribed to yet
-    redlock:before_validity         the votes are in, the time they took has not been looked at
+    reentrant:before_subscribe      the lock is taken, the channel is not subscribed to yet
+    redlock:before_validity         the votes are in, the time they took has not been checked
     zookeeper:before_watch          the predecessor is known, it is not watched yet
 
-There is no probe unless somebody installs one, and then a point costs one comparison.
+By default no probe is installed, and a point costs one comparison.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import contextmanager
 
-if TYPE_CHECKING:
-    from locks import one_file
-    from locks.lease import BaseLease
-
-#: Called with the name of the point and its facts, in the thread that is there.
+#: Called with the name of the point and its facts, in the thread that reached it.
 Probe = Callable[[str, Mapping[str, object]], None]
 
-#: Whether a thread that reaches the point of this name may be stopped there.
-Stops = Callable[[str], bool]
+#: Returns whether the probe may stop a thread at the point of this name.
+MayStop = Callable[[str], bool]
+
+
+def _may_stop_anywhere(name: str) -> bool:
+    return True
+
 
 _probe: Probe | None = None
-_stops: Stops = lambda name: True  # noqa: E731
+_may_stop: MayStop = _may_stop_anywhere
 
 
-def install(probe: Probe | None, stops: Stops = _stops) -> None:
-    """Call `probe` at every point of this process from now on; None: no longer. Where `stops` says
-    no, the probe must return at once: an event loop may be what calls it."""
-    global _probe, _stops
-    _probe, _stops = probe, stops
+def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
+    """Call `probe` at every point of this process from now on; None removes it.
+
+    Where `may_stop` returns False the probe must return at once, because an event loop may call it.
+    """
+    global _probe, _may_stop
+    _probe = probe
+    _may_stop = may_stop
 
 
 def point(name: str, **facts: object) -> None:
-    """This thread is at the point `name` and has found these facts."""
+    """Report that this thread is at the point `name`, with these facts."""
     if _probe is not None:
         _probe(name, facts)
 
 
 async def apoint(name: str, **facts: object) -> None:
-    """This task is at the point `name`. Where the probe may stop it, a thread does the waiting."""
-    if _probe is not None and _stops(name):
+    """Report that this task is at the point `name`. If the probe may stop it, a thread waits."""
+    if _probe is not None and _may_stop(name):
         await asyncio.to_thread(_probe, name, facts)
     else:
         point(name, **facts)
@@ -61,54 +64,10 @@ async def apoint(name: str, **facts: object) -> None:
 @contextmanager
 def installed(probe: Probe) -> Iterator[None]:
     """Call `probe` at every point inside the block."""
-    before = _probe, _stops
+    previous_probe = _probe
+    previous_may_stop = _may_stop
     install(probe)
     try:
         yield
     finally:
-        install(*before)
-
-
-# --- around a lock --------------------------------------------------------------------------------
-
-
-#: A lease, of whatever lock. A purchase that takes none loads no lock.
-Held: TypeAlias = "BaseLease | one_file.Lease"
-
-
-@contextmanager
-def seen(hold: AbstractContextManager[Held]) -> Iterator[Held]:
-    """Enter `hold`, which takes a lock: points before and after that, and around its release."""
-    point("acquire")
-    lease = None
-    try:
-        with hold as lease, inside(lease):
-            yield lease
-    finally:
-        if lease is not None:  # released also after a purchase that sold nothing
-            point("released", **of_released(lease))
-
-
-@contextmanager
-def inside(lease: Held) -> Iterator[None]:
-    """This thread holds the lock in the block, and it is released next."""
-    point(
-        "acquired",
-        lock_name=lease.name,
-        token=lease.token,
-        fence=lease.fence,
-        waited_ms=round(lease.waited_seconds * 1000, 3),
-    )
-    try:
-        yield
-    finally:
-        point("release", token=lease.token)
-
-
-def of_released(lease: Held) -> dict[str, object]:
-    """The facts of the point `released`."""
-    return {
-        "token": lease.token,
-        "outcome": lease.outcome,
-        "held_ms": round(lease.held_seconds * 1000, 3),
-    }
+        install(previous_probe, previous_may_stop)

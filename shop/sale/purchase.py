@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 from uuid import uuid4
 
 from django.conf import settings
@@ -14,12 +14,19 @@ from django.utils import timezone
 
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
-from shop.sale.points import Held, point
+from shop.sale.points import point
 
-#: The constraint that PostgreSQL names when a key has bought already.
+if TYPE_CHECKING:
+    from locks import one_file
+    from locks.lease import BaseLease
+
+#: A lease on a lock of any kind. A purchase that takes no lock loads none.
+AnyLease: TypeAlias = "BaseLease | one_file.Lease"
+
+#: PostgreSQL names this constraint if the key of an order exists already.
 KEY_CONSTRAINT = "idempotency_key"
 
-RECORD = """
+INSERT_ORDER = """
     INSERT INTO purchase_history (sale_id, product_name, purchaser, purchase_time, amount,
                                   idempotency_key, fingerprint, lock, stock_seen, fence)
     VALUES (%s, %s, %s, %s, 1, %s, %s, %s, %s, %s)
@@ -28,7 +35,7 @@ RECORD = """
 
 
 class KeyHasBought(Exception):
-    """An order with this Idempotency-Key exists; whatever this attempt did is rolled back."""
+    """An order with this Idempotency-Key exists; this attempt is rolled back."""
 
 
 @dataclass(slots=True)
@@ -36,12 +43,11 @@ class Attempt:
     """A request to buy one unit.
 
     product  name of the product
-    buyer    who buys
+    buyer    name of the buyer
     lock     name of the strategy
     hold     seconds spent between the check and the decrement
     key      Idempotency-Key, or None
-    sale     number of the sale that the buyer came for, or None: whichever is open
-    address  where the request comes from
+    sale     number of the sale that the buyer came for; None for the one that is open
     """
 
     product: str
@@ -50,74 +56,91 @@ class Attempt:
     hold: float = 0.0
     key: str | None = None
     sale: int | None = None
-    address: str = ""
     #: True from the last statement on: an error after it leaves the commit in doubt.
     committing: bool = False
 
     @property
     def lock_name(self) -> str:
-        """What its lock is called. Each strategy has its own: what one left blocks no other."""
+        """The name of its lock: one for each strategy, so that no strategy blocks another."""
         return f"{self.lock}:{self.product}"
 
     @property
     def holder(self) -> str:
-        """The holder of a unit in Redis: a repeated request is the same holder, if it has a key."""
+        """The holder of a unit in Redis. A repeated request with a key is the same holder."""
         return self.key or uuid4().hex
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the request, to distinguish a repeated one from another one. The lock is the
-        buyer's choice only in a demo: elsewhere the server may have another one by now."""
+        """Digest of the request, to distinguish a repeated one from another one.
+
+        Outside a demo it leaves out the lock, which the server chooses and may have changed.
+        """
         lock = self.lock if settings.SHOP_DEMO else ""
-        asked = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
-        asked += "" if self.sale is None else f"\0{self.sale}"
-        return sha256(asked.encode()).hexdigest()
+        text = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
+        if self.sale is not None:
+            text += f"\0{self.sale}"
+        return sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What the check saw: the product's row as one read found it.
+    """The product's row at the check.
 
-    place  the number of the bucket or unit to sell from, where that is not the product's row
+    number  of the bucket or unit to sell from, where that is not the product's row
     """
 
     product_id: int
     sale_id: int
     amount: int
     version: int = 0
-    place: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """The lease under which a unit was sold. Times in milliseconds.
+
+    released  the outcome of its release, once it is known
+    """
+
+    waited_ms: float
+    held_ms: float
+    fence: int | None
+    released: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A sold unit. `lock` describes the lock: name, waited, held, fence, released."""
+    """A sold unit. `lease` is None if it was sold without a lock, or by an earlier request."""
 
     order_id: int
     sale_id: int
     stock_seen: int
     replayed: bool = False
-    lock: dict[str, Any] = field(default_factory=dict)
+    lease: LeaseFacts | None = None
 
-    def under(self, lease: Held) -> Self:
-        """This receipt with what became of the lease it was sold under. Times in milliseconds."""
-        of_lease = {
-            "waited_ms": round(lease.waited_seconds * 1000, 1),
-            "held_ms": round(lease.held_seconds * 1000, 1),
-            "fence": lease.fence,
-            "released": lease.outcome and str(lease.outcome),
-        }
-        return replace(self, lock=of_lease)
+    def under(self, lease: AnyLease) -> Self:
+        """Return this receipt with the facts of the lease, which has been released."""
+        facts = LeaseFacts(
+            waited_ms=round(lease.waited_seconds * 1000, 1),
+            held_ms=round(lease.held_seconds * 1000, 1),
+            fence=lease.fence,
+            released=lease.outcome and str(lease.outcome),
+        )
+        return replace(self, lease=facts)
 
 
 def require_its_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raises SaleOver if the buyer came for another sale than the one that was read: a buyer who
-    waited past the end of a sale must not buy in the next one."""
+    """Raise SaleOver if the buyer came for another sale.
+
+    A buyer who waited past the end of a sale must not buy in the next one.
+    """
     if attempt.sale not in (None, stock.sale_id):
         raise SaleOver
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
-    """Look at the stock. It may be another one a moment later, unless it is read `for_update`."""
+    """Read the stock. Without `for_update` another buyer may change it at once."""
     products = Product.objects.select_for_update() if for_update else Product.objects
     row = (
         products.filter(name=attempt.product, sale__isnull=False)
@@ -130,11 +153,11 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 
 
 def write_stock(attempt: Attempt, stock: Stock) -> None:
-    """Write back what was read, less one, as article A1 does (docs/sources.md), blind to what
-    others wrote since.
+    """Write back the stock that was read, less one, as article A1 does (docs/sources.md).
 
-    A restock in between is the one thing that it does see: the sale that was read is over. In SQL,
-    as the order below, since all others wait meanwhile: the ORM takes three times the CPU.
+    It overwrites any decrement since the read. Only a restock is noticed: then the sale that was
+    read is over. In SQL, as the order below, because other buyers wait meanwhile, and the ORM takes
+    three times the CPU.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -146,7 +169,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
 
 
 def write_relative(attempt: Attempt, stock: Stock) -> None:
-    """One less than there is now, whatever was read: below zero the row's CHECK refuses it.
+    """Decrement the present stock. The row's CHECK refuses a negative one.
 
     Raises SoldOut, or SaleClosed.
     """
@@ -165,11 +188,11 @@ def sell_one(
     write: Callable[[Attempt, Stock], None] = write_stock,
     fence: int | None = None,
 ) -> Receipt:
-    """Check, hold, decrement, record: the same in every strategy but for how it reads and writes.
+    """Check, hold, decrement, record. A strategy may replace how it reads and how it writes.
 
-    Runs inside the transaction that its strategy opens; a strategy that locks does so in locked.py,
-    where the lock encloses it. Raises SoldOut, SaleOver, UnknownProduct, Lost, or KeyHasBought when
-    the attempt's key has an order already.
+    Runs inside the transaction that its strategy opens, and inside the lock that encloses that.
+    Raises SoldOut, SaleOver, UnknownProduct, Lost, or KeyHasBought when the attempt's key has an
+    order already.
     """
     attempt.committing = False
     stock = read(attempt)
@@ -186,14 +209,24 @@ def sell_one(
 
 
 def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
-    """Insert the order; its id. A second one with the same key waits for the first and fails."""
+    """Insert the order and return its id.
+
+    A second order with the same key waits for the first one to commit, and raises KeyHasBought.
+    """
     values = (
-        *(stock.sale_id, attempt.product, attempt.buyer, timezone.now()),
-        *(attempt.key, attempt.fingerprint, attempt.lock, stock.amount, fence),
+        stock.sale_id,
+        attempt.product,
+        attempt.buyer,
+        timezone.now(),
+        attempt.key,
+        attempt.fingerprint,
+        attempt.lock,
+        stock.amount,
+        fence,
     )
     try:
         with connection.cursor() as cursor:
-            cursor.execute(RECORD, values)
+            cursor.execute(INSERT_ORDER, values)
             (order,) = cursor.fetchone()
     except IntegrityError as error:
         diagnosis = getattr(error.__cause__, "diag", None)

@@ -1,13 +1,15 @@
 """The figures of a sale, counted from its orders and never from a negative stock."""
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.db import connection
 from django.db.models import QuerySet
 
-from shop.errors import ShopError
+from shop.errors import ShopError, Unavailable
 from shop.models import PurchaseHistory, Sale
 from shop.sale.strategy import STRATEGIES
 
@@ -17,26 +19,27 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The promises of a sale where Redis was not asked or did not answer.
-UNKNOWN = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
+#: The settlement of a sale if Redis was not asked or did not answer.
+UNKNOWN_SETTLEMENT = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
 
 
 @dataclass(frozen=True, slots=True)
 class SaleReport:
-    """One sale in numbers of units.
+    """The figures of one sale, in units.
 
     oversold      orders beyond the initial stock
-    undersold     units that buyers were refused though there was stock; None where the number of
-                  buyers is not known
+    undersold     units that were left although buyers were refused; None if the number of buyers is
+                  unknown
     lost_updates  decrements that another write erased
-    settlement    what became of its promises:
-        settled            whose order is written
-        unsettled          whose order is not written yet
-        broken_promises    that nobody could write: no unit was left, the key has another order, ...
-        settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to after its
-                           order's commit, both by Redis's clock; p50 and p99 rounded up, to a step
-                           of 1 below 100 ms, of 10 below 1 s, of 100 above, 60 s at most; None
-                           before the first
+    settlement    the figures of its promises:
+        settled            promises with an order
+        unsettled          promises whose order is not written yet
+        broken_promises    promises whose order cannot be written: no unit was left, or the key has
+                           another order
+        settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to the commit of
+                           its order, by Redis's clock; p50 and p99 are rounded up to a step of 1
+                           below 100 ms, 10 below 1 s, 100 above, and are 60 s at most; None before
+                           the first one
     """
 
     sale: int
@@ -46,7 +49,7 @@ class SaleReport:
     orders: int
     stock_left: int
     buyers: int | None = None
-    settlement: Mapping[str, Any] = field(default_factory=UNKNOWN.copy)
+    settlement: Mapping[str, Any] = field(default_factory=UNKNOWN_SETTLEMENT.copy)
 
     @property
     def oversold(self) -> int:
@@ -65,12 +68,17 @@ class SaleReport:
     def as_dict(self) -> dict[str, Any]:
         figures = asdict(self)
         settlement = figures.pop("settlement")
-        found = {name: getattr(self, name) for name in ("oversold", "undersold", "lost_updates")}
-        return {**figures, **found, **settlement}
+        return {
+            **figures,
+            "oversold": self.oversold,
+            "undersold": self.undersold,
+            "lost_updates": self.lost_updates,
+            **settlement,
+        }
 
 
-#: One statement, so one snapshot. As SQL: the page asks up to four times a second, and putting the
-#: statement together took Django more than all the rest.
+#: One statement, and so one snapshot. The page runs it up to four times a second; the ORM took
+#: longer to assemble it than the database to run it.
 REPORTS = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
@@ -88,8 +96,8 @@ REPORTS = """
     ) sold
     WHERE sale.id IN ({}) ORDER BY sale.id DESC
 """
-#: The numbers of the newest sales of some products.
-NEWEST = """
+#: The ids of the newest sales of some products.
+NEWEST_SALES = """
     SELECT newest.id FROM product CROSS JOIN LATERAL (
         SELECT id FROM shop_sale WHERE product_id = product.id ORDER BY id DESC LIMIT %s
     ) newest
@@ -97,37 +105,88 @@ NEWEST = """
 """
 
 
-def _reports(which: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """The reports of these sales, newest first, each with the locks that its orders have."""
+def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
+    """Return the reports of these sales, newest first, each with the locks of its orders."""
     with connection.cursor() as cursor:
-        cursor.execute(REPORTS.format(which), arguments)
+        cursor.execute(REPORTS.format(sale_ids_sql), arguments)
         rows = cursor.fetchall()
     return [(SaleReport(*row), sorted({*filter(None, locks)})) for *row, locks in rows]
 
 
 def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
-    """The reports of the newest sales of each product, newest first, each with the `locks` that its
-    orders were sold under. One query."""
-    found = _reports(NEWEST, count, list(products))
-    return [{**report.as_dict(), "locks": locks} for report, locks in found]
+    """Return the reports of the newest `count` sales of each product, newest first, in one query.
+
+    Each report has the `locks` of its orders.
+    """
+    reports = _reports(NEWEST_SALES, count, list(products))
+    return [{**report.as_dict(), "locks": locks} for report, locks in reports]
+
+
+def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:
+    """Return the reports of these sales, newest first. One query."""
+    return [report for report, _ in _reports("SELECT unnest(%s::bigint[])", list(sale_ids))]
 
 
 def report_of(sale_id: int) -> SaleReport:
-    """The report of one sale as PostgreSQL has it. Raises UnknownSale."""
+    """Return the report of one sale without its settlement. Raises UnknownSale."""
     for report, _ in _reports("%s", sale_id):
         return report
     raise UnknownSale
 
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
-    """The report of one sale, with the settlement of its promises. Raises UnknownSale."""
-    # First: what is settled by then is in the database after.
-    (settlement,) = (one.settled(sale_id) for one in STRATEGIES.values() if one.settled)
+    """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
+    settlement = _settlement_of(sale_id)  # first, so that the database has all that it counts
     return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
 
 
+def _settlement_of(sale_id: int) -> Mapping[str, Any]:
+    """Return the settlement by the strategy that promises units, if there is one."""
+    for strategy in STRATEGIES.values():
+        if strategy.settled is not None:
+            settlement: Mapping[str, Any] = strategy.settled(sale_id)
+            return settlement
+    return UNKNOWN_SETTLEMENT
+
+
+#: Time to wait for another count: longer than a connection takes that fails.
+COUNT_TIMEOUT_SECONDS = 8.0
+#: Sales whose reports are kept at a time.
+MAX_KEPT_REPORTS = 100
+
+
+class KeptReports:
+    """Reports that are given again for some seconds: a report costs what its sale has orders."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self.seconds = seconds
+        self.counting = threading.Lock()
+        self._reports: dict[int, tuple[float, SaleReport]] = {}
+
+    def report(self, sale_id: int) -> SaleReport:
+        """Return a report that is at most `seconds` old.
+
+        One thread of a process counts at a time. Raises UnknownSale, and Unavailable where the
+        database is slow to answer.
+        """
+        if not self.counting.acquire(timeout=COUNT_TIMEOUT_SECONDS):
+            raise Unavailable("the database does not answer; nothing was changed")
+        try:
+            if sale_id in self._reports:
+                counted_at, report = self._reports[sale_id]
+                if time.monotonic() - counted_at < self.seconds:
+                    return report
+            report = sale_report(sale_id)
+            if len(self._reports) >= MAX_KEPT_REPORTS:
+                self._reports.clear()
+            self._reports[sale_id] = time.monotonic(), report
+            return report
+        finally:
+            self.counting.release()
+
+
 def latest_sale_id(*, product: str) -> int:
-    """The newest sale of a product. Raises UnknownSale."""
+    """Return the id of the newest sale of a product. Raises UnknownSale."""
     sale = Sale.objects.filter(product__name=product).order_by("-pk").first()
     if sale is None:
         raise UnknownSale(
@@ -137,8 +196,10 @@ def latest_sale_id(*, product: str) -> int:
 
 
 def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
-    """A page of a sale's orders, oldest first, as the judge reads them: at most `limit`, those
-    whose number is above `after`. Raises UnknownSale."""
+    """Return at most `limit` orders of a sale with an id above `after`, oldest first.
+
+    The judge reads them in pages. Raises UnknownSale.
+    """
     return [
         {
             "order": order.pk,
@@ -155,19 +216,21 @@ def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
     ]
 
 
-#: Orders that a curve has at most: more is not drawn.
-LONGEST_CURVE = 2_000
+#: More points could not be told apart.
+MAX_CURVE_POINTS = 2_000
 
 
 def sale_curve(sale_id: int) -> list[tuple[float, int]]:
-    """When each unit went and the stock that its buyer saw: (seconds since the first, stock), by
-    time, LONGEST_CURVE at most. Nothing of a buyer or a key. Raises UnknownSale."""
+    """Return (seconds since the first order, stock that its buyer saw) for each order, by time.
+
+    It has MAX_CURVE_POINTS at most, and neither buyers nor keys. Raises UnknownSale.
+    """
     orders = list(
         _orders(sale_id)
         .order_by("purchase_time", "pk")
-        .values_list("purchase_time", "stock_seen")[:LONGEST_CURVE]
+        .values_list("purchase_time", "stock_seen")[:MAX_CURVE_POINTS]
     )
-    return [((time - orders[0][0]).total_seconds(), seen) for time, seen in orders]
+    return [((time - orders[0][0]).total_seconds(), stock) for time, stock in orders]
 
 
 def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:

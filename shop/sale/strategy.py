@@ -4,42 +4,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shop.sale.purchase import Attempt, Receipt, Stock
+from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """One way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
 
-    place       where it stands among the others: the articles', those to copy, those that only
-                look right, the database's own
+    rank        its position in lists: strategies of the articles, those to copy, those that only
+                look right, those of the database
     title       a few words for a table or a drop-down
-    summary     one sentence: what it does, and what breaks it
-    marks       what its decisive lines contain, for the page that shows its code
+    summary     one sentence on its way to guard the stock, and on what breaks it
+    marks       text of its decisive lines, which the page highlights
     buy         sells one unit to one buyer, or raises a ShopError
-    name        the value of `lock` in POST /buy: that of its file, with dashes
-    article     where it comes from (A0 to A4), or `beyond`
-    backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
+    sell_in_loop  sells under a lease of RedisLock. On an asyncio node a buyer waits for that lock
+                without a thread, and only this call runs in one. Without it all of `buy` does
+    name        the value of `lock` in POST /buy: the name of its file, with dashes
+    article     the article it comes from (A0 to A4), or `beyond`
+    backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
-    sound       whether no known fault makes it oversell or stops it for good; those that are no
-                lock's matter apart (BEYOND_LOCKS in loadtest/expected.py)
+    sound       whether no known fault makes it oversell or stops it for good, apart from those
+                that no lock can survive (BEYOND_LOCKS in loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
-    fenced      whether it is RedisLock, and the database refuses a holder with an old fence
-    takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
+    fenced      whether the database refuses a holder whose fence is old
+    takes_over  whether contenders take over an expired lock, rather than Redis ending it
     reserves    whether it hands out units by attempt, and has no lock
-    deferred    whether its orders are written after the answer, by `manage.py settle`
+    deferred    whether `manage.py settle` writes its orders after the answer
     rush        the verdict of a rush: `exact` or `oversold`
+    overselling_schedules  in how many of the 20 orders of two buyers' moves both have the last unit
+    holds_row   whether it holds the product's row, or a unit's, from the read on: a restock waits
+    reads_again whether it notices a restock and tries again, in the new sale
+    waits_at_write  whether both of two buyers read, and the second waits where it writes
     needs       a setting without which it answers `unavailable`; empty if it needs none
-    fill        moves the units of a new sale from the product's row to where this strategy sells
-                them from (as in buckets.py); None where it sells from the row. It sells only
-                what was opened for it
-    close       ends a sale where this strategy keeps units of it, by the sale's number; how many
-                were left there
-    settled     what became of the promises of a sale, by its number
-    path        its file, where that is none of shop/strategies/
+    fill        moves the units of a new sale from the product's row to the rows that this strategy
+                sells from (as in buckets.py); None if it sells from the product's row
+    close       ends a sale, by its number, and returns the units left in the strategy's own rows
+    settled     returns the settlement of a sale's promises, by the sale's number
+    path        its file, if that is not in shop/strategies/
     """
 
-    place: int
+    rank: int
     title: str
     summary: str
     marks: tuple[str, ...]
@@ -54,15 +58,30 @@ class Strategy:
     reserves: bool = False
     deferred: bool = False
     rush: str = "exact"
+    overselling_schedules: int = 0
+    holds_row: bool = False
+    reads_again: bool = False
+    waits_at_write: bool = False
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
     close: Callable[[int], int] | None = None
     settled: Callable[[int], Any] | None = None
     path: str = ""
+    sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
+
+    @property
+    def needs_redis(self) -> bool:
+        """True if it sells nothing while the Redis of the locks is down."""
+        return self.backend == "redis"
+
+    @property
+    def sells_side_by_side(self) -> bool:
+        """True if buyers write different rows, and wait for each other only for the last units."""
+        return self.fill is not None
 
     @property
     def file(self) -> str:
-        """Where its code is: from the project's folder, or an absolute path."""
+        """The path of its code: relative to the project's folder, or absolute."""
         return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"
 
 

@@ -1,10 +1,10 @@
-"""Limits how many purchases may wait in this process; the rest are told to come back later.
+"""A limit on the purchases that wait in this process; surplus buyers are told to come back later.
 
-SHOP_MAX_PURCHASES bounds all of them: with it pages and health checks always find a free thread.
-SHOP_MAX_WAITING bounds those of one product, so that a hot one leaves room for the others: that
-many wait while one sells, whatever the strategy waits for (a lock in Redis, a row, a conflict
-that is tried again). Processes do not count each other's buyers: that would cost each buyer one
-more round trip, to a server that has to be there. n nodes of m processes let in n x m times more.
+SHOP_MAX_PURCHASES limits all of them, so that pages and health checks always find a free thread.
+SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other ones: that
+many wait while one sells, for a lock in Redis, a row, or the retry of a conflict. Processes do not
+count each other's buyers, which would cost each buyer a round trip to one more server. n nodes of
+m processes admit n x m times as many.
 """
 
 import sys
@@ -17,29 +17,29 @@ from time import monotonic
 
 from django.conf import settings
 
-from shop.errors import Full
+from shop.errors import WaitingRoomFull
 
-#: How many of the refused are asked to come back in each second: if 1,000 came back every second,
-#: the process would have time for nothing but to refuse them.
-COME_BACK = 100
-#: Seconds after which everybody may come back.
-LATEST = 30
-
+#: Refused buyers who are asked to come back in each second: if 1,000 came back every second, the
+#: process would have time for nothing but refusing them.
+RETURNS_PER_SECOND = 100
+LONGEST_RETRY_AFTER_SECONDS = 30
 
 inside: Counter[str] = Counter()  # purchases under way in this process, by product
-_next = 0.0  # when the next one who is refused may come back, by this machine's clock
+_next_return = 0.0  # monotonic time at which the next refused buyer may come back
 _mutex = threading.Lock()
 
 
 @contextmanager
-def place(product: str) -> Iterator[None]:
-    """A place until the block ends, however it does. Raises Full when all are taken. Never waits
-    for anybody, so that an event loop may use it too."""
-    waiting = settings.SHOP_MAX_WAITING or sys.maxsize
-    purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
+def seat(product: str) -> Iterator[None]:
+    """Occupy a seat until the block ends. Raises WaitingRoomFull at once if there is none.
+
+    It never waits, so an event loop may use it too.
+    """
+    max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
+    max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        if inside[product] > waiting or inside.total() >= purchases:
-            raise Full(seconds=_wait())
+        if inside[product] > max_waiting or inside.total() >= max_purchases:
+            raise WaitingRoomFull(seconds=_retry_after_seconds())
         inside[product] += 1
     try:
         yield
@@ -47,12 +47,13 @@ def place(product: str) -> Iterator[None]:
         with _mutex:
             inside[product] -= 1
             if not inside[product]:
-                del inside[product]  # a product that nobody asks for takes no memory
+                del inside[product]  # a product without buyers takes no memory
 
 
-def _wait() -> int:
-    """Seconds until a buyer who is refused now should come back."""
-    global _next
+def _retry_after_seconds() -> int:
+    """Return the seconds until a buyer who is refused now should come back."""
+    global _next_return
     now = monotonic()
-    _next = min(max(now, _next) + 1 / COME_BACK, now + LATEST)
-    return ceil(_next - now)
+    earliest = max(now, _next_return) + 1 / RETURNS_PER_SECOND
+    _next_return = min(earliest, now + LONGEST_RETRY_AFTER_SECONDS)
+    return ceil(_next_return - now)

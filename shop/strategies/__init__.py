@@ -13,8 +13,10 @@ __all__ = ["STRATEGIES", "Strategy"]
 
 
 #: The STRATEGY of each file of this folder; in STRATEGIES in the order in which they are shown.
-_found: list[Strategy] = [
-    replace(import_module(f"{__name__}.{file}").STRATEGY, name=file.replace("_", "-"))
-    for _, file, _ in iter_modules(__path__)
+_strategies: list[Strategy] = [
+    replace(import_module(f"{__name__}.{module.name}").STRATEGY, name=module.name.replace("_", "-"))
+    for module in iter_modules(__path__)
+    if not module.ispkg  # shared/ has no strategy
 ]
-STRATEGIES.update((one.name, one) for one in sorted(_found, key=lambda one: one.place))
+_strategies.sort(key=lambda strategy: strategy.rank)
+STRATEGIES.update((strategy.name, strategy) for strategy in _strategies)

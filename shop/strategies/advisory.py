@@ -20,7 +20,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=190,
+    rank=190,
     title="Advisory lock",
     article="A1 database lock",
     summary="A lock by name in PostgreSQL that ends with the transaction.",

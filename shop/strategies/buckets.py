@@ -16,11 +16,11 @@ import random
 
 from django.db import connection, transaction
 
-from shop.errors import OpenedForAnother, UnknownProduct
+from shop.errors import UnknownProduct, WrongStrategy
 from shop.models import Bucket, Product
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
-from shop.sale.retrying import Conflict, until_it_fits
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 #: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
 #: of the database, and each is a row to read for every purchase.
@@ -47,18 +47,18 @@ def choose_a_bucket(attempt: Attempt) -> Stock:
         raise UnknownProduct
     product, sale, in_its_row, in_buckets, filled = row
     if in_its_row:
-        raise OpenedForAnother
-    return Stock(product, sale, in_buckets, place=random.choice(filled) if filled else 0)
+        raise WrongStrategy
+    return Stock(product, sale, in_buckets, number=random.choice(filled) if filled else 0)
 
 
 def take_one(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(TAKE, [stock.sale_id, stock.place])
+        cursor.execute(TAKE, [stock.sale_id, stock.number])
         if not cursor.rowcount:
             raise Conflict  # rolled back: a buyer who waits for another bucket holds none
 
 
-@until_it_fits
+@retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, read=choose_a_bucket, write=take_one)
@@ -86,11 +86,13 @@ def gather_buckets(sale_id: int) -> int:
 
 
 STRATEGY = Strategy(
-    place=250,
+    rank=250,
     title="Stock in buckets",
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
     marks=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
     fill=fill_buckets,

@@ -25,11 +25,12 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=230,
+    rank=230,
     title="UPDATE WHERE amount > 0",
     summary="Check and decrement in one statement: nothing to come between.",
     marks=("filter(amount__gt=0)",),
     buy=buy,
+    waits_at_write=True,
     backend="postgresql",
     sound=True,
 )

@@ -60,7 +60,7 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     redis.RedisError.
     """
     point("reserve")
-    reserved, left = lua("reserve")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
+    reserved, left = lua("reserve_unit")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
     return reserved, left
 
 
@@ -78,11 +78,12 @@ def keys_of(sale_id: int) -> list[str]:
 
 
 STRATEGY = Strategy(
-    place=270,
+    rank=270,
     title="Counter in Redis",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     marks=("= reserve(", "write=write_relative"),
     buy=buy,
+    waits_at_write=True,
     sound=True,
     reserves=True,
 )

@@ -11,15 +11,22 @@ written. It does not stop this schedule:
 The fault `pause` shows it. `redis` claims the fence at the read instead.
 """
 
+from django.db import transaction
+
 from shop.models import Product
 from shop.sale.fences import refusal
-from shop.sale.locked import redis_lock, sell_under
-from shop.sale.points import Held
-from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.locked import held, redis_lock
+from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
 
 
-def sell(attempt: Attempt, lease: Held) -> Receipt:
+def buy(attempt: Attempt) -> Receipt:
+    with held(redis_lock(attempt)) as lease:
+        receipt = sell(attempt, lease)
+    return receipt.under(lease)
+
+
+def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
         not_fenced_off = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
@@ -27,15 +34,17 @@ def sell(attempt: Attempt, lease: Held) -> Receipt:
         if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
             raise refusal(attempt, lease)
 
-    return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
+    with transaction.atomic(durable=True):
+        return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
 
 
 STRATEGY = Strategy(
-    place=170,
+    rank=170,
     title="Fence checked at the write",
     summary="Looks right: a stale write is refused, but what was read before is not.",
-    marks=("lock.hold(wait=", "fence__lt=lease.fence"),
-    buy=sell_under(redis_lock, sell),
+    marks=("with held(redis_lock", "fence__lt=lease.fence"),
+    buy=buy,
+    sell_in_loop=sell,
     renewed=True,
     fenced=True,
 )

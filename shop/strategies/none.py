@@ -19,12 +19,14 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=10,
+    rank=10,
     title="No lock",
     article="A1",
     summary="Read, check, write back: two buyers who read the same stock both sell it.",
     marks=("stock = read(attempt)", "[stock.amount - 1, "),
     buy=buy,
+    overselling_schedules=18,
+    waits_at_write=True,
     backend="none",
     rush="oversold",
 )

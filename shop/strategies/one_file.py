@@ -5,17 +5,39 @@ higher one in the database and sells nothing. The queue of RedisLock only makes 
 fair; here the first to ask after the release has the lock.
 """
 
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+
 from locks.one_file import OneFileLock
-from shop.sale.fences import sell_fenced
-from shop.sale.locked import on_redis, sell_under
+from shop.ops.redis import locks_client
+from shop.sale.fences import claim
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
+
+def buy(attempt: Attempt) -> Receipt:
+    lock = OneFileLock(
+        locks_client(),
+        attempt.lock_name,
+        ttl=settings.SHOP_LOCK_TTL,
+        max_hold=settings.SHOP_LOCK_MAX_HOLD,
+    )
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=165,
+    rank=165,
     title="A lock in one file, with a fence",
     summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
-    marks=("lock.hold(wait=", "UPDATE product SET fence"),
-    buy=sell_under(on_redis(OneFileLock, max_hold="SHOP_LOCK_MAX_HOLD"), sell_fenced),
+    marks=("with held(lock)", "UPDATE product SET fence"),
+    buy=buy,
+    holds_row=True,
     sound=True,
     renewed=True,
     fenced=True,

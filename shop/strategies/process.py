@@ -15,11 +15,12 @@ import secrets
 import threading
 
 from django.conf import settings
+from django.db import transaction
 
 from locks import Lease, Lock, LockTimeout, Release
-from locks.support import now
-from shop.sale.locked import sell_under
-from shop.sale.purchase import Attempt
+from locks.clock import now
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
 #: One per name that was ever asked for; a shop has as many as it has products.
@@ -49,17 +50,21 @@ class ProcessLock(Lock):
         )
 
 
-def lock_for(attempt: Attempt) -> Lock:
-    return ProcessLock(attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+def buy(attempt: Attempt) -> Receipt:
+    lock = ProcessLock(attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
 
 
 STRATEGY = Strategy(
-    place=20,
+    rank=20,
     title="Lock in one process",
     article="A1 synchronized",
     summary="Exact in a single process; a second one has a lock of its own.",
     marks=("setdefault(self.name, threading.Lock())", "lock.acquire("),
-    buy=sell_under(lock_for),
+    buy=buy,
     backend="process",
     rush="oversold",
 )

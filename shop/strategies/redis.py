@@ -5,17 +5,36 @@ until its lock passed on finds a higher one there and sells nothing. Claimed at 
 two holders could both have read the same stock before (strategy `fence-at-write`).
 """
 
-from shop.sale.fences import sell_fenced
-from shop.sale.locked import redis_lock, sell_under
+from functools import partial
+
+from django.db import transaction
+
+from shop.sale.fences import claim
+from shop.sale.locked import held, redis_lock
+from shop.sale.purchase import AnyLease, Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
+
+def buy(attempt: Attempt) -> Receipt:
+    with held(redis_lock(attempt)) as lease:  # outside: waits up to SHOP_LOCK_WAIT
+        receipt = sell(attempt, lease)
+    return receipt.under(lease)
+
+
+def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
+    with transaction.atomic(durable=True):  # inside: commits before the lock is released
+        return sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
+
+
 STRATEGY = Strategy(
-    place=160,
+    rank=160,
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",
-    marks=("lock.hold(wait=", "UPDATE product SET fence"),
-    buy=sell_under(redis_lock, sell_fenced),
+    marks=("with held(redis_lock", "UPDATE product SET fence"),
+    buy=buy,
+    holds_row=True,
+    sell_in_loop=sell,
     sound=True,
     renewed=True,
     fenced=True,

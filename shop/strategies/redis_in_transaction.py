@@ -12,26 +12,27 @@ there refuses this order, `manage.py check` refuses ATOMIC_REQUESTS; only this s
 
 from django.db import transaction
 
-from shop.sale.locked import held, redis_lock, sell_plainly
+from shop.sale.locked import held, redis_lock
 from shop.sale.points import point
-from shop.sale.purchase import Attempt, Receipt
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
-            receipt = sell_plainly(attempt, lease)
+        with held(redis_lock(attempt), inside_transaction=True) as lease:
+            receipt = sell_one(attempt)
         point("unlocked_before_commit")
     return receipt.under(lease)
 
 
 STRATEGY = Strategy(
-    place=180,
+    rank=180,
     title="RedisLock inside the transaction",
     summary="Looks right: the lock is perfect, and released before the commit.",
     marks=("transaction.atomic(", "with held("),
     buy=buy,
+    overselling_schedules=18,
     renewed=True,
     rush="oversold",
 )

@@ -21,17 +21,18 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.db import transaction
 
 from locks import Lock, LockBackendError
+from locks.clock import now
 from locks.protocol import drift, milliseconds
-from locks.support import now
 from shop.errors import Unavailable
 from shop.lua import lua
-from shop.sale.locked import sell_under
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import Polling
-from shop.sale.purchase import Attempt
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import Polling
 
 #: Seconds; as redlock-py and its like have it.
 LONGEST_PAUSE = 0.2
@@ -141,19 +142,27 @@ def clients() -> list[redis.Redis]:
     return [redis.Redis.from_url(url, **given) for url in settings.REDLOCK_URLS]
 
 
-def lock_for(attempt: Attempt) -> Lock:
+def make_lock(attempt: Attempt) -> Lock:
+    """Redlock on the servers of REDLOCK_URLS. Raises Unavailable if there are none."""
     if not settings.REDLOCK_URLS:
         raise Unavailable("Redlock needs its servers: set REDLOCK_URLS; nothing was sold")
     return RedlockLock(clients(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
+def buy(attempt: Attempt) -> Receipt:
+    with held(make_lock(attempt)) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=140,
+    rank=140,
     title="Redlock",
     article="A1 A4",
     summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",
     marks=('"SET", self.key', ">= self.quorum and validity"),
-    buy=sell_under(lock_for),
+    buy=buy,
     needs="REDLOCK_URLS",
     backend="redlock",
 )

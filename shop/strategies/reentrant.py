@@ -24,16 +24,20 @@ import threading
 import uuid
 
 import redis
+from django.conf import settings
+from django.db import transaction
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
+from locks.clock import now
 from locks.protocol import milliseconds
-from locks.support import now
 from shop.lua import lua
-from shop.sale.locked import on_redis, sell_under
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import Renewal
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
-from shop.sale.subscriber import listen
+from shop.strategies.shared.channel import listen
+from shop.strategies.shared.polling_lock import RenewalThread
 
 #: Redisson's LockPubSub.UNLOCK_MESSAGE
 UNLOCKED = 0
@@ -107,10 +111,10 @@ class ReentrantLock(Lock):
             release=lambda lease: self._release(lease, renewal),
             waited_seconds=now() - started,
         )
-        renewal = Renewal(renew, every=self.ttl / 3) if self.renew else None
+        renewal = RenewalThread(renew, every=self.ttl / 3) if self.renew else None
         return lease, 0.0
 
-    def _release(self, lease: Lease, renewal: Renewal | None) -> Release:
+    def _release(self, lease: Lease, renewal: RenewalThread | None) -> Release:
         if lease.token != self.owner:
             raise LockNotHeld("held by another thread; release it there", name=self.name)
         if renewal:
@@ -123,12 +127,20 @@ class ReentrantLock(Lock):
         return Release.EXPIRED if found is None else Release.RELEASED
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = ReentrantLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=130,
+    rank=130,
     title="Redisson's reentrant lock",
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
-    marks=('lua("reentrant_acquire"', "= Renewal("),
-    buy=sell_under(on_redis(ReentrantLock)),
+    marks=('lua("reentrant_acquire"', "= RenewalThread("),
+    buy=buy,
     renewed=True,
 )

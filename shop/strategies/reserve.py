@@ -22,7 +22,7 @@ says how many.
 import time
 
 from shop.reserve import promises
-from shop.reserve.figures import settled_of
+from shop.reserve.settlement_report import read_settlement
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
@@ -38,7 +38,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=280,
+    rank=280,
     title="Reservation in Redis",
     summary="Redis promises units, orders are written later; what Redis loses was promised.",
     marks=("promises.promise(attempt)", 'lua("promise"'),
@@ -46,5 +46,5 @@ STRATEGY = Strategy(
     reserves=True,
     deferred=True,
     close=promises.close_sale,
-    settled=settled_of,
+    settled=read_settlement,
 )

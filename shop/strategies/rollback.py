@@ -17,12 +17,13 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=220,
+    rank=220,
     title="Decrement, roll back below zero",
     article="A1 optimistic",
     summary="A relative decrement, and a CHECK constraint that refuses the one too many.",
     marks=('update(amount=F("amount") - 1)', "raise SoldOut from error"),
     buy=buy,
+    waits_at_write=True,
     backend="postgresql",
     sound=True,
 )

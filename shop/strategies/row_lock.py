@@ -18,12 +18,13 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=200,
+    rank=200,
     title="SELECT FOR UPDATE",
     article="A1 pessimistic",
     summary="The database locks the row at the read and releases it at the commit.",
     marks=("for_update=True)", "select_for_update()"),
     buy=buy,
+    holds_row=True,
     backend="postgresql",
     sound=True,
 )

@@ -6,11 +6,11 @@ The second of two overlapping buyers gets error 40001 and starts again.
 from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, sell_one
-from shop.sale.retrying import until_it_fits
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.conflict_retry import retry_on_conflict
 
 
-@until_it_fits
+@retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
@@ -19,11 +19,13 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    place=240,
+    rank=240,
     title="SERIALIZABLE",
     summary="The naive code on the strictest isolation level; conflicts start again.",
-    marks=("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
+    marks=("@retry_on_conflict", "ISOLATION LEVEL SERIALIZABLE"),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
 )

@@ -12,9 +12,14 @@ The fault `crash` shows it. The rush does not: as long as nobody dies, this lock
 
 import math
 
-from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxLock(PollingLock):
@@ -30,11 +35,19 @@ class SetnxLock(PollingLock):
         return math.inf
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=30,
+    rank=30,
     title="SETNX, DEL",
     article="A0 A2 A4",
     summary="No end of its own: a holder that crashes leaves it locked forever.",
     marks=("setnx(self.key", "delete(self.key)"),
-    buy=sell_under(on_redis(SetnxLock)),
+    buy=buy,
 )

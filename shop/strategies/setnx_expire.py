@@ -11,10 +11,15 @@ its second flaw, the plain DEL, for which see setpx_del.py. A4's EXPIRE counts w
 PEXPIRE, as in A0, takes the milliseconds of a short ttl.
 """
 
-from shop.sale.locked import on_redis, sell_under
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import PollingLock
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLock(PollingLock):
@@ -30,11 +35,19 @@ class SetnxExpireLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxExpireLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=40,
+    rank=40,
     title="SETNX, then EXPIRE",
     article="A2 A4",
     summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",
     marks=("setnx(self.key", "pexpire(self.key"),
-    buy=sell_under(on_redis(SetnxExpireLock)),
+    buy=buy,
 )

@@ -14,10 +14,15 @@ The faults `slow` and `pause` show it. Since Redis 2.6.12 one SET does what the 
 token.py, which differs only in that line.
 """
 
+from django.conf import settings
+from django.db import transaction
+
 from shop.lua import lua
-from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLuaLock(PollingLock):
@@ -30,11 +35,19 @@ class SetnxExpireLuaLock(PollingLock):
         return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxExpireLuaLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=60,
+    rank=60,
     title="SETNX and EXPIRE in Lua",
     article="A4",
     summary="Both in one script: right but laborious, says A4; a slow holder loses it unawares.",
     marks=('lua("setnx_expire"', 'lua("compare_and_delete"'),
-    buy=sell_under(on_redis(SetnxExpireLuaLock)),
+    buy=buy,
 )

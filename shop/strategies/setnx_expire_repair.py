@@ -14,10 +14,15 @@ return the identifier to the winner, who could then never unlock. A0 unlocks by 
 which narrows this flaw and does not close it: see token_get_del.py.
 """
 
-from shop.sale.locked import on_redis, sell_under
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import PollingLock
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireRepairLock(PollingLock):
@@ -35,11 +40,19 @@ class SetnxExpireRepairLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxExpireRepairLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=50,
+    rank=50,
     title="SETNX, EXPIRE, repaired",
     article="A0",
     summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",
     marks=("pttl(self.key)", "pexpire(self.key"),
-    buy=sell_under(on_redis(SetnxExpireRepairLock)),
+    buy=buy,
 )

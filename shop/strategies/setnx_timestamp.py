@@ -20,10 +20,15 @@ the third flaw where clocks agree. The faults `clock` and `late-release` show th
 
 from typing import Any
 
-from shop.sale.locked import on_redis, sell_under
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import PollingLock, wall_clock
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampLock(PollingLock):
@@ -43,12 +48,20 @@ class SetnxTimestampLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxTimestampLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=70,
+    rank=70,
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
     marks=("setnx(self.key, expires)", "getset(self.key"),
-    buy=sell_under(on_redis(SetnxTimestampLock)),
+    buy=buy,
     takes_over=True,
 )

@@ -13,10 +13,15 @@ differs only in the take-over: GETSET lets only the first of them win.
 
 from typing import Any
 
-from shop.sale.locked import on_redis, sell_under
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import PollingLock, wall_clock
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampDelLock(PollingLock):
@@ -37,12 +42,20 @@ class SetnxTimestampDelLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetnxTimestampDelLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=80,
+    rank=80,
     title="Timestamp, DEL then SETNX",
     article="A4",
     summary="Expired, it is deleted and taken: two contenders at once both have it.",
     marks=("delete(self.key)", "setnx(self.key"),
-    buy=sell_under(on_redis(SetnxTimestampDelLock)),
+    buy=buy,
     takes_over=True,
 )

@@ -12,9 +12,14 @@ and DEL gives it back without asking whose it is.
 The fault `late-release` shows it. token.py differs in the line that releases.
 """
 
-from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetpxDelLock(PollingLock):
@@ -27,11 +32,19 @@ class SetpxDelLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = SetpxDelLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=90,
+    rank=90,
     title="SET NX PX, plain DEL",
     article="A0 A2",
     summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",
     marks=("nx=True", "delete(self.key)"),
-    buy=sell_under(on_redis(SetpxDelLock)),
+    buy=buy,
 )

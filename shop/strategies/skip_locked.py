@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from django.db import connection, transaction
 
-from shop.errors import BadInput, OpenedForAnother, SaleClosed
+from shop.errors import BadInput, SaleClosed, WrongStrategy
 from shop.models import Product, Unit
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.sale.strategy import Strategy
@@ -43,11 +43,11 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 def wait_for_a_unit(attempt: Attempt) -> Stock:
     stock = read_stock(attempt)
     if stock.amount:
-        raise OpenedForAnother
+        raise WrongStrategy
     unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold.select_for_update().first()
     if unit is not None:
-        return replace(stock, amount=unit.number, place=unit.number)
+        return replace(stock, amount=unit.number, number=unit.number)
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
         raise SaleClosed
     return stock
@@ -55,7 +55,7 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
 
 def delete_it(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(DELETE, [stock.sale_id, stock.place])
+        cursor.execute(DELETE, [stock.sale_id, stock.number])
 
 
 def buy(attempt: Attempt) -> Receipt:
@@ -83,11 +83,12 @@ def gather_units(sale_id: int) -> int:
 
 
 STRATEGY = Strategy(
-    place=260,
+    rank=260,
     title="SKIP LOCKED",
     summary="One row a unit: each buyer takes one that nobody has, and waits only where all are.",
     marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,
+    holds_row=True,
     backend="postgresql",
     sound=True,
     fill=fill_units,

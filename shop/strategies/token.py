@@ -13,10 +13,15 @@ The faults `slow` and `pause` show it; docs/strategies.md names all that break i
 locks/ are renewed, and give the storage a fence.
 """
 
+from django.conf import settings
+from django.db import transaction
+
 from shop.lua import lua
-from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenLock(PollingLock):
@@ -29,11 +34,19 @@ class TokenLock(PollingLock):
         return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=110,
+    rank=110,
     title="SET NX PX with a token",
     article="A0 A1 A4",
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
     marks=("nx=True", 'lua("compare_and_delete"'),
-    buy=sell_under(on_redis(TokenLock, ttl="SHOP_TOKEN_TTL")),
+    buy=buy,
 )

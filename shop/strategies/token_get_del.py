@@ -13,10 +13,15 @@ The fault `late-release`, with the delay at the point token-get-del:before_del, 
 does both in one script.
 """
 
-from shop.sale.locked import on_redis, sell_under
+from django.conf import settings
+from django.db import transaction
+
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.polling import PollingLock
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenGetDelLock(PollingLock):
@@ -32,11 +37,19 @@ class TokenGetDelLock(PollingLock):
         return bool(self.client.delete(self.key))
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = TokenGetDelLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=100,
+    rank=100,
     title="Token, GET then DEL",
     article="A0 A1 A2",
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
     marks=("self.client.get(self.key)", "delete(self.key)"),
-    buy=sell_under(on_redis(TokenGetDelLock)),
+    buy=buy,
 )

@@ -22,18 +22,23 @@ may release, or renew, what the other holds. The token here names one acquisitio
 
 from typing import ClassVar
 
+from django.conf import settings
+from django.db import transaction
+
 from locks import Lease, Release
-from locks.support import now
+from locks.clock import now
 from shop.lua import lua
-from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock, Renewal
+from shop.ops.redis import locks_client
+from shop.sale.locked import held
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 
 
 class TokenWatchdogLock(PollingLock):
     """SET NX PX, compare-and-delete, and a thread per lease that renews it."""
 
-    _renewals: ClassVar[dict[str, Renewal]] = {}  # by token
+    _renewals: ClassVar[dict[str, RenewalThread]] = {}  # by token
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
@@ -43,7 +48,7 @@ class TokenWatchdogLock(PollingLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        self._renewals[lease.token] = Renewal(lambda: self.renew(lease), every=self.ttl / 3)
+        self._renewals[lease.token] = RenewalThread(lambda: self.renew(lease), every=self.ttl / 3)
         return lease
 
     def renew(self, lease: Lease) -> bool:
@@ -59,12 +64,20 @@ class TokenWatchdogLock(PollingLock):
         return super()._release(lease)
 
 
+def buy(attempt: Attempt) -> Receipt:
+    lock = TokenWatchdogLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    with held(lock) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=120,
+    rank=120,
     title="Token with a watchdog",
     article="A2 A4",
     summary="A thread renews it while the holder works; a paused process renews nothing.",
-    marks=("= Renewal(", 'lua("compare_and_expire"'),
-    buy=sell_under(on_redis(TokenWatchdogLock)),
+    marks=("= RenewalThread(", 'lua("compare_and_expire"'),
+    buy=buy,
     renewed=True,
 )

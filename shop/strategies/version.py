@@ -11,8 +11,8 @@ from django.db.models import F
 
 from shop.models import Product
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
-from shop.sale.retrying import Conflict, until_it_fits
 from shop.sale.strategy import Strategy
+from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 
 def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
@@ -23,19 +23,21 @@ def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
         raise Conflict
 
 
-@until_it_fits
+@retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, write=write_if_unchanged)
 
 
 STRATEGY = Strategy(
-    place=210,
+    rank=210,
     title="Version column",
     article="A1 optimistic",
     summary="Write only if nobody wrote since the read; whoever is second reads again.",
     marks=("version=stock.version", "raise Conflict"),
     buy=buy,
+    waits_at_write=True,
+    reads_again=True,
     backend="postgresql",
     sound=True,
 )

@@ -27,16 +27,17 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from django.db import transaction
 from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
-from locks.support import now
+from locks.clock import now
 from shop.errors import Unavailable
-from shop.sale.locked import sell_under
+from shop.sale.locked import held
 from shop.sale.points import point
-from shop.sale.purchase import Attempt
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
 #: Seconds to establish a session; also how long others wait for the thread that does.
@@ -213,19 +214,27 @@ def client() -> Any:
         _connecting.release()
 
 
-def lock_for(attempt: Attempt) -> Lock:
+def make_lock(attempt: Attempt) -> Lock:
+    """A lock of this process's ZooKeeper session. Raises Unavailable."""
     if not settings.ZOOKEEPER_HOSTS:
         raise Unavailable("there is no ZooKeeper: set ZOOKEEPER_HOSTS; nothing was sold")
     return ZookeeperLock(client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
+def buy(attempt: Attempt) -> Receipt:
+    with held(make_lock(attempt)) as lease:
+        with transaction.atomic(durable=True):
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
 STRATEGY = Strategy(
-    place=150,
+    rank=150,
     title="ZooKeeper",
     article="A1",
     summary="First come, first served, and gone with its session; a paused process loses that.",
     marks=("self._queue(node", "create_async("),
-    buy=sell_under(lock_for),
+    buy=buy,
     needs="ZOOKEEPER_HOSTS",
     backend="zookeeper",
     renewed=True,

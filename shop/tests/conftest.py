@@ -15,17 +15,17 @@ from servers.valkey import Valkey
 from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
     urls,  # noqa: F401  (loaded before a test hides apps from them)
+    views,
     wsgi,  # noqa: F401
 )
 from shop.ops import health
 from shop.ops.redis import locks_client
 from shop.reserve import promises
-from shop.sale import on_sale
+from shop.sale import known_products, reports
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
 from shop.tests.database import beside_django
 from shop.tests.outage import Outage
-from shop.tests.rushes import Rushes
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +35,11 @@ def _no_lock_is_left_of_another_test() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_sale._known.clear()
-    promises._open.clear()
-    promises._numbers.clear()
-    monkeypatch.setattr(health, "_last", None)
+    known_products._products.clear()
+    promises._open_sales.clear()
+    promises._order_numbers.clear()
+    monkeypatch.setattr(health, "_last_look", None)
+    monkeypatch.setattr(views, "public_reports", reports.KeptReports(seconds=60))
 
 
 @pytest.fixture(autouse=True)
@@ -121,13 +122,6 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
     finally:
         for server in servers:
             server.stop()
-
-
-@pytest.fixture
-def rushes(settings: Settings, tmp_path: Path) -> Rushes:
-    """The folder in which the page asks for rushes."""
-    settings.SHOP_RUSH_FOLDER = str(tmp_path)
-    return Rushes(tmp_path)
 
 
 @pytest.fixture

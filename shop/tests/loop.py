@@ -10,7 +10,7 @@ from django.core.handlers.asgi import ASGIRequest
 
 from shop.asgi import Application
 from shop.sale.async_checkout import Threads
-from shop.tests.till import Answer, answer_of
+from shop.tests.purchases import JsonReply, parse_reply
 
 #: Seconds for all that is asked in one loop.
 TIMEOUT = 30
@@ -23,7 +23,7 @@ class Loop:
         self.application = Application()
         self.application.threads = Threads(whole)
 
-    async def buy(self, *, key: str | None = None, **wanted: object) -> Answer:
+    async def buy(self, *, key: str | None = None, **wanted: object) -> JsonReply:
         """The answer to one purchase. Raises CancelledError where its client leaves."""
         body = json.dumps({"buyer": "ada", "lock": "redis"} | wanted).encode()
         headers = [
@@ -35,7 +35,7 @@ class Loop:
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
         answer: Any = await self.application.answer(ASGIRequest(scope, BytesIO(body)))
         answer.json = lambda: json.loads(answer.content)
-        return answer_of(answer)
+        return parse_reply(answer)
 
 
 def in_a_loop(test: Callable[[Loop], Coroutine[Any, Any, None]], *, whole: int = 4) -> None:

@@ -1,28 +1,50 @@
-"""`pip install .[testing]` brings the package, its types, and the entry point for pytest."""
+"""`pip install ./testing` brings the package, its types, and the entry point for pytest."""
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).resolve().parents[1]
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the sdist as the release does, and from it, where nothing is known of that, a wheel."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
+    release = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
+    environment = {name: value for name, value in os.environ.items() if "GITHUB" not in name}
+    subprocess.run([*build, "sdist"], cwd=FOLDER, env={**environment, **release}, check=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    source = folder / sdist.name.removesuffix(".tar.gz")
+    subprocess.run([*build, "wheel"], cwd=source, env=environment, check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = build_wheel(tmp_path)
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
         files.extractall(tmp_path / "installed")
         (info,) = [name for name in names if name.endswith("entry_points.txt")]
         assert "oversold_testing = oversold_testing.plugin" in files.read(info).decode()
+        (info,) = [name for name in names if name.endswith("/METADATA")]
+        metadata = files.read(info).decode()
+    assert "Project-URL: Homepage, https://github.com/owner/project\n" in metadata
+    assert "Requires-Dist: pytest-django>=4.8\n" in metadata
+    assert "redis" not in metadata
+    assert not [link for link in re.findall(r"\]\(([^)]*)\)", metadata) if ":" not in link]
+    assert [name for name in names if name.endswith("/licenses/LICENSE")]
     assert "oversold_testing/py.typed" in names
-    assert not [name for name in names if "/tests/" in name]
+    assert not [name for name in names if "/tests/" in name or "package_metadata" in name]
     # pytest finds the fixtures by the entry point; Django is not imported before a test asks.
     listed = subprocess.run(
         [
@@ -35,7 +57,7 @@ def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) 
         text=True,
         timeout=60,
     ).stdout
-    assert "oversold_testing.interleave, on a database whose commits" in listed
+    assert "Return `interleave`, on a database whose commits" in listed
     imported = subprocess.run(
         [
             *(sys.executable, "-c"),

@@ -1,4 +1,4 @@
-"""The documents of the repository as MkDocs wants them: staged, their links mended, in sections."""
+"""The documents of the repository, staged for MkDocs: in sections, with their links rewritten."""
 
 import json
 import os
@@ -8,44 +8,52 @@ from html import escape
 from pathlib import Path
 
 from servers.embedded import ROOT
-from tools.site import pages
+from tools.site import pages, sources
+from workshop.lessons import Lesson, lessons
 
-#: What is the same for every build.
+#: The options of MkDocs that are the same for every build.
 MKDOCS = Path(__file__).parent / "mkdocs.yml"
 #: The sections, in the order of the navigation. A pattern stands for its files in their order.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
     "Understand": (
-        *("docs/strategies.md", "docs/verdicts.md", "docs/scale.md", "docs/sources.md"),
-        *("docs/architecture.md", "docs/history.md", "docs/decisions.md"),
+        "docs/strategies.md",
+        "docs/verdicts.md",
+        "docs/scale.md",
+        "docs/sources.md",
+        "docs/architecture.md",
+        "docs/history.md",
+        "docs/decisions.md",
     ),
     "Copy": ("locks/README.md", "locks/*.md", "testing/README.md", "docs/production.md"),
-    "Workshop": ("workshop/*.md", "workshop/lessons/*.md"),
+    "Workshop": ("workshop/README.md", "workshop/lessons/*.md", "workshop/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
-PICTURE = ".webp"
-LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
-#: Characters of a linked file that are shown.
-LONG = 4_000
-FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
+#: The link of README.md to the published site, which only GitHub can follow.
+PUBLISHED = "../../deployments/github-pages"
+LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")
+CODE_BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
+#: A section of a lesson: its heading and its text.
+LESSON_SECTION = re.compile(r"^## (\w[^\n]*)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> dict[str, list[Path]]:
-    """Section -> its documents, of those that there are."""
-    found = {}
+    """Return the existing documents of each section, in the order of the navigation."""
+    sections = {}
     for section, patterns in SECTIONS.items():
         paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
-        found[section] = list(dict.fromkeys(paths))
-    return found
+        sections[section] = list(dict.fromkeys(paths))
+    return sections
 
 
 def staged(path: Path) -> Path:
-    """Its place on the site. MkDocs would make index.html of a README.md."""
+    """Return the path of a document on the site. MkDocs would turn a README.md into index.html."""
     place = path.relative_to(ROOT)
     return place.with_name("overview.md") if place.name == "README.md" else place
 
 
 def title(path: Path) -> str:
+    """Return the first heading of a document."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
     return heading[1].replace("`", "") if heading else path.stem
 
@@ -53,90 +61,114 @@ def title(path: Path) -> str:
 def stage(folder: Path) -> None:
     """Copy the documents into a folder, with the pictures and the code that they link to."""
     known = {path for paths in documents().values() for path in paths}
-    wanted: set[Path] = set()
+    linked: set[Path] = set()
     for path in known:
         place = folder / staged(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(_mended(path, known, wanted))
-    for path in sorted(wanted):
-        _stage_linked(path, folder)
+        place.write_text(_with_links_to_the_site(path, known, linked))
+    for path in sorted(linked):
+        if path.suffix == sources.PICTURE:
+            place = folder / sources.address(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place)
+        else:
+            sources.stage(path, folder)
 
 
 def contents() -> str:
-    """A list of every page, in Markdown."""
-    own = [f"- [{name}]({page})" for name, page in pages.OWN.items()]
-    lines = ["# Contents", "## See it", *own]
+    """Return a list of every page, in Markdown."""
+    lines = ["# Documents", "## See it", ""]
+    lines += [f"- [{name}]({page})" for name, page in pages.OWN.items()]
     for section, paths in documents().items():
-        lines += [f"## {section}", *(f"- [{title(path)}]({staged(path)})" for path in paths)]
-    return "\n\n".join(lines)
+        lines += ["", f"## {section}", ""]
+        lines += [f"- [{title(path)}]({staged(path)})" for path in paths]
+    return "\n".join(lines)
 
 
-def config(folder: Path, site: Path) -> str:
-    """The configuration of MkDocs, as JSON, which is YAML: mkdocs.yml, folders and navigation."""
-    own = pages.OWN | {"Contents": "contents.md"}
-    nav: list[object] = [{"See it": [{name: page} for name, page in own.items()]}]
+def config(folder: Path, site: Path, theme: Path) -> str:
+    """Return the configuration of MkDocs as JSON, which is YAML."""
+    nav: list[object] = [{"Documents": "contents.md"}]
     for section, paths in documents().items():
         nav.append({section: [{title(path): staged(path).as_posix()} for path in paths]})
-    said = {"INHERIT": str(MKDOCS), "docs_dir": str(folder), "site_dir": str(site), "nav": nav}
-    return json.dumps(said)
+    options = {
+        "INHERIT": str(MKDOCS),
+        "docs_dir": str(folder),
+        "site_dir": str(site),
+        "theme": {"name": None, "custom_dir": str(theme), "search_index_only": True},
+        "nav": nav,
+    }
+    return json.dumps(options)
 
 
-def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
-    """The text of a page with links to code as links to the site's copy; what it links to is added
-    to `wanted`."""
+def _with_links_to_the_site(page: Path, known: set[Path], linked: set[Path]) -> str:
+    """Return the text of a page whose links lead to pages of the site.
 
-    def mend(link: re.Match[str]) -> str:
-        label, target = link.groups()
+    The files and folders that it links to and that are no documents are added to `linked`.
+    """
+
+    def rewrite(link: re.Match[str]) -> str:
+        label, text, target = link.groups()
         path, sign, anchor = target.partition("#")
-        there = (page.parent / path).resolve()
         if re.match(r"[a-z]+:", target) or not path:
             return link[0]
-        if there.is_dir() and there / "README.md" in known:
-            there /= "README.md"
-        if there == ROOT / "docs/faults.md":  # the same cells, with their timelines drawn
+        if target == PUBLISHED:
+            return f"{label}({os.path.relpath(ROOT / 'index.html', page.parent)})"
+        file = (page.parent / path).resolve()
+        if file.is_dir() and (file / "README.md").exists():
+            file /= "README.md"
+        if file == ROOT / "docs/faults.md":  # the same cells, with their timelines
             place = "faults.html"
-        elif there in known:
-            place = f"{staged(there)}{sign}{anchor}"
+        elif file in known:
+            place = f"{staged(file)}{sign}{anchor}"
+        elif file.is_dir() and not sources.is_copied(file):
+            return text
         else:
-            wanted.add(there)
-            place = _copy_of(there)
+            linked.add(file)
+            place = sources.address(file)
         return f"{label}({os.path.relpath(ROOT / place, page.parent)})"
 
-    parts = FENCE.split(page.read_text())
-    return "".join(part if part.startswith("```") else LINK.sub(mend, part) for part in parts)
+    text = page.read_text()
+    lesson = _lesson_of(page)
+    if lesson:
+        text = _with_options(text, lesson)
+    parts = CODE_BLOCK.split(text)
+    return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
 
 
-def _stage_linked(path: Path, folder: Path) -> None:
-    copy = _copy_of(path)
-    place = folder / copy
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == PICTURE:
-        shutil.copy(path, place)
-        return
-    name = path.relative_to(ROOT)
-    body = _listing(path) if path.is_dir() else _code(path.read_text())
-    main = f'<section class="card"><h1>{name}</h1>{body}</section>'
-    place.write_text(pages.frame(str(name), main, up="../" * copy.count("/")))
+def _lesson_of(page: Path) -> Lesson | None:
+    if page.parent != ROOT / "workshop" / "lessons":
+        return None
+    return next(lesson for lesson in lessons().values() if lesson.slug == page.stem)
 
 
-def _copy_of(path: Path) -> str:
-    """Where the site has a file or a folder. MkDocs leaves out what begins with a dot."""
-    name = path.relative_to(ROOT).as_posix().lstrip(".")
-    if path.suffix == PICTURE:
-        return name
-    return f"source/{name}/index.html" if path.is_dir() else f"source/{name}.html"
+def _with_options(text: str, lesson: Lesson) -> str:
+    """Return a lesson with its objective, the options of its question, and its answer folded.
 
+    What gives the answer away is folded with it: what was observed, the explanation, the other
+    options and the key points.
+    """
 
-def _code(text: str) -> str:
-    text = text if len(text) < LONG else f"{text[:LONG]}\n..."
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Its text">'
-        f"<pre>{escape(text)}</pre></div>"
-    )
+    def rewrite(section: re.Match[str]) -> str:
+        heading, body = section.groups()
+        if heading == "Question":
+            options = "".join(f"<li>{escape(option)}</li>" for option in lesson.options)
+            objective = f"*{lesson.objective}*"
+            return f'{objective}\n\n{section[0]}<ol class="options" type="a">{options}</ol>\n\n'
+        if heading == "Observe":
+            answer = f"**{lesson.answer}: {lesson.option(lesson.answer)}**"
+            summary = "<summary>The answer: decide first, then open it</summary>"
+            return (
+                f'<details class="answer" markdown="1">{summary}\n\n## Observe\n\n{answer}\n{body}'
+            )
+        if heading == "Explain":
+            beliefs = "\n".join(
+                f"- {letter}: {belief}" for letter, belief in lesson.misconceptions.items()
+            )
+            points = "\n".join(f"- {point}" for point in lesson.key_points)
+            return (
+                f"## Explain\n{body}\n**What the other options believe**\n\n{beliefs}\n\n"
+                f"**Remember**\n\n{points}\n\n</details>\n\n"
+            )
+        return section[0]
 
-
-def _listing(folder: Path) -> str:
-    """The names of a folder's files."""
-    names = sorted(path.name for path in folder.iterdir())
-    shown = (escape(name) for name in names if not name.startswith((".", "__")))
-    return f"<ul>{''.join(f'<li><code>{name}</code></li>' for name in shown)}</ul>"
+    return LESSON_SECTION.sub(rewrite, text)

@@ -1,31 +1,54 @@
-"""The pages of our own: the step-through, the table of orders, every fault."""
+"""The frame of every page, and the pages that are not documents: the step-through, the table of
+orders, the faults, the search."""
 
 import gzip
 import json
-import re
 from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from loadtest.report import html as report
+from loadtest.report import html_report as report
 from testing.orders import orders as orders_of
 from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
 
 HERE = Path(__file__).parent / "pages"
-#: The pages of our own, which the navigation names first.
+#: The pages that are not documents, which the navigation names first.
 OWN = {
     "Step through": "index.html",
     "All 20 orders": "schedules.html",
     "Every fault": "faults.html",
 }
+#: The entries of the navigation, each with its page.
+NAVIGATION = {**OWN, "Documents": "contents.html", "Workshop": "workshop/overview.html"}
+#: The entries that stand for many documents, and the condition of the template for each.
+DOCUMENTS_IN_NAVIGATION = {
+    "Documents": "not page.url.startswith('workshop/')",
+    "Workshop": "page.url.startswith('workshop/')",
+}
 #: Every order in which two buyers can make their moves.
 ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
+#: The cell that the page of the faults opens first, as its address names it.
+FIRST_CELL = "token/pause"
+#: The order of moves that the step-through tells where there is no JavaScript.
+STORY = "ABABAB"
+ENDINGS = {"sold": "has an order", "sold_out": "is told: sold out"}
+
+Moves = Mapping[str, Mapping[str, Any]]
 
 
 def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str = "") -> str:
-    """A page. `up`: the way from its folder to the site's root, `../` for each folder."""
+    """Return a page.
+
+    Args:
+        name: Its title; the entry of the navigation with this name is marked as current.
+        main: Its content, HTML.
+        up: The way from its folder to the root of the site, `../` for each folder.
+        data: What `script` finds as JSON in the element `data`.
+        script: A module, which follows the shared dom.js.
+    """
     scripts = ""
     if script:
         scripts = (
@@ -44,54 +67,120 @@ def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str =
 
 
 def navigation(current: str, up: str = "") -> str:
-    pages = {**OWN, "Contents": "contents.html", "Documents": "overview.html"}
     links = [
-        f'<a href="{up}{page}"{" aria-current=page" if name == current else ""}>{name}</a>'
-        for name, page in pages.items()
+        f'<a href="{up}{page}"{_current(name == current)}>{name}</a>'
+        for name, page in NAVIGATION.items()
     ]
     return (
-        '<nav class="site-head" aria-label="Site"><strong>Oversold</strong>'
-        f"<span>{' '.join(links)}</span></nav>"
+        f'<div class="site-head"><nav aria-label="Site"><a class="brand" href="{up}index.html">'
+        f"Oversold</a> {' '.join(links)}</nav>"
+        f'<form role="search" action="{up}search.html">'
+        '<input type="search" name="q" aria-label="Search the documents" placeholder="Search">'
+        "<button>Search</button></form></div>"
     )
+
+
+def document_template() -> str:
+    """Return the theme of MkDocs: the frame around its template of a document."""
+    page = frame("{{ page.title | e }}", _read("document.html"), up="{{ base_url }}/")
+    for name, condition in DOCUMENTS_IN_NAVIGATION.items():
+        link = f'{NAVIGATION[name]}">{name}</a>'
+        current = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
+        page = page.replace(link, link.replace('">', current), 1)
+    return page
 
 
 def step_through() -> str:
-    data = {"moves": kept(), "strategies": strategies()}
-    return frame(
-        "Step through", _read("index.html"), data=data, script=_read("code.js") + _read("steps.js")
+    main = Template(_read("index.html")).substitute(
+        faults=len(recorded_faults()["faults"]) - 1,  # the rush is none
+        story=_story(kept()["none"], STORY),
     )
+    data = {"moves": kept(), "strategies": strategies()}
+    script = _read("code.js") + _read("steps.js")
+    return frame("Step through", main, data=data, script=script)
+
+
+def _story(moves: Moves, order: str) -> str:
+    """Return the moves of an order as a list, for a browser without JavaScript."""
+    items = []
+    for turn in _turns(moves, order):
+        for buyer, event, *facts in turn["did"]:
+            if event == "stops":
+                continue
+            text = f"{event} {' '.join(map(str, facts))}"
+            if event == "sends":
+                text = f"<code>{escape(facts[0])}</code>"
+            if event == "after_read":
+                text = f"reads {facts[0]}"
+            if event == "ends":
+                text = f"<strong>{ENDINGS.get(facts[0], facts[0])}</strong>"
+            items.append(f"<li>{buyer} {text}</li>")
+    return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
 
 def orders() -> str:
-    """Strategies by the 20 orders of two buyers' moves."""
-    rows = []
-    for name, known in kept().items():
-        cells = []
-        for order in ORDERS:
-            look, who, remark = outcome(known, order)
-            cells.append(
-                f'<td><a class="{look}" href="index.html#{name}/{order}">'
-                f"{'+'.join(who)}<small>{escape(remark)}</small></a></td>"
-            )
-        rows.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
-    heads = "".join(f'<th scope="col">{order}</th>' for order in ORDERS)
-    main = Template(_read("schedules.html")).substitute(heads=heads, rows="\n".join(rows))
+    """Return the table of the 20 orders of two buyers' moves, a row for each pattern of results."""
+    recorded = kept()
+    patterns = strategies_by_pattern(recorded)
+    bodies = [
+        _rows_of_pattern(names, [outcome(recorded[names[0]], order) for order in ORDERS])
+        for names in patterns
+    ]
+    main = Template(_read("schedules.html")).substitute(
+        strategies=len(recorded),
+        patterns=len(patterns),
+        heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
+        bodies="\n".join(bodies),
+    )
     return frame("All 20 orders", main)
 
 
-def reached(moves: dict[str, dict[str, Any]], order: str) -> str:
-    """The moves made in an order, with every buyer led to the end; those of a buyer who waits or
-    has ended are passed over."""
+def strategies_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
+    """Return groups of strategies that have the same result in every order."""
+    groups: dict[object, list[str]] = {}
+    for name, moves in recorded.items():
+        pattern = tuple(
+            (look, *buyers, remark)
+            for look, buyers, remark in (outcome(moves, order) for order in ORDERS)
+        )
+        groups.setdefault(pattern, []).append(name)
+    return list(groups.values())
+
+
+def _rows_of_pattern(names: Sequence[str], outcomes: Sequence[tuple[str, list[str], str]]) -> str:
+    """Return two rows: the strategies, and the results of the orders."""
+    links = " ".join(f'<a href="index.html#{name}/{ORDERS[1]}">{name}</a>' for name in names)
+    cells = [
+        f'<td><a class="{look}" href="index.html#{names[0]}/{order}">'
+        f"{'+'.join(buyers)}<small>{escape(remark)}</small></a></td>"
+        for order, (look, buyers, remark) in zip(ORDERS, outcomes, strict=True)
+    ]
+    return (
+        f'<tbody><tr class="names"><th scope="rowgroup" colspan="{len(ORDERS)}">'
+        f'<span>{links}</span></th></tr>\n<tr class="pattern">{"".join(cells)}</tr></tbody>'
+    )
+
+
+def reached(moves: Moves, order: str) -> str:
+    """Return the moves made in an order, with every buyer led to the end; those of a buyer who
+    waits or has ended are left out."""
     so_far = ""
     for buyer in [*order, *"AB" * 4 * MOVES]:
         so_far += buyer if so_far + buyer in moves else ""
     return so_far
 
 
-def outcome(moves: dict[str, dict[str, Any]], order: str) -> tuple[str, list[str], str]:
-    """`good` or `bad`; who has an order; who waits, or reads again, or is told sold out."""
+def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the recorded turns of an order."""
     key = reached(moves, order)
-    events = [event for n in range(len(key)) for event in moves[key[: n + 1]]["did"]]
+    for length in range(1, len(key) + 1):
+        yield moves[key[:length]]
+
+
+def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
+    """Return `good` or `bad`, the buyers who have an order, and a remark: who waits, or reads
+    again, or is told sold out."""
+    events = [event for turn in _turns(moves, order) for event in turn["did"]]
     sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
     waits = [event[0] for event in events if event[1] == "waits"]
     reads = [event[0] for event in events if event[1] == "after_read"]
@@ -104,35 +193,59 @@ def outcome(moves: dict[str, dict[str, Any]], order: str) -> tuple[str, list[str
     return "bad" if len(sold) > 1 else "good", sold, remark
 
 
-def faults() -> str:
-    """The report of a whole run of `make faults`, with the code that decides for each cell;
+def recorded_faults() -> dict[str, Any]:
+    """Return the data of report.html for a whole run of `make faults`."""
+    return dict(json.loads(gzip.decompress(FAULTS.read_bytes())))
+
+
+def faults(data: Mapping[str, Any]) -> str:
+    """Return the report of a run of `make faults`, with the code that decides for each cell;
     compressed, for the browser to unpack and write."""
-    data = json.loads(gzip.decompress(FAULTS.read_bytes()))
-    data["sources"] = strategies()
+    data = {**data, "sources": strategies(), "first": FIRST_CELL}
     page = report.render(data, HERE / "code.js", HERE / "faults.js")
     nav = navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
+    page = page.replace("</header>", f"{_read('to_table.html')}</header>", 1)
     page = page.replace("</main>", f"{_read('faults.html')}</main>", 1)
     page = page.replace("</style>", f"{_read('site.css')}</style>", 1)
-    packed = b64encode(gzip.compress(page.encode(), 9, mtime=0)).decode()
-    return Template(_read("packed.html")).substitute(nav=nav, packed=packed)
+    return Template(_read("packed.html")).substitute(nav=nav, packed=_packed(page))
 
 
-def tidied(page: str) -> str:
-    """A page of the theme without its indents and empty lines, those of code apart, and its tables
-    in boxes that a key can scroll."""
-    box = '<div class="table" tabindex="0" role="group" aria-label="Table"><table class="plain">'
-    page = page.replace("<table>", box).replace("</table>", "</table></div>")
-    page = page.replace("<th></th>", "<td></td>")
-    parts = re.split(r"(<pre.*?</pre>|<script.*?</script>)", page, flags=re.DOTALL)
-    return "".join(p if n % 2 else re.sub(r"\s*\n\s*", "\n", p) for n, p in enumerate(parts))
+def search(index: Mapping[str, Any]) -> str:
+    """Return the page that searches the documents.
+
+    Args:
+        index: What the search plugin of MkDocs wrote: an entry for each page, and one for each of
+            its sections, whose address has an anchor.
+    """
+    titles = {entry["location"]: entry["title"] for entry in index["docs"]}
+    sections = []
+    for entry in index["docs"]:
+        page, sign, _ = entry["location"].partition("#")
+        if sign:
+            section = {
+                "location": entry["location"],
+                "page": titles[page],
+                "heading": entry["title"],
+                "text": " ".join(entry["text"].split()),
+            }
+            sections.append(section)
+    packed = _packed(json.dumps(sections, separators=(",", ":")))
+    return frame("Search", _read("search.html"), data=packed, script=_read("search.js"))
 
 
 def assets(folder: Path) -> None:
-    """The stylesheets of the site: of the pages of our own, and of the documents."""
+    """Write the stylesheet of the site."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.css").write_text((report.ASSETS / "look.css").read_text() + _read("site.css"))
-    (folder / "documents.css").write_text(_read("documents.css"))
+
+
+def _current(is_current: bool) -> str:
+    return ' aria-current="page"' if is_current else ""
+
+
+def _packed(text: str) -> str:
+    return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def _read(name: str) -> str:

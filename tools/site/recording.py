@@ -108,7 +108,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
     from loadtest.report import tables
-    from loadtest.report.html import report_data
+    from loadtest.report.html_report import report_data
 
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in folders:
@@ -127,7 +127,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
             if (lock, fault) in cells
         ],
         "title": f"the rush and every fault, {summary['started'][:10]}",
-        "where": tables.where(summary),
+        "where": tables.setup_of(summary),
         "faults": title | {name: fault.title for name, fault in KNOWN.items()},
     }
 

@@ -118,7 +118,7 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
 def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) -> None:
     faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
-        for number in range(readme.SOME + 1)
+        for number in range(readme.MAX_STRATEGIES_OF_A_PART + 1)
         for fault in FAULTS
     ]
     assert readme.is_every_fault(faults)

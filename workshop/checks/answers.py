@@ -1,8 +1,12 @@
 """Lessons 1, 2, 9 and 10, whose exercises are answers and not code that sells."""
 
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from numbers import Real
 from types import ModuleType
+from unittest.mock import patch
 
 from loadtest.expected import EXPECTED
 from shop.errors import CommitUnknown, ShopError
@@ -10,6 +14,7 @@ from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from workshop.checks.purchases import PRODUCT, open_sale, told
+from workshop.checks.watch import alive
 from workshop.refusal import Refusal
 
 MOVES = 3
@@ -41,19 +46,26 @@ WORDS = ("exact", "oversold", "deadlock")
 MOST = 6
 #: A strategy of the database's own: no lock is needed here.
 LOCK = "row-lock"
+#: The buyer whose answer is lost.
+VICTIM = "victim"
+#: Outcomes of a request that has sold nothing, after which asking again makes sense.
+NOTHING_SOLD = ("busy", "lost", "unavailable")
 NextKey = Callable[[str, str], str | None]
 
 
 def schedules(module: ModuleType) -> Refusal | None:
     """Two schedules without a lock, one that sells twice and one that does not."""
-    asked = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
-    if not any(asked):
+    given = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
+    if not any(given):
         return Refusal("todo")
-    twice, once = (_letters(given) for given in asked)
-    for given, letters in zip(asked, (twice, once), strict=True):
-        if sorted(letters) != sorted("AB" * MOVES):
-            return Refusal("not-a-schedule", {"given": given})
-    from shop.demo.schedules import run_schedule
+    twice, once = map(_letters, given)
+    for text, letters in zip(given, (twice, once), strict=True):
+        if sorted(letters) == sorted("AB" * MOVES):
+            continue
+        facts = {"given": text, "letters": len(letters)}
+        too_many = len(letters) > 2 * MOVES and set(letters) == {"A", "B"}
+        return Refusal("too-many-moves" if too_many else "not-a-schedule", facts)
+    from shop.schedules.two_buyers import run_schedule
 
     runs = [run_schedule("none", schedule, units=1) for schedule in (twice, once)]
     first, second = (run.violates for run in runs)
@@ -73,26 +85,50 @@ def _letters(given: object) -> str:
 
 def tally(module: ModuleType) -> Refusal | None:
     """The first sale that is counted wrong, and how; None if none is."""
-    counted = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
-    said = {name: [count(*sale) for sale, _ in SALES] for name, count in counted.items()}
-    silent = [name for name, answers in said.items() if answers == [None] * len(SALES)]
+    functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
+    answers = {name: [count(*sale) for sale, _ in SALES] for name, count in functions.items()}
+    silent = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
     if silent:
         missing = Refusal("no-return", {"function": silent[0]})
         return missing if len(silent) == 1 else Refusal("todo")
-    if list(said.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
+    for name, numbers in answers.items():
+        if refusal := _not_a_number(name, numbers):
+            return refusal
+    if list(answers.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
         return Refusal("swapped")
     for number, (sale, (over, lost)) in enumerate(SALES):
         facts = dict(zip(("initial", "orders", "left"), sale, strict=True))
-        if (got := said["oversold"][number]) != over:
-            return _oversold_wrong(counted["oversold"], facts | {"got": got, "right": over})
-        if (got := said["lost_updates"][number]) != lost:
+        if (got := answers["oversold"][number]) != over:
+            return _oversold_wrong(functions["oversold"], facts | {"got": got, "right": over})
+        if (got := answers["lost_updates"][number]) != lost:
             return Refusal("misses-lost-updates", {**facts, "got": got, "right": lost})
     return None
 
 
+def _not_a_number(function: str, answers: Sequence[object]) -> Refusal | None:
+    """The refusal of the first answer that is no number."""
+    for (sale, _), answer in zip(SALES, answers, strict=True):
+        if not isinstance(answer, Real):
+            facts = {"function": function, "sale": ", ".join(map(str, sale))}
+            return Refusal("not-a-number", {**facts, "got": repr(answer), "kind": _kind(answer)})
+    return None
+
+
+def _kind(value: object) -> str:
+    """The type of a value, in words."""
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return "a text"
+        case bytes():
+            return "bytes"
+    return f"a {type(value).__name__}"
+
+
 def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -> Refusal:
     got = facts["got"]
-    if isinstance(got, int) and got < 0:
+    if isinstance(got, Real) and got < 0:
         return Refusal("negative-oversell", facts)
     alone = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
     return Refusal("looks-at-stock" if alone != alone[:1] * 3 else "counts-wrong", facts)
@@ -100,11 +136,13 @@ def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -
 
 def table(module: ModuleType) -> Refusal | None:
     """The first wrong answer about which locks keep their promise under which fault, or None."""
-    answers = dict(getattr(module, "ANSWERS", None) or {})
-    if not any(answers.values()):
+    given = getattr(module, "ANSWERS", None) or {}
+    if not isinstance(given, Mapping):
+        return Refusal("not-a-table", {"kind": _kind(given)})
+    if not any(given.values()):
         return Refusal("todo")
     for (lock, fault), belief in BELIEFS.items():
-        said = answers.get((lock, fault))
+        said = given.get((lock, fault))
         word = said.strip().lower() if isinstance(said, str) else said
         if word not in WORDS:
             return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": said})
@@ -121,30 +159,62 @@ def ask_again(module: ModuleType) -> Refusal | None:
     """Lesson 9: the first fault in what a buyer does with each answer, and with none."""
 
     def next_key(outcome: str, key: str) -> str | None:
-        said = module.next_key(outcome, key)
+        alive()
+        with _pauses_skipped(module):
+            said = module.next_key(outcome, key)
         if said is not None and not (isinstance(said, str) and said):
             raise NoKey(outcome, said)
         return said or None
 
     try:
-        return _two_of_them(next_key) or _answer_lost(next_key) or _others(next_key)
+        return (
+            _two_of_them(next_key)
+            or _answer_lost(next_key)
+            or _others(next_key)
+            or _refused_afterwards(next_key)
+        )
     except NoKey as error:
         outcome, said = error.args
         return Refusal("not-a-key", {"outcome": outcome, "said": repr(said)})
+
+
+@contextmanager
+def _pauses_skipped(module: ModuleType) -> Iterator[None]:
+    """End each sleep of the participant's code at once: a buyer may wait as Retry-After says."""
+    sleep = time.sleep
+
+    def end_at_once(seconds: float) -> None:
+        """Stand in for time.sleep."""
+
+    own_names = [name for name, value in vars(module).items() if value is sleep]
+    with patch.object(time, "sleep", end_at_once), ExitStack() as undo:
+        for name in own_names:  # from time import sleep
+            undo.enter_context(patch.object(module, name, end_at_once))
+        yield
 
 
 def _answer_lost(next_key: NextKey) -> Refusal | None:
     """The purchase is committed, its answer is lost."""
     sale = open_sale(5)
     outcomes = _shops(next_key)
-    orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser="victim")
-    numbers = " and ".join(str(order.pk) for order in orders)
+    numbers = _orders_of_the_victim(sale)
     story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
-    if len(orders) > 1:
+    if " and " in numbers:
         return Refusal("new-key", {"orders": numbers}, story)
     if outcomes[-1] != "sold":
         return Refusal("gives-up", {"orders": numbers}, story)
     return Refusal("nags", {"outcome": "sold"}, story) if outcomes.count("sold") > 1 else None
+
+
+def _orders_of_the_victim(sale: int) -> str:
+    """Return the numbers of the victim's orders, to be read."""
+    orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser=VICTIM).order_by("pk")
+    return " and ".join(str(order.pk) for order in orders)
+
+
+def _buy_with(key: str) -> None:
+    """Sell the victim a unit under this key, or give it the order that the key has bought."""
+    check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=LOCK, key=key))
 
 
 def _two_of_them(next_key: NextKey) -> Refusal | None:
@@ -154,15 +224,39 @@ def _two_of_them(next_key: NextKey) -> Refusal | None:
 
 
 def _others(next_key: NextKey) -> Refusal | None:
-    """Every other outcome: which are final, and which say that asking again makes sense."""
+    """Every other outcome, each of a buyer with another key: which are final, and which say that
+    asking again makes sense."""
     for outcome in ("sold_out", "sold"):
-        if next_key(outcome, "k") is not None:
+        if next_key(outcome, f"key-{outcome}") is not None:
             return Refusal("nags", {"outcome": outcome})
-    if next_key("error", "k") is not None:
+    if next_key("error", "key-error") is not None:
         return Refusal("retries-errors")
-    for outcome in ("busy", "lost", "unavailable"):
-        if next_key(outcome, "k") is None:
+    for outcome in NOTHING_SOLD:
+        if next_key(outcome, f"key-{outcome}") is None:
             return Refusal("leaves-too-early", {"outcome": outcome})
+    return None
+
+
+def _refused_afterwards(next_key: NextKey) -> Refusal | None:
+    """Play a lost answer after which the shop refuses the buyer once with each reason.
+
+    "Nothing was sold" is said of the request that was refused. The first one has an order.
+    """
+    sale = open_sale(5)
+    first_key = uuid.uuid4().hex
+    _buy_with(first_key)
+    story = ["asks with a key: sold, but the answer is lost"]
+    for outcome in (CommitUnknown.outcome, *NOTHING_SOLD):
+        key = next_key(outcome, first_key)
+        if outcome != CommitUnknown.outcome:
+            story.append(f"asks with the same key, is answered {outcome}")
+        if key is None:
+            return Refusal("gives-up", {"orders": _orders_of_the_victim(sale)}, tuple(story))
+        if key != first_key:
+            _buy_with(key)
+            story.append("asks with a new key, is answered sold")
+            facts = {"outcome": outcome, "orders": _orders_of_the_victim(sale)}
+            return Refusal("new-key-after-refusal", facts, tuple(story))
     return None
 
 
@@ -174,7 +268,7 @@ def _shops(next_key: NextKey) -> list[str]:
     unknown = CommitUnknown.outcome
     while key is not None and len(outcomes) < MOST:
         try:
-            check_out(Attempt(product=PRODUCT, buyer="victim", lock=LOCK, key=key))
+            _buy_with(key)
             outcomes.append("sold" if unknown in outcomes else unknown)
         except ShopError as error:
             outcomes.append(error.outcome)

@@ -5,55 +5,76 @@ from contextlib import suppress
 from functools import partial
 from types import ModuleType
 
-from django.db import connection
-
 from locks import LossReason
-from shop.demo.interleaving import Actor, Interleaving
-from shop.demo.schedules import gate_the_commit
-from shop.models import PurchaseHistory
+from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
+from shop.sale import opening
 from shop.sale.points import point
 from shop.sale.reports import sale_report
+from shop.schedules.interleaving import Interleaving
+from shop.schedules.two_buyers import gate_the_commit
 from workshop import kit
 from workshop.checks.purchases import (
+    MANY,
+    OTHER,
+    PRODUCT,
     answer_of,
     at_statement,
     books,
     buy,
+    goes_on,
     install,
     kill,
     open_sale,
     outcome_of,
+    row_lock_was_not_sent,
     second_of_one,
+    statements,
+    story_of,
 )
-from workshop.checks.watch import alive
 from workshop.refusal import Refusal
 
-#: Seconds after which a buyer who goes on is looked at: is it blocked?
-GLANCE = 0.01
 #: What a late holder may be answered: its buyer asks again.
 LATE = ("lost", "busy")
-BLOCKED = """
-    SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
-    WHERE datname = current_database()
-"""
-SAID = {"acquired": "has the lock", "paused": "is paused", "after_read": "reads"}
-SAID |= {"before_commit": "writes", "at_commit": "is about to commit", "after_commit": "commits"}
+#: Refusals of a purchase whose row lock would have been right, had it been sent.
+RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
 def refusal(module: ModuleType) -> Refusal | None:
     """Harm that a stale holder can still do, or None."""
     install(module)
-    return _alone() or _paused_anywhere() or _both_have_read() or second_of_one()
+    refusal = (
+        _alone() or _other_product() or _paused_anywhere() or _both_have_read() or second_of_one()
+    )
+    if refusal and refusal.code in RIGHT_WITH_A_ROW_LOCK and row_lock_was_not_sent():
+        return Refusal("lock-not-sent", refusal.facts, refusal.story)
+    return refusal
 
 
 def _alone() -> Refusal | None:
     """Two buyers one after the other get a unit each."""
     sale = open_sale(2)
     outcomes = [outcome_of(name) for name in "AB"]
-    if books(sale) == (2, 0):
+    orders, left = books(sale)
+    if (orders, left) == (2, 0):
         return None
+    if orders == 2:
+        return Refusal("amount-written-back", {"left": left, "orders": orders})
     return Refusal("refuses-everybody", {"first": outcomes[0], "second": outcomes[1]})
+
+
+def _other_product() -> Refusal | None:
+    """A sale of one product leaves the row of another one as it is."""
+    opening.restock(product=OTHER, amount=MANY)
+    Product.objects.filter(name=OTHER).update(fence=0)  # a wrong try may have left a high one
+    open_sale(1)
+    outcome_of("A")
+    other = Product.objects.get(name=OTHER)
+    if other.amount != MANY:
+        return Refusal("other-products", {"left": other.amount, "stock": MANY})
+    if other.fence:
+        return Refusal("fence-of-other-products", {"fence": other.fence})
+    return None
 
 
 def _paused_anywhere() -> Refusal | None:
@@ -80,47 +101,72 @@ def _late(number: int, place: str) -> Refusal | None:
     with Interleaving() as run:
         a = run.enter("A", late)
         with suppress(AssertionError):
-            a.runs_to(place)
+            a.run_to(place)
         if a.waits_at != place:
             return None  # this purchase sent fewer statements than the one before
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, "B"))
-        overtaken = _goes_on(b) and b.result == "sold"
-        said = answer_of(a.finishes)
-        b.finishes()
-    story = _story(run.log)
+        overtaken = goes_on(b) and b.result == "sold"
+        fences = kit.leases[-1].fence, Product.objects.get(name=PRODUCT).fence
+        said = answer_of(a.finish)
+        b.finish()
+    story = story_of(run.log)
     if sale_report(sale).lost_updates:
         compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
         late_write = overtaken or not compares
         return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
     if overtaken and said == "sold":
-        return _sold_late(sale, sent[: number - 1] if number else None, story)
+        return _sold_late(sale, sent[: number - 1] if number else None, fences, story)
     return Refusal("not-lost", {"said": said}, story) if said not in (*LATE, "sold") else None
 
 
-def _sold_late(sale: int, sent: Sequence[str] | None, story: Sequence[str]) -> Refusal:
-    """Why A sold after B: by what it had asked the database before it was paused."""
-    if sent is None:
-        fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-        granted = fence in [lease.fence for lease in kit.leases]
-        code = "fence-not-compared" if granted else "clock-as-fence"
-        return Refusal(code if fence is not None else "trusts-the-lock", {"fence": fence}, story)
-    asked = any("fence" in statement for statement in sent)
-    return Refusal("compared-in-python" if asked else "checks-then-writes", {}, story)
+def _sold_late(
+    sale: int, sent: Sequence[str] | None, fences: tuple[int | None, int], story: Sequence[str]
+) -> Refusal:
+    """Return why A sold after B, by what it had asked the database before it was paused.
+
+    Args:
+        sale: The number of the sale.
+        sent: A's statements before it was paused; None if it was paused before the first one.
+        fences: That of B's lock, and that of the product's row after B had sold.
+        story: What happened.
+    """
+    if sent is not None:
+        asked = any("fence" in statement for statement in sent)
+        return Refusal("compared-in-python" if asked else "checks-then-writes", {}, story)
+    fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
+    of_b, of_row = fences
+    claimed = of_row if fence is None else fence  # an order need not have the fence
+    if not claimed:
+        return Refusal("trusts-the-lock", {}, story)
+    granted = [lease.fence for lease in kit.leases]
+    if claimed not in granted:
+        return Refusal("clock-as-fence", {"fence": claimed}, story)
+    facts = {"fence": granted[-2], "of_b": of_b, "row": of_row}
+    compared = any(_asks_for_the_fence(text) for _, text, _ in statements)
+    return Refusal(
+        "fence-not-written" if compared and of_row != of_b else "fence-not-compared", facts, story
+    )
+
+
+def _asks_for_the_fence(text: str) -> bool:
+    """Return whether a statement reads the product's fence, or compares with it."""
+    words = text.casefold()
+    return "fence" in words and words.startswith(("select", "update", "with"))
 
 
 def _both_have_read() -> Refusal | None:
     """A has read; the lock ends, B reads too if it can; A writes, then B."""
     sale = open_sale(10)
     with Interleaving() as run:
-        a = run.enter("A", partial(outcome_of, "A")).runs_to("after_read")
+        a = run.enter("A", partial(outcome_of, "A")).run_to("after_read")
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, "B"))
-        _goes_on(b, to="after_read")
-        a.finishes()
-        b.finishes()
+        goes_on(b, to="after_read")
+        a.finish()
+        b.finish()
     if sale_report(sale).lost_updates:
-        return Refusal("fence-at-write", {}, _story(run.log))
+        return Refusal("fence-at-write", {}, story_of(run.log))
     return None
 
 
@@ -128,23 +174,3 @@ def _loses_its_lock() -> None:
     """As after a pause past the ttl: Redis has dropped the lock, and its holder may know."""
     locks_client().flushdb()
     kit.leases[-1].mark_lost(LossReason.EXPIRED)
-
-
-def _goes_on(actor: Actor, to: str = "") -> bool:
-    """Let it go on to its end, or to a place. False: it waits for somebody in the database."""
-    alive()
-    while True:
-        actor.starts()
-        while not actor.settled(GLANCE):
-            with connection.cursor() as cursor:
-                cursor.execute(BLOCKED)
-                if cursor.fetchone()[0]:
-                    return False
-        if actor.waits_at in (to, None):
-            return True
-
-
-def _story(log: Sequence[str]) -> tuple[str, ...]:
-    """The outcome of each buyer, in the words of the lessons."""
-    places = (entry.partition(" ") for entry in log)
-    return (", ".join(f"{buyer} {SAID.get(place, place)}" for buyer, _, place in places),)

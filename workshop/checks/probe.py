@@ -4,16 +4,18 @@ The lock is taken, given back, and stopped after each of its commands, while som
 its process is killed. What counts is what the server and a second contender see.
 """
 
+import datetime
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import redis
 from redis.client import Pipeline
@@ -29,23 +31,50 @@ from workshop.refusal import Refusal
 LONG = 60.0
 TTL = 0.3
 RECOVERED_WITHIN = 3 * TTL
+#: Seconds by which the clock of a buyer is wrong: well within the life of a lock.
+SECONDS_AHEAD = 20.0
 #: The point after a command of a lock that is tried.
 COMMAND = "own:command"
+
+
+#: Commands that answer with a value, which is bytes.
+READS = frozenset({"GET", "GETSET", "GETDEL", "GETEX", "HGET", "EXEC"})
+
+
+class KeyState(NamedTuple):
+    """A key at one moment.
+
+    kind     its type in Redis, or `none`
+    content  its value as DUMP has it, or None
+    text     its value, to be read
+    pttl     its remaining time in milliseconds; -1: no end, -2: no key
+    """
+
+    kind: str
+    content: bytes | None
+    text: str
+    pttl: int
+
+    def __str__(self) -> str:
+        return f"{self.text}, PTTL {self.pttl}"
 
 
 class Commands(redis.Redis):
     """The connections of another client, and a point COMMAND after each command: the participant's
     code contains no points; what it sends is seen from outside.
 
-    sent  the names of the commands that were sent
+    sent             the names of the commands that were sent
+    loses_a_command  whether the next command is lost on its way to the server
     """
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(connection_pool=client.connection_pool)
         self.auto_close_connection_pool = False
         self.sent: list[str] = []
+        self.loses_a_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.lose_a_command()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self.answered(args)
         return reply
@@ -53,6 +82,12 @@ class Commands(redis.Redis):
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
         """One that counts as one command, and each of its WATCH and reads before MULTI as one."""
         return _Pipeline(self, transaction, shard_hint)
+
+    def lose_a_command(self) -> None:
+        """Raise ConnectionError instead of sending a command, if this one is to be lost."""
+        if self.loses_a_command:
+            self.loses_a_command = False
+            raise redis.ConnectionError("this command was lost on its way")
 
     def answered(self, args: tuple[Any, ...]) -> None:
         """A command was answered: stop here if somebody asked for that."""
@@ -67,12 +102,15 @@ class _Pipeline(Pipeline):
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         there = bool(self.command_stack)
+        if there:
+            self._client.lose_a_command()
         replies = super().execute(raise_on_error)
         if there:
             self._client.answered(("EXEC",))
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        self._client.lose_a_command()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self._client.answered(args)
         return reply
@@ -81,12 +119,14 @@ class _Pipeline(Pipeline):
 class Probe:
     """A kind of lock, and a server of its own to try it on.
 
-    plain  a client that makes no points: the server as everybody sees it
-    story  what happened so far, one line each
+    module  the participant's file
+    plain   a client that makes no points: the server as everybody sees it
+    story   what happened so far, one line each
     """
 
-    def __init__(self, kind: Callable[..., Any]) -> None:
+    def __init__(self, kind: Callable[..., Any], module: ModuleType) -> None:
         self.kind = kind
+        self.module = module
         self.plain: Any = locks_client()
         self.story: list[str] = []
         self._began = time.monotonic()
@@ -113,6 +153,54 @@ class Probe:
     def refuse(self, code: str, **facts: Any) -> Refusal:
         """A refusal with the story so far."""
         return Refusal(code, facts, tuple(self.story))
+
+    def state(self, key: str) -> KeyState:
+        """Return what the server has under this key, as everybody sees it."""
+        return KeyState(
+            kind=self.plain.type(key).decode(),
+            content=self.plain.dump(key),
+            text=self._text(key),
+            pttl=int(self.plain.pttl(key)),
+        )
+
+    def _text(self, key: str) -> str:
+        """Return a key's value, to be read by the participant."""
+        match self.plain.type(key):
+            case b"none":
+                return "nothing"
+            case b"string":
+                return self.plain.get(key).decode(errors="replace")  # type: ignore[no-any-return]
+            case b"set":
+                members = self.plain.smembers(key)
+            case b"list":
+                members = self.plain.lrange(key, 0, -1)
+            case b"hash":
+                members = [b"%s=%s" % field for field in self.plain.hgetall(key).items()]
+            case b"zset":
+                members = self.plain.zrange(key, 0, -1)
+            case kind:
+                return f"a {kind.decode()}"
+        return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
+
+    def first_try(self, lock: Any) -> Refusal | None:
+        """Let A take a lock that is free. Return a refusal if try_lock() does not say so."""
+        returned = lock.try_lock("a")
+        if returned:
+            return None
+        if not self.plain.exists(lock.key):
+            return self.refuse("never-acquires", returned=repr(returned))
+        self.says(
+            f"A asks: try_lock() returns {returned!r}; {lock.key} is there: {self._text(lock.key)}"
+        )
+        if returned is None:
+            return self.refuse("no-return", function="try_lock")
+        if READS.intersection(lock.client.sent):
+            return self.refuse("bytes-and-str", returned=repr(returned))
+        return self.refuse("never-acquires", returned=repr(returned))
+
+    def in_another_process(self, call: Callable[[], Any]) -> None:
+        """Make the call in a child process, and wait for its end."""
+        self.dies_after(0, call)
 
     def commands_of(self, call: Callable[[], Any]) -> int:
         """The number of commands that this call sends."""
@@ -154,6 +242,37 @@ class Probe:
 
 
 @contextmanager
+def clock_ahead(module: ModuleType) -> Iterator[None]:
+    """Set this process's wall clock ahead by SECONDS_AHEAD; the server's stays as it is."""
+    real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
+    ahead = datetime.timedelta(seconds=SECONDS_AHEAD)
+
+    class DatetimeAhead(real_datetime):  # type: ignore[misc, valid-type]
+        """A datetime whose now() is ahead."""
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return super().now(tz) + ahead
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return super().now(datetime.UTC).replace(tzinfo=None) + ahead
+
+    replacements: list[tuple[object, object]] = [
+        (real_time, lambda: real_time() + SECONDS_AHEAD),
+        (real_time_ns, lambda: real_time_ns() + round(SECONDS_AHEAD * 1e9)),
+        (real_datetime, DatetimeAhead),
+    ]
+    with ExitStack() as undo:
+        for holder in (time, datetime, module):
+            for name, value in list(vars(holder).items()):
+                for original, replacement in replacements:
+                    if value is original:  # also `from time import time` in the file
+                        undo.enter_context(patch.object(holder, name, replacement))
+        yield
+
+
+@contextmanager
 def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
     """`happens` after the n-th command that is sent inside the block, once; 0: never. Gives the
     points of these commands; of what is sent while it happens there are none."""
@@ -181,5 +300,5 @@ def probed(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Re
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
-    probe = Probe(buy.kind)
+    probe = Probe(buy.kind, module)
     return next(filter(None, (check(probe) for check in checks)), None)

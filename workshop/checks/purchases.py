@@ -1,7 +1,8 @@
 """Purchases under the participant's file, in this process, stopped or killed by a check; and the
 lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psycopg
 from django.db import (
     DatabaseError,
     DataError,
@@ -18,17 +20,21 @@ from django.db import (
     ProgrammingError,
     connection,
 )
+from django.db.models import QuerySet
+from django.test import override_settings
 
-from shop.demo import schedules
-from shop.demo.mine import BrokenFile, strategy_of
+from demo.own_strategies import BrokenFile, make_strategy
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.locked import redis_lock
-from shop.sale.points import installed
+from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt, Receipt
+from shop.sale.reports import sale_report
+from shop.schedules import two_buyers
+from shop.schedules.interleaving import Actor, Interleaving
 from shop.strategies import STRATEGIES
 from workshop.checks.watch import alive
 from workshop.refusal import Refusal
@@ -38,6 +44,10 @@ MINE = "mine"
 broken: list[str] = []
 #: What they have sent to the database: buyer, statement, rows.
 statements: list[tuple[str, str, int]] = []
+#: The buyers of the present sale that called select_for_update().
+row_locks_requested: list[str] = []
+#: `buyer`: whose purchase runs in this thread.
+_here = threading.local()
 #: Places of a schedule, in the words of the lessons.
 SAID = {
     "after_read": "reads",
@@ -45,8 +55,29 @@ SAID = {
     "unlocked_before_commit": "gives its lock back",
 }
 PRODUCT = "apple"
+#: Outcomes after which a buyer goes home without a unit.
+FINAL = ("sold_out", "error")
 #: Another product, of which nobody buys, and its stock.
 OTHER, MANY = "pear", 5
+#: The story of a refusal for what follows on a lost answer of the database.
+COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
+
+
+#: Seconds after which a buyer who goes on is looked at: is it blocked?
+GLANCE = 0.01
+BLOCKED = """
+    SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
+    WHERE datname = current_database()
+"""
+#: Places of a purchase that is paused, in the words of the lessons.
+PLACES = {
+    "acquired": "has the lock",
+    "paused": "is paused",
+    "after_read": "reads",
+    "before_commit": "writes",
+    "at_commit": "is about to commit",
+    "after_commit": "commits",
+}
 
 
 class Killed(BaseException):
@@ -55,7 +86,8 @@ class Killed(BaseException):
 
 def install(module: ModuleType) -> None:
     """Make this file the strategy `mine`, noted in `broken` and `statements`."""
-    strategy = strategy_of(MINE, Path(str(module.__file__)))
+    strategy = make_strategy(MINE, Path(str(module.__file__)))
+    _note_row_locks()
 
     def noting(attempt: Attempt) -> Receipt:
         def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
@@ -64,14 +96,35 @@ def install(module: ModuleType) -> None:
             statements.append((attempt.buyer, text, rest[-1]["cursor"].rowcount))
             return result
 
+        _here.buyer = attempt.buyer
         try:
             with connection.execute_wrapper(record):
                 return strategy.buy(attempt)
         except BrokenFile as error:
             broken.append(str(error))
             raise
+        finally:
+            _here.buyer = None
 
     STRATEGIES[MINE] = replace(strategy, buy=noting)
+
+
+def _note_row_locks() -> None:
+    """Note each call of select_for_update(): it sends nothing by itself."""
+    select_for_update = QuerySet.select_for_update
+
+    def noted(rows: Any, *args: Any, **options: Any) -> Any:
+        if buyer := getattr(_here, "buyer", None):
+            row_locks_requested.append(buyer)
+        return select_for_update(rows, *args, **options)
+
+    setattr(QuerySet, "select_for_update", noted)  # noqa: B010
+
+
+def row_lock_was_not_sent() -> bool:
+    """Return whether select_for_update() was called in this sale, and no statement locked a row."""
+    sent = any("for update" in text.casefold() for _, text, _ in statements)
+    return bool(row_locks_requested) and not sent
 
 
 def open_sale(units: int) -> int:
@@ -79,18 +132,19 @@ def open_sale(units: int) -> int:
     alive()
     broken.clear()
     statements.clear()
+    row_locks_requested.clear()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
     return opening.restock(product=PRODUCT, amount=units).pk
 
 
 def buy(buyer: str) -> Receipt:
-    """One purchase under `mine`. Raises ShopError."""
+    """Sell one unit under `mine`. Raises ShopError."""
     return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE))
 
 
 def outcome_of(buyer: str) -> str:
-    """`sold`, or the outcome of the refusal. Raises what is a mistake in the participant's file."""
+    """Return `sold`, or the outcome of the refusal. Raises a mistake in the participant's file."""
     try:
         buy(buyer)
     except BrokenFile:
@@ -168,16 +222,36 @@ def second_of_one() -> Refusal | None:
     return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
 
 
-def every_run() -> Iterator[schedules.Run]:
+def goes_on(actor: Actor, to: str = "") -> bool:
+    """Let it go on to its end, or to a place. False: it waits for another buyer in the database."""
+    alive()
+    while True:
+        actor.resume()
+        while not actor.settled(GLANCE):
+            with connection.cursor() as cursor:
+                cursor.execute(BLOCKED)
+                if cursor.fetchone()[0]:
+                    return False
+        if actor.waits_at in (to, None):
+            return True
+
+
+def story_of(log: Sequence[str]) -> tuple[str, ...]:
+    """Return who reached which place, in the words of the lessons."""
+    entries = (entry.partition(" ") for entry in log)
+    return (", ".join(f"{buyer} {PLACES.get(place, place)}" for buyer, _, place in entries),)
+
+
+def every_run() -> Iterator[two_buyers.Run]:
     """Every schedule of two buyers, for one unit and for two."""
     open_sale(1)  # and with it no lock of the purchase before
     for units in (1, 2):
-        for run in schedules.every_run(MINE, units):
+        for run in two_buyers.every_run(MINE, units):
             alive()
             yield run
 
 
-def told(run: schedules.Run) -> str:
+def told(run: two_buyers.Run) -> str:
     """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
     words = []
     for number, entry in enumerate(run.log):
@@ -201,7 +275,14 @@ def books(sale: int) -> tuple[int, int]:
 def inside_out(module: ModuleType) -> Refusal | None:
     """The first fault in how lock and transaction are nested, or None."""
     install(module)
-    return _under_a_lock() or killed() or _nothing_to_sell() or _let_in() or second_of_one()
+    return (
+        _under_a_lock()
+        or killed()
+        or _nothing_to_sell()
+        or _let_in()
+        or _overtaken()
+        or second_of_one()
+    )
 
 
 def _under_a_lock() -> Refusal | None:
@@ -238,16 +319,99 @@ def _let_in() -> Refusal | None:
     return Refusal("free-before-commit", {"bad": len(bad), "runs": len(runs)}, (told(bad[0]),))
 
 
+def _overtaken() -> Refusal | None:
+    """A is paused after each of its statements, B buys if it can, and A goes on."""
+    open_sale(2)
+    with at_statement(0, kill) as sent:
+        buy("A")
+    numbers = range(1, len(sent) + 1)
+    return next(filter(None, (_overtaken_after(number) for number in numbers)), None)
+
+
+def _overtaken_after(number: int) -> Refusal | None:
+    """A is paused after its n-th statement."""
+    sale = open_sale(10)
+    places = count(1)
+
+    def pause(execute: Callable[..., Any], *statement: Any) -> Any:
+        result = execute(*statement)
+        if next(places) == number:
+            point("paused")
+        return result
+
+    def paused() -> str:
+        with connection.execute_wrapper(pause):
+            return outcome_of("A")
+
+    with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
+        a = run.enter("A", paused)
+        with suppress(AssertionError):
+            a.run_to("paused")
+        if a.waits_at != "paused":
+            return None  # this purchase sent fewer statements than the one before
+        b = run.enter("B", partial(outcome_of, "B"))
+        goes_on(b)
+        a.finish()
+        b.finish()
+    if sale_report(sale).lost_updates:
+        return Refusal("read-before-lock", {}, story_of(run.log))
+    return None
+
+
 def no_lock(module: ModuleType) -> Refusal | None:
     """The first fault in how the database is asked, or None."""
     install(module)
-    return _without_a_lock() or killed() or _schedules() or second_of_one()
+    return _without_a_lock() or killed() or _schedules() or second_of_one() or _order_was_denied()
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
     """The first fault of a purchase whose buyers come one after the other, or None."""
     install(module)
-    return alone() or killed() or second_of_one()
+    return alone() or killed() or second_of_one() or _order_was_denied() or _bought_twice()
+
+
+def _order_was_denied() -> Refusal | None:
+    """The COMMIT is done and its answer gets lost: nobody may be told that nothing was sold."""
+    orders, said = _commit_without_an_answer()
+    if orders and said in FINAL:
+        return Refusal("denies-an-order", {"said": said}, COMMIT_WITHOUT_AN_ANSWER)
+    return None
+
+
+def _bought_twice() -> Refusal | None:
+    """The COMMIT is done and its answer gets lost: the purchase may not be made a second time."""
+    orders, _ = _commit_without_an_answer()
+    if orders > 1:
+        return Refusal("repeats-the-purchase", {"orders": orders}, COMMIT_WITHOUT_AN_ANSWER)
+    return None
+
+
+def _commit_without_an_answer() -> tuple[int, str]:
+    """Let A buy while the answer of its COMMIT gets lost; return its orders and its outcome."""
+    sale = open_sale(2)
+    with _answer_of_the_commit_lost():
+        outcome = answer_of(partial(outcome_of, "A"))
+    orders, _ = books(sale)
+    return orders, outcome
+
+
+@contextmanager
+def _answer_of_the_commit_lost() -> Iterator[None]:
+    """The next COMMIT of this thread is done, and ends in the error of a lost connection."""
+    commit = connection.commit
+
+    def commit_and_lose_the_answer() -> None:
+        setattr(connection, "commit", commit)  # noqa: B010
+        commit()
+        raise OperationalError("the connection was lost") from psycopg.OperationalError(
+            "server closed the connection unexpectedly"
+        )
+
+    setattr(connection, "commit", commit_and_lose_the_answer)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(connection, "commit", commit)  # noqa: B010
 
 
 def _without_a_lock() -> Refusal | None:
@@ -281,11 +445,31 @@ def _schedules() -> Refusal | None:
 
 def _how() -> str:
     """The code for a violation, by what was sent."""
-    for buyer, text, rows in statements:
-        if text.startswith("UPDATE product") and rows == 0:
-            own = [other for name, other, _ in statements if name == buyer]
-            if any(other.startswith("INSERT INTO purchase") for other in own[own.index(text) :]):
-                return "row-count-ignored"
-    if any("FOR UPDATE" in text for _, text, _ in statements):
+    if row_lock_was_not_sent():
+        return "lock-not-sent"
+    updates = [(buyer, text, rows) for buyer, text, rows in statements if _is_update(text)]
+    buyers = {buyer for buyer, text, _ in statements if _is_order(text)}
+    for buyer, text, rows in updates:
+        own = [other for name, other, _ in statements if name == buyer]
+        if rows == 0 and any(map(_is_order, own[own.index(text) :])):
+            return "row-count-ignored"
+    if buyers - {buyer for buyer, _, _ in updates}:
+        return "order-without-write"
+    if any("for update" in text.casefold() for _, text, _ in statements):
         return "read-before-lock"
+    halves = [text.casefold().partition(" where ") for _, text, _ in updates]
+    compared = any("version" in condition for _, _, condition in halves)
+    raised = any("version" in change for change, _, _ in halves)
+    if compared and not raised:
+        return "version-not-raised"
     return "last-writer-wins"
+
+
+def _is_update(text: str) -> bool:
+    """Return whether a statement writes the product's row."""
+    return "update product " in text.casefold()
+
+
+def _is_order(text: str) -> bool:
+    """Return whether a statement inserts an order."""
+    return text.casefold().startswith("insert into purchase")

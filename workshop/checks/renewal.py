@@ -5,13 +5,15 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-import redis
-
-from workshop.checks.probe import LONG, Probe, probed
+from workshop.checks.probe import LONG, SECONDS_AHEAD, Probe, clock_ahead, probed
 from workshop.refusal import Refusal, Undecided
 
 #: Milliseconds that a lock still has where nothing shall end by itself, and of a whole ttl.
 BEFORE, WHOLE = 15_000, round(LONG * 1000)
+#: Parts of the ttl within which a renewed lock lives as long as it was asked to: Redis rounds.
+SHORTEST, LONGEST = 0.95, 1.05
+#: Seconds that are no whole number, and how often a busy machine tries to be quick.
+FRACTIONS, TRIES = (0.7, 1.25, 1.75), 10
 #: Milliseconds by which a machine may be late.
 SLOW = 5_000
 #: Seconds. Long enough for a busy laptop: a third of it is the slack of a right answer.
@@ -24,34 +26,78 @@ MOST = 100
 
 def refusal(module: ModuleType) -> Refusal | None:
     """The first fault of the renewal, or None."""
-    return probed(module, _alone, _in_between, _at_work)
+    return probed(module, _alone, _clock_ahead, _fractions, _in_between, _at_work)
 
 
 def _alone(probe: Probe) -> Refusal | None:
     """A renewal that comes when the lock is somebody else's, nobody's, or its own."""
     lock = probe.lock()
     probe.plain.set(lock.key, "b", px=BEFORE)
-    said = bool(lock.renew("a"))
+    of_another = lock.renew("a")
+    value = probe.plain.get(lock.key)
     left = int(probe.plain.pttl(lock.key))
-    probe.says(f"B has the lock for {BEFORE} ms; A renews: renew() says {said}, PTTL {left}")
+    probe.says(
+        f"B has the lock for {BEFORE} ms; A renews: renew() says {of_another!r}, PTTL {left}"
+    )
+    if value is not None and value != b"b":
+        probe.says(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
+        return probe.refuse("takes-over", left=left)
     if not _as_it_was(probe, lock.key):
         return probe.refuse("renews-anybody", left=left)
     probe.plain.delete(lock.key)
-    said = bool(lock.renew("a")) or said
-    probe.says(f"nobody has it; A renews: renew() says {said}")
+    of_nobody = lock.renew("a")
+    probe.says(f"nobody has it; A renews: renew() says {of_nobody!r}")
     if probe.plain.exists(lock.key):
         return probe.refuse("resurrects")
     probe.plain.set(lock.key, "a", px=BEFORE)
-    still = bool(lock.renew("a"))
+    of_its_own = lock.renew("a")
     left = int(probe.plain.pttl(lock.key))
-    probe.says(f"A has it for {BEFORE} ms and renews: renew() says {still}, PTTL {left}")
+    probe.says(f"A has it for {BEFORE} ms and renews: renew() says {of_its_own!r}, PTTL {left}")
     facts = {"before": BEFORE, "left": left, "ttl": WHOLE}
-    if left == -1 or left > WHOLE * 1.05:
+    if left == -1 or left > WHOLE * LONGEST:
         return probe.refuse("just-longer", **facts)
     if left <= BEFORE:
         return probe.refuse("expires" if left > BEFORE - SLOW else "wrong-unit", **facts)
-    if said or not still:
+    if left < WHOLE * SHORTEST:
+        return probe.refuse("too-short", **facts)
+    if of_its_own is None:
+        return probe.refuse("no-return", function="renew")
+    if of_another or of_nobody or not of_its_own:
         return probe.refuse("says-the-wrong-thing")
+    return None
+
+
+def _clock_ahead(probe: Probe) -> Refusal | None:
+    """A buyer whose clock is wrong renews for as long as any other."""
+    lock = probe.lock()
+    probe.plain.set(lock.key, "a", px=BEFORE)
+    with clock_ahead(probe.module):
+        lock.renew("a")
+    left = int(probe.plain.pttl(lock.key))
+    if left <= WHOLE * LONGEST:
+        return None
+    probe.says(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {left}")
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=WHOLE)
+
+
+def _fractions(probe: Probe) -> Refusal | None:
+    """A ttl that is no whole number of seconds. Raises Undecided where the machine is too slow."""
+    for seconds in FRACTIONS:
+        ttl = round(seconds * 1000)
+        lock = probe.lock(ttl=seconds)
+        for _ in range(TRIES):
+            began = time.monotonic()
+            probe.plain.set(lock.key, "a", px=ttl // 2)
+            lock.renew("a")
+            left = int(probe.plain.pttl(lock.key))
+            elapsed = (time.monotonic() - began) * 1000
+            if elapsed < ttl / 2:  # else the lock may have ended before it was renewed
+                break
+        else:
+            raise Undecided(f"a renewal took more than {ttl / 2:g} ms: this machine is too busy")
+        if not SHORTEST * ttl - elapsed <= left <= LONGEST * ttl:
+            probe.says(f"A has a lock of {ttl} ms and renews it: PTTL {left}")
+            return probe.refuse("whole-seconds", left=left, ttl=ttl)
     return None
 
 
@@ -81,7 +127,7 @@ def _as_it_was(probe: Probe, key: str) -> bool:
 
 
 def _at_work(probe: Probe) -> Refusal | None:
-    """The first renewal is lost on its way; the next one must come before the end of the lock."""
+    """The first renewal's command is lost; the next one must come before the end of the lock."""
     lock = probe.lock(ttl=TTL)
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
@@ -89,11 +135,15 @@ def _at_work(probe: Probe) -> Refusal | None:
     came: list[float] = []
     renew = lock.renew
 
+    answers: list[object] = []
+
     def unreliable(token: str) -> bool:
         came.append(time.monotonic() - began)
-        if len(came) == 1:
-            raise redis.ConnectionError("this renewal is lost on its way")
-        return len(came) <= 2 * MOST and bool(renew(token))
+        lock.client.loses_a_command = len(came) == 1
+        if len(came) > 2 * MOST:
+            return False
+        answers.append(renew(token))
+        return bool(answers[-1])
 
     lock.renew = unreliable
     lease = lock.acquire(0)
@@ -108,6 +158,9 @@ def _at_work(probe: Probe) -> Refusal | None:
     )
     if kept:
         return None
+    if len(came) == 1 and answers:
+        probe.says(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
+        return probe.refuse("error-is-lost", returned=repr(answers[0]))
     period = came[0] if came else TTL
     late = max((at - period * (n + 1) for n, at in enumerate(came)), default=0.0)
     if late > LATE * TTL:

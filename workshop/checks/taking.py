@@ -5,9 +5,24 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import LONG, RECOVERED_WITHIN, TTL, Probe, probed
+from workshop.checks.probe import (
+    LONG,
+    RECOVERED_WITHIN,
+    SECONDS_AHEAD,
+    TTL,
+    KeyState,
+    Probe,
+    clock_ahead,
+    probed,
+)
 from workshop.refusal import Refusal, Undecided
 
+#: Milliseconds that a lock gets as its end in between, so that what overwrites it is seen.
+HALF = round(LONG * 500)
+#: Milliseconds by which a machine may be late.
+SLOW = 5_000
+#: Seconds that are no whole number. A wall clock in whole seconds is wrong for one of the two.
+FRACTIONS = (1.25, 1.75)
 #: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
 SHORTEST, LONGEST = 0.95, 1.05
 #: Part of the ttl below which its unit is wrong.
@@ -19,27 +34,36 @@ QUICK, TRIES = TTL / 1.2, 10
 
 def one_command(module: ModuleType) -> Refusal | None:
     """Lesson 3: one command decides who has the lock, for every process that asks."""
-    return probed(module, _seen_by_others, _let_in_beside, _given_back, _in_between)
+    checks = (
+        _seen_by_others,
+        _given_back,
+        _let_in_beside,
+        _given_back_after_a_refusal,
+        _refused_by_another_process,
+        _in_between,
+    )
+    return probed(module, *checks)
 
 
 def ending(module: ModuleType) -> Refusal | None:
     """Lesson 4: the lock of a dead holder ends by itself, wherever its holder died."""
-    return probed(module, _lives, _let_in_beside, _in_between, _waiters, _deaths)
+    return probed(module, _lives, _clock_ahead, _let_in_beside, _in_between, _waiters, _deaths)
 
 
 def release(module: ModuleType) -> Refusal | None:
     """Lesson 5: a late holder frees nothing but its own lock, and says whether it did."""
-    return probed(module, _own, _late, _freed_in_between)
+    return probed(module, _own, _late, _late_and_nobody_has_it, _freed_in_between)
 
 
 def _seen_by_others(probe: Probe) -> Refusal | None:
     """The lock is a key in Redis, of the name that every process knows."""
     lock = probe.lock()
     before = set(probe.plain.keys())
-    if not lock.try_lock("a"):
-        return probe.refuse("never-acquires")
+    if refusal := probe.first_try(lock):
+        return refusal
     probe.says("A has the lock")
     if probe.plain.exists(lock.key):
+        lock.unlock("a")
         return None
     others = [key.decode() for key in set(probe.plain.keys()) - before]
     if others:
@@ -52,62 +76,173 @@ def _seen_by_others(probe: Probe) -> Refusal | None:
 def _let_in_beside(probe: Probe) -> Refusal | None:
     """A has the lock: B is refused, and C after B."""
     lock = probe.lock()
-    lock.try_lock("a")
+    if refusal := _refused_here(probe, lock, "a"):
+        return refusal
     if probe.again(lock).try_lock("b"):
-        probe.says("A has the lock; B asks, and has it too")
-        return probe.refuse("always-true")
+        return _both_have_it(probe)
     if probe.again(lock).try_lock("c"):
         probe.says("A has the lock; B asks and is refused; C asks, and has it too")
         return probe.refuse("loser-unlocks")
+    lock.unlock("a")
     return None
+
+
+def _both_have_it(probe: Probe) -> Refusal:
+    """Return the refusal for a second holder, by what its try does to the key."""
+    lock = probe.lock()
+    lock.try_lock("a")
+    probe.plain.pexpire(lock.key, HALF)  # a command that overwrites the key takes this away
+    before = probe.state(lock.key)
+    probe.again(lock).try_lock("b")
+    after = probe.state(lock.key)
+    keeps_its_end = 0 < after.pttl <= before.pttl
+    if after.content == before.content and keeps_its_end:
+        code = "always-true"
+    elif after.kind == "string" and (after.text == "b" or not keeps_its_end):
+        code = "overwrites"
+    else:
+        code = "adds-beside"
+    probe.says(f"A has the lock: {before.text}; B asks, and has it too: {after.text}")
+    return probe.refuse(code, before=before.text, after=after.text)
+
+
+def _refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
+    """Ask for a lock that is free in Redis. Return a refusal if this process does not get it."""
+    returned = lock.try_lock(token)
+    if returned or probe.plain.exists(lock.key):
+        return None
+    probe.says(f"Redis has no key {lock.key}; {token.upper()} asks, and is refused")
+    return probe.refuse("refused-here", returned=repr(returned))
 
 
 def _given_back(probe: Probe) -> Refusal | None:
     """The next one has the lock that was given back."""
     lock = probe.lock()
-    lock.try_lock("a")
+    if refusal := _refused_here(probe, lock, "a"):
+        return refusal
     lock.unlock("a")
-    if probe.again(lock).try_lock("b"):
+    is_free = not probe.plain.exists(lock.key)
+    rival = probe.again(lock)
+    if rival.try_lock("b"):
+        rival.unlock("b")
         return None
     probe.says("A gave the lock back; B asks, and is refused")
-    return probe.refuse("never-released")
+    return probe.refuse("refused-here" if is_free else "never-released", returned="False")
+
+
+def _given_back_after_a_refusal(probe: Probe) -> Refusal | None:
+    """B was refused before A gave the lock back: nothing of its try is left."""
+    lock = probe.lock()
+    lock.try_lock("a")
+    before = probe.state(lock.key)
+    probe.again(lock).try_lock("b")
+    during = probe.state(lock.key)
+    lock.unlock("a")
+    after = probe.state(lock.key)
+    rival = probe.again(lock)
+    if rival.try_lock("c"):
+        rival.unlock("c")
+        return None
+    probe.says(f"A has the lock: {before.text}; B asks and is refused: {during.text}")
+    probe.says(f"A gives it back: {after.text}; C asks, and is refused")
+    return probe.refuse("loser-counts", before=before.text, after=during.text, left=after.text)
+
+
+def _refused_by_another_process(probe: Probe) -> Refusal | None:
+    """Another process has the lock, B is refused here; once it is free, B's process gets it."""
+    lock = probe.lock()
+    probe.in_another_process(partial(lock.try_lock, "a"))
+    probe.again(lock).try_lock("b")
+    probe.plain.delete(lock.key)
+    probe.says("A has the lock in another process; B asks here and is refused; A's lock ends")
+    return _refused_here(probe, probe.again(lock), "c")
 
 
 def _in_between(probe: Probe) -> Refusal | None:
     """Somebody else comes in after each command of taking the lock but the last."""
-    let_in: list[bool] = []
+    answers: list[bool] = []
 
     def rival(lock: Any, number: int) -> None:
-        let_in.append(bool(probe.again(lock).try_lock("b")))
-        probe.says(f"A stops after command {number}; B asks: {let_in[-1]}")
+        answers.extend(bool(probe.again(lock).try_lock("b")) for _ in range(2))
+        words = " then ".join("yes" if answer else "no" for answer in answers)
+        probe.says(f"A stops after command {number}; B asks twice: {words}")
 
     for _, has_it, facts in probe.in_between(lambda lock: lock.try_lock("a"), rival):
-        if has_it and any(let_in):
+        if has_it and any(answers):
             probe.says("A goes on, and has it too")
-            return probe.refuse("check-then-set", **facts)
-        let_in.clear()
+            return probe.refuse("check-then-set" if answers[0] else "waiter-takes-it", **facts)
+        answers.clear()
     return None
 
 
 def _lives(probe: Probe) -> Refusal | None:
-    """One holder, nobody else: for how long will its lock live?"""
+    """One holder, nobody else: its lock lives as long as it was asked to."""
     lock = probe.lock()
-    ttl = round(LONG * 1000)
-    if not lock.try_lock("a"):
-        return probe.refuse("never-acquires")
+    if refusal := probe.first_try(lock):
+        return refusal
     left = max(int(probe.plain.pttl(lock.key)), -1)
+    ttl = round(LONG * 1000)
+    facts = {"left": max(left, 0), "ttl": ttl}
     probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
     if left == -1 and probe.plain.exists(lock.key):
-        code = "no-end"
-    elif left < ANOTHER_UNIT * ttl:
-        code = "wrong-unit"
-    elif left < SHORTEST * ttl:
-        code = "too-short"
-    elif left > LONGEST * ttl:
-        code = "too-long"
+        return _without_an_end(probe)
+    if left < ANOTHER_UNIT * ttl:
+        return probe.refuse("wrong-unit", **facts)
+    if left < SHORTEST * ttl:
+        return probe.refuse("too-short", **facts)
+    if left > LONGEST * ttl:
+        return probe.refuse("too-long", **facts)
+    lock.unlock("a")
+    return next(filter(None, (_lives_for(probe, seconds) for seconds in FRACTIONS)), None)
+
+
+def _without_an_end(probe: Probe) -> Refusal:
+    """Return the refusal of a key without a ttl: does a second buyer take it over?"""
+    lock = probe.lock(ttl=TTL)
+    taken_at = time.monotonic()
+    lock.try_lock("a")
+    time.sleep(1.2 * TTL)
+    while time.monotonic() - taken_at < RECOVERED_WITHIN:
+        if probe.again(lock).try_lock("b"):
+            waited = round((time.monotonic() - taken_at) * 1000)
+            probe.says(f"a lock of {TTL * 1000:.0f} ms: B took it over after {waited} ms")
+            return probe.refuse("ends-by-a-clock", waited=waited)
+        time.sleep(0.02)
+    return probe.refuse("no-end")
+
+
+def _lives_for(probe: Probe, seconds: float) -> Refusal | None:
+    """A ttl that is no whole number of seconds. Raises Undecided where the machine is too slow."""
+    ttl = round(seconds * 1000)
+    for _ in range(TRIES):
+        lock = probe.lock(ttl=seconds)
+        began = time.monotonic()
+        lock.try_lock("a")
+        left = max(int(probe.plain.pttl(lock.key)), 0)
+        elapsed = (time.monotonic() - began) * 1000
+        if elapsed < QUICK * 1000:
+            break
     else:
+        raise Undecided(f"nothing was done within {QUICK:.2f} s: this machine is too busy")
+    if SHORTEST * ttl - elapsed <= left <= LONGEST * ttl:
         return None
-    return probe.refuse(code, left=max(left, 0), ttl=ttl)
+    probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
+    rounded_up = -left % 1000 <= elapsed
+    too_long = left > ttl and not rounded_up
+    return probe.refuse("too-long" if too_long else "whole-seconds", left=left, ttl=ttl)
+
+
+def _clock_ahead(probe: Probe) -> Refusal | None:
+    """A buyer whose clock is wrong gets a lock that lives as long as any other."""
+    lock = probe.lock()
+    with clock_ahead(probe.module):
+        lock.try_lock("a")
+    left = int(probe.plain.pttl(lock.key))
+    ttl = round(LONG * 1000)
+    if left <= LONGEST * ttl:
+        return None
+    probe.says(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {left}")
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=ttl)
 
 
 def _waiters(probe: Probe) -> Refusal | None:
@@ -138,6 +273,8 @@ def _deaths(probe: Probe) -> Refusal | None:
             continue
         left = int(probe.plain.pttl(lock.key))
         probe.says(f"A is killed after command {number} of {commands}; PTTL says {left}")
+        if left > LONGEST * TTL * 1000:
+            return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
         deadline = time.monotonic() + RECOVERED_WITHIN
         while True:
             asked = time.monotonic()
@@ -153,17 +290,22 @@ def _deaths(probe: Probe) -> Refusal | None:
 def _own(probe: Probe) -> Refusal | None:
     """A holder gives its own lock back."""
     lock = probe.lock()
-    if not lock.try_lock("a"):
-        return probe.refuse("never-acquires")
-    said = bool(lock.unlock("a"))
-    probe.says(f"A has the lock and gives it back: unlock() says {said}")
+    if refusal := probe.first_try(lock):
+        return refusal
+    lock.client.sent.clear()
+    returned = lock.unlock("a")
+    probe.says(f"A has the lock and gives it back: unlock() says {returned!r}")
+    sent = lock.client.sent
     if probe.plain.exists(lock.key):
         probe.says("its key is still there")
-        if said:
-            return probe.refuse("never-released")
-        by_script = any(name.startswith("EVAL") for name in lock.client.sent)
-        return probe.refuse("script-arguments" if by_script else "bytes-and-str")
-    return None if said else probe.refuse("denies")
+        if returned or not sent:
+            return probe.refuse("never-released", returned=repr(returned))
+        by_script = any(name.startswith(("EVAL", "FCALL")) for name in sent)
+        code = "script-arguments" if by_script else "bytes-and-str"
+        return probe.refuse(code, returned=repr(returned))
+    if returned is None:
+        return probe.refuse("no-return", function="unlock")
+    return None if returned else probe.refuse("denies", returned=repr(returned))
 
 
 def _late(probe: Probe) -> Refusal | None:
@@ -173,29 +315,84 @@ def _late(probe: Probe) -> Refusal | None:
     of_a = probe.plain.dump(lock.key)
     _changes_hands(probe, lock)
     probe.says("A had the lock; it ended, and B has it now")
-    of_b = probe.plain.dump(lock.key)
-    said = bool(lock.unlock("a"))
-    if not probe.plain.exists(lock.key):
+    of_b = probe.state(lock.key)
+    returned = lock.unlock("a")
+    after = probe.state(lock.key)
+    if after.kind == "none":
         probe.says("A, who is late, gives it back: B's lock is gone")
-        return probe.refuse("value-not-unique" if of_b and of_a == of_b else "deletes-blindly")
-    probe.says(f"A, who is late, gives it back: unlock() says {said}, B's lock is there")
-    return probe.refuse("lies") if said else None
+        same = of_b.content and of_a == of_b.content
+        return probe.refuse("value-not-unique" if same else "deletes-blindly")
+    if refusal := _let_in_meanwhile(probe):
+        return refusal
+    if not _is_unchanged(of_b, after):
+        probe.says(f"A, who is late, gives it back. B's lock was: {of_b}; it is: {after}")
+        return probe.refuse("changes-anothers-lock", before=str(of_b), after=str(after))
+    probe.says(f"A, who is late, gives it back: unlock() says {returned!r}, B's lock is there")
+    return probe.refuse("lies", returned=repr(returned)) if returned else None
+
+
+def _let_in_meanwhile(probe: Probe) -> Refusal | None:
+    """C asks after each command of A's late release but the last: B has the lock all the time."""
+    let_in: list[bool] = []
+
+    def take_and_lose(lock: Any) -> None:
+        lock.try_lock("a")
+        _changes_hands(probe, lock)
+
+    def third(lock: Any, number: int) -> None:
+        let_in.append(bool(probe.again(lock).try_lock("c")))
+
+    for _, _, facts in probe.in_between(lambda lock: lock.unlock("a"), third, begins=take_and_lose):
+        if any(let_in):
+            probe.says(f"A, who is late, stops after command {facts['command']} of its release")
+            probe.says("C asks, and has the lock while B is inside")
+            return probe.refuse("away-for-a-moment", **facts)
+    return None
+
+
+def _is_unchanged(before: KeyState, after: KeyState) -> bool:
+    """Return whether a lock is the same, and ends when it was to end."""
+    return after.content == before.content and before.pttl - SLOW < after.pttl <= before.pttl
+
+
+def _late_and_nobody_has_it(probe: Probe) -> Refusal | None:
+    """A's lock has ended, and nobody has it: there is nothing to give back."""
+    lock = probe.lock()
+    lock.try_lock("a")
+    probe.plain.delete(lock.key)
+    returned = lock.unlock("a")
+    after = probe.state(lock.key)
+    probe.says(f"A had the lock; it ended, and nobody has it. unlock() says {returned!r}: {after}")
+    if after.kind != "none":
+        return probe.refuse("changes-anothers-lock", before="no key", after=str(after))
+    return probe.refuse("nothing-to-free", returned=repr(returned)) if returned else None
 
 
 def _freed_in_between(probe: Probe) -> Refusal | None:
     """The lock changes hands after each command of the release but the last."""
+    of_b: dict[str, KeyState] = {}
 
     def change(lock: Any, number: int) -> None:
         _changes_hands(probe, lock)
+        of_b[lock.key] = probe.state(lock.key)
         probe.says("A has the lock")
         probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
 
-    for lock, _, facts in probe.in_between(
+    for lock, returned, facts in probe.in_between(
         lambda lock: lock.unlock("a"), change, begins=lambda lock: lock.try_lock("a")
     ):
-        if not probe.plain.exists(lock.key):
+        if lock.key not in of_b:  # this release sent fewer commands than the one before
+            continue
+        after = probe.state(lock.key)
+        if after.kind == "none":
             probe.says("A goes on, and so deletes the lock of B")
             return probe.refuse("not-atomic-release", **facts)
+        if not _is_unchanged(of_b[lock.key], after):
+            probe.says(f"A goes on. B's lock was: {of_b[lock.key]}; it is: {after}")
+            return probe.refuse("not-atomic-release", **facts)
+        if returned:
+            probe.says(f"A goes on: unlock() says {returned!r}, B's lock is there")
+            return probe.refuse("lies-in-between", returned=repr(returned), **facts)
     return None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from traceback import walk_stack
+from typing import NamedTuple
 
 from workshop.refusal import Refusal, Undecided
 
@@ -16,6 +17,10 @@ from workshop.refusal import Refusal, Undecided
 LONGEST = 12.0
 #: Seconds for which a thread is looked at, and of processor time in them above which it spins.
 LOOK, SPINS = 0.5, 0.01
+#: Looks at the threads in these seconds.
+LOOKS = 25
+#: Modules in which a thread waits for another one of its process.
+WAITING_IN = ("threading.py", "queue.py")
 #: A buyer whom a check has stopped stands in one of these, and is not what keeps it.
 STOPPED_IN = ("interleaving.py", "actor.py")
 
@@ -40,24 +45,64 @@ def watch(file: Path, ended: Callable[[Refusal | Undecided], None]) -> None:
 
 
 def found_in(file: str) -> Refusal | Undecided:
-    """Where threads are that run this file: do they spin, or wait?"""
-    inside = {}
+    """Return what keeps the threads that run this file: a loop, a sleep, or a wait."""
+    lines = _lines_of(file)
+    if not lines:
+        return Undecided(f"a step of the check took more than {LONGEST:g} s here")
+    before = {thread: _processor_time(thread) for thread in lines}
+    looks: list[dict[int, Look]] = []
+    until = time.monotonic() + LOOK
+    while time.monotonic() < until:
+        looks.append(_looks_at(file))
+        time.sleep(LOOK / LOOKS)
+    spent = {thread: _processor_time(thread) - before[thread] for thread in lines}
+    thread = max(lines, key=lambda thread: spent[thread])
+    seen = [look[thread] for look in looks if thread in look]
+    sleeping = [look.line for look in seen if look.sleeps]
+    line = sleeping[0] if sleeping else lines[thread]
+    where = f"line {line}: {linecache.getline(file, line).strip()}"
+    if len(sleeping) > len(seen) / 2:
+        return Refusal("sleeps", {"where": where})
+    if spent[thread] > SPINS:
+        return Refusal("endless", {"where": where})
+    here = all(look.in_threading for look in seen)
+    return Refusal("waits-here" if here else "stands-still", {"where": where})
+
+
+class Look(NamedTuple):
+    """Where a thread was at one moment.
+
+    line          the innermost line of the participant's file
+    sleeps        whether that line sleeps
+    in_threading  whether it waits for another thread of this process
+    """
+
+    line: int
+    sleeps: bool
+    in_threading: bool
+
+
+def _looks_at(file: str) -> dict[int, Look]:
+    """Return where the threads that run this file are now."""
+    looks = {}
     for thread, top in sys._current_frames().items():
+        between: list[str] = []
         for frame, line in walk_stack(top):  # innermost first
             name = frame.f_code.co_filename
-            if name.endswith(STOPPED_IN):  # further in than the file's own line
+            if name.endswith(STOPPED_IN):  # stopped by the check, further in than the file's line
                 break
             if name == file:
-                inside[thread] = line
+                sleeps = not between and "sleep" in linecache.getline(file, line)
+                in_threading = all(module.endswith(WAITING_IN) for module in between)
+                looks[thread] = Look(line, sleeps, in_threading)
                 break
-    if not inside:
-        return Undecided(f"a step of the check took more than {LONGEST:g} s here")
-    before = {thread: _processor_time(thread) for thread in inside}
-    time.sleep(LOOK)
-    spent = {thread: _processor_time(thread) - before[thread] for thread in inside}
-    thread = max(inside, key=lambda thread: spent[thread])
-    where = f"line {inside[thread]}: {linecache.getline(file, inside[thread]).strip()}"
-    return Refusal("endless" if spent[thread] > SPINS else "waits-here", {"where": where})
+            between.append(name)
+    return looks
+
+
+def _lines_of(file: str) -> dict[int, int]:
+    """Return the innermost line of this file in each thread that runs it."""
+    return {thread: look.line for thread, look in _looks_at(file).items()}
 
 
 def _processor_time(thread: int) -> float:

@@ -1,7 +1,8 @@
 """Exercise 4. The holder dies.
 
 A is killed while it holds the lock. Its key stays, and nobody else may delete it: nobody ever buys
-again. Goal: the lock ends by itself, and wherever A dies, others buy again after at most 3 ttl.
+again. Goal: Redis itself ends the lock, by its own clock, and wherever A dies, others buy again
+after at most 3 ttl.
 """
 
 from workshop.kit import PollingLock, guarded

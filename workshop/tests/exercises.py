@@ -6,6 +6,7 @@ Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, 
 import os
 import tempfile
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,53 @@ def test_a_file_that_is_broken_is_refused_with_its_line_and_the_next_check_works
     assert refusal is not None
     assert refusal.code == BROKEN[text]
     assert result_of(lesson, lesson.solved(), bench).exit_code == 0
+
+
+def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
+    """All 18 that sell twice, each in a process of its own."""
+    orders = {"".join(moves) for moves in permutations("AAABBB")} - {"AAABBB", "BBBAAA"}
+    assert len(orders) == 18
+    refused = {}
+    for order in sorted(orders):
+        bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
+        refusal, _ = bench.in_a_process("answers.schedules")
+        if refusal is not None:
+            refused[order] = refusal.code, refusal.story
+    assert refused == {}
+
+
+@pytest.mark.parametrize("order", ["AAABBB", "BBBAAA"])
+def test_an_order_that_sells_once_is_refused_in_lesson_1(order: str, bench: Bench) -> None:
+    bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
+    refusal, _ = bench.in_a_process("answers.schedules")
+    assert refusal is not None
+    assert refusal.code == "serial"
+
+
+#: What a wrong try can leave behind in its session.
+LEFT_BEHIND = (
+    "SELECT pg_advisory_lock(7)",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "CREATE TEMPORARY TABLE IF NOT EXISTS purchase_history (LIKE public.purchase_history)",
+)
+
+
+@pytest.mark.parametrize("statement", LEFT_BEHIND)
+def test_a_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
+    """A session's lock, setting and temporary table end with the check that made them."""
+    lesson = lessons()[11]
+    with_a_lock = next(body for body in RIGHT if body.name == "lock_in_the_database")
+    wrong = with_a_lock.file.replace("SELECT pg_advisory_xact_lock(7)", statement)
+    bench.file.write_text(wrong)
+    bench.clean_slate()
+    bench.rush()  # in the nodes; most of these are refused before
+    bench.renew_if_hung()
+    assert result_of(lesson, with_a_lock.file, bench).refusal is None
+
+
+def test_a_byte_order_mark_changes_nothing(bench: Bench) -> None:
+    lesson = lessons()[3]
+    assert result_of(lesson, "\ufeff" + lesson.solved(), bench).exit_code == 0
 
 
 def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:

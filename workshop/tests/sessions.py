@@ -1,5 +1,6 @@
 """Whole sessions in a terminal. Not in `make test`: make test-workshop."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -112,7 +113,7 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     code, text = says("explain")
     assert (code, "Predict first" in text, "Observe" in text) == (0, True, False)
     assert says("run")[0] == 2
-    assert says("quiz", "7")[0] == says("quiz", "cbbcbcca")[0] == 0
+    assert says("quiz", "7")[0] == says("quiz", "ab-dcab-")[0] == 0
     assert says("quiz", "9")[0] == says("quiz", "no")[0] == 2
     assert "kept" in says("predict", "ab"[:1])[1]
     assert "Observe" in says("explain")[1]
@@ -128,6 +129,8 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     assert (code, "REFUSED  gone" in text) == (1, True)
     assert says("reset")[0] == 0
     assert "lesson 1 refused: todo, gone" in says("report")[1]
+    code, text = says("report", "--json")
+    assert (code, json.loads(text)["lessons"][0]["refused"]) == (0, ["todo", "gone"])
     mine.write_text("SELLS_TWICE = (\n")
     code, text = says("check")
     assert (code, f"{lesson.file}: line 1: SyntaxError" in text) == (1, True)

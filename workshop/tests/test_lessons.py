@@ -6,14 +6,18 @@ import re
 import pytest
 from rich.console import Console
 
-from shop.errors import Busy, ShopError
+from loadtest.stack.stack import ROOT
+from shop.errors import LockBusy, ShopError
 from workshop import render
 from workshop.checks import answers
 from workshop.checks.answers import BELIEFS
-from workshop.lessons import Lesson, common, lessons
+from workshop.lessons import HERE, Lesson, common, lessons
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
 
 SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
+#: The buyers' moves, under one name on the page, in the exercise and in the lesson's question.
+MOVES = ["read", "write", "commit"]
+PAGE = ROOT / "demo" / "templates" / "demo" / "page.html"
 EACH = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.slug)
 
 
@@ -72,8 +76,45 @@ def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
         assert "solution" not in words["question"]
 
 
+def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
+    """After an hour of the same letter a pair votes it without reading."""
+    answers = "".join(lesson.answer for lesson in lessons().values())
+    assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 3)
+    assert not re.search(r"(.)\1", answers), answers
+
+
+@EACH
+def test_lesson_has_an_objective_key_points_and_what_each_wrong_option_believes(
+    lesson: Lesson,
+) -> None:
+    assert lesson.objective.endswith(".")
+    assert 2 <= len(lesson.key_points) <= 4
+    assert list(lesson.misconceptions) == [each for each in "abcd" if each != lesson.answer]
+    for text in (*lesson.key_points, *lesson.misconceptions.values()):
+        assert text.endswith(".")
+
+
+def test_page_exercise_and_question_have_the_same_moves() -> None:
+    """A participant types the letters of the buttons that were pressed on the page."""
+    track = re.search(r'<ol class="track">(.*?)</ol>', PAGE.read_text("utf-8"), re.DOTALL)
+    assert track is not None
+    assert re.findall(r"<li>(\w+)</li>", track[1]) == MOVES
+    first = lessons()[1]
+    assert ", ".join(MOVES) in first.question
+    shipped = first.shipped.read_text(encoding="utf-8")
+    assert re.search(".*".join(MOVES), shipped.partition("# TODO")[0], re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "path", ["lessons.toml", "FACILITATOR.md", "SHEET.md", "plans.toml", "lessons/01-two-buyers.md"]
+)
+def test_every_schedule_in_a_text_is_one_that_the_exercise_takes(path: str) -> None:
+    schedules = re.findall(r"\b[AB]{4,}\b", (HERE / path).read_text("utf-8"))
+    assert [each for each in schedules if sorted(each) != sorted("AAABBB")] == []
+
+
 def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[ShopError | None] = [Busy(), None, None]
+    said: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:
         if error := said.pop(0):

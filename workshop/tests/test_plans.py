@@ -10,13 +10,43 @@ from loadtest.commands.main import parse
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
-from workshop.teaching import plan_lines, plans, questions, score
+from workshop.teaching import phase_lines, plan_lines, plans, questions, score
+
+#: Plan -> the least minutes of slack, and the least number of breaks.
+LEAST = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
 
 
 @pytest.mark.parametrize("minutes", plans())
-def test_a_plan_takes_the_minutes_that_its_name_says(minutes: int) -> None:
-    assert sum(takes for takes, *_ in plans()[minutes]["parts"]) == minutes
-    assert plan_lines(minutes)[-1].split() == [str(minutes), "end"]
+def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
+    plan = plans()[minutes]
+    slack, breaks = LEAST[minutes]
+    assert sum(takes for takes, *_ in plan["parts"]) + plan["slack"] == minutes
+    assert plan["slack"] >= slack
+    titles = [what for _, what, *_ in plan["parts"] if isinstance(what, str)]
+    assert sum(title.startswith("break") for title in titles) >= breaks
+    lines = [line.split() for line in plan_lines(minutes)]
+    end = lines.index([str(minutes), "end"])
+    begins = str(minutes - plan["slack"])
+    assert lines[end - 1][:4] == [begins, str(plan["slack"]), "min", "slack:"]
+
+
+@pytest.mark.parametrize("minutes", plans())
+def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
+    plan = plans()[minutes]
+    text = " ".join(" ".join(plan_lines(minutes)).split())
+    assert len(plan["behind"]) >= 3
+    for step in plan["behind"]:
+        assert step in text
+
+
+@pytest.mark.parametrize("minutes", [90, 180])
+def test_lesson_without_an_exercise_in_a_plan_gives_none_to_the_fast(minutes: int) -> None:
+    for _, part, *_ in plans()[minutes]["parts"]:
+        if isinstance(part, dict):
+            lesson = lessons()[part["lesson"]]
+            text = " ".join(" ".join(phase_lines(lesson, part)).split())
+            assert (lesson.late in text) == (lesson.fast in text) == bool(part["do"])
+            assert "late" in text
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
@@ -65,6 +95,20 @@ def test_there_are_plans_for_45_90_and_180_minutes() -> None:
     assert list(plans()) == [45, 90, 180]
 
 
+@pytest.mark.parametrize("name", ["FACILITATOR.md", "SHEET.md", "README.md"])
+def test_document_says_how_to_follow_on_a_phone(name: str) -> None:
+    text = " ".join((HERE / name).read_text("utf-8").split())
+    assert "phone" in text
+    assert "the address under which your fork publishes the site" in text
+    assert "http.server" in text
+
+
+def test_facilitator_reads_how_to_show_votes_and_to_collect_reports() -> None:
+    text = (HERE / "FACILITATOR.md").read_text("utf-8")
+    for words in ("votes=3,9,1,2", "report --json", "notes rush-stuck", "behind", "slack"):
+        assert words in text
+
+
 def test_the_quiz_has_eight_questions_of_four_options_each_shown_in_a_lesson() -> None:
     assert len(questions()) == 8
     for question in questions():
@@ -73,6 +117,11 @@ def test_the_quiz_has_eight_questions_of_four_options_each_shown_in_a_lesson() -
         assert question.lesson in lessons()
     assert score("".join(question.answer for question in questions())) == 8
     assert score("") == 0
+
+
+def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:
+    answers = "".join(question.answer for question in questions())
+    assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 2)
 
 
 def test_the_glossary_has_at_least_twenty_terms_in_both_languages() -> None:

@@ -11,10 +11,12 @@ import pytest
 from rich.console import Console
 
 from workshop import render
+from workshop.__main__ import main
 from workshop.checker import Checking
-from workshop.lessons import lessons
+from workshop.lessons import HERE, Lesson, common, lessons
 from workshop.progress import TRIES_UNTIL_SOLUTION, DamagedProgress, Progress
 from workshop.refusal import Refusal, Result
+from workshop.session import run
 from workshop.words import Words
 
 
@@ -74,7 +76,11 @@ def test_other_code_after_an_undecided_check_begins_anew(words: Words) -> None:
 
 @pytest.mark.parametrize(
     ("topic", "has"),
-    [("redis", "self.client.pttl"), ("lua", "ARGV[1]"), ("sell_one", "for_update=True")],
+    [
+        ("redis", "self.client.pttl"),
+        ("lua", "ARGV[1]"),
+        ("sell_one", "sell_one(attempt, read=read)"),
+    ],
 )
 def test_the_sheet_has_what_an_exercise_is_made_of(
     words: Words, out: Console, topic: str, has: str
@@ -111,6 +117,34 @@ def test_a_run_tells_the_story_of_its_first_broken_cell(
     assert out.export_text() == ""
 
 
+def test_run_in_which_all_is_exact_shows_what_the_fault_did(
+    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In lesson 9 the lost answers and the orders that came back are the point."""
+    seen = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
+    cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": seen}
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": [cell]}))
+    monkeypatch.setattr(render, "RESULTS", tmp_path)
+    render.show_story(out, time.time() - 60)
+    assert seen in " ".join(out.export_text().split())
+
+
+def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
+    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "latest").mkdir()
+    cell = {"lock": "token", "fault": "slow", "story": ["0.1 s  victim (node A) has the lock"]}
+    (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": [cell]}))
+    monkeypatch.setattr(render, "RESULTS", tmp_path)
+    render.show_story(out, time.time() - 60)
+    text = out.export_text()
+    glossary = (HERE / "GLOSSARY.md").read_text("utf-8")
+    for word in ("victim", "rival", "node", "healed", "expected"):
+        assert word in text
+        assert word in glossary
+
+
 def test_every_lesson_has_notes_with_its_answer_its_questions_and_its_solution(
     words: Words, out: Console
 ) -> None:
@@ -119,7 +153,10 @@ def test_every_lesson_has_notes_with_its_answer_its_questions_and_its_solution(
         text = out.export_text()
         assert f"{lesson.answer}: " in text
         assert lesson.solution.splitlines()[0] in text
-        assert text.count("ask:") == len(lesson.refusals)
+        flat = " ".join(text.split())
+        for told in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
+            assert told in flat
+        assert text.count("ask:") == len(lesson.refusals) + len(common())
     assert words.run("notes") == 0
     assert out.export_text().count("lesson ") == len(lessons())
 
@@ -184,3 +221,153 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(DamagedProgress):
         Progress(tmp_path / "mine")
+
+
+def test_report_as_json_has_what_a_facilitator_collects(words: Words, out: Console) -> None:
+    words.run("quiz abbcdcaa")
+    words.run("goto 3")
+    words.run("b")
+    words.progress.checked(lessons()[3], "always-true")
+    words.progress.checked(lessons()[3], None)
+    out.export_text()
+    assert words.run("report --json") == 0
+    report = json.loads(out.export_text())
+    assert report["quiz"] == {"before": {"answers": "abbcdcaa", "right": 7, "of": 8}}
+    assert [each["number"] for each in report["lessons"]] == list(lessons())
+    third = report["lessons"][2]
+    assert third.pop("passed_at") is not None
+    assert third == {
+        "number": 3,
+        "title": "A lock in one process",
+        "predicted": "b",
+        "answer": "b",
+        "tries": 2,
+        "hints": 0,
+        "refused": ["always-true"],
+    }
+    first = report["lessons"][0]
+    assert (first["predicted"], first["passed_at"]) == (None, None)
+    assert words.run("report json") == 2
+
+
+def test_report_as_json_is_a_command_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["workshop", "report", "--json"])
+    monkeypatch.setattr("workshop.__main__.LOG", tmp_path / "workshop.log")
+    monkeypatch.setattr("workshop.__main__.Progress", lambda: Progress(tmp_path / "mine"))
+    monkeypatch.setattr("workshop.__main__.end_on", lambda *signals: None)
+    assert main() == 0
+    assert json.loads(capsys.readouterr().out)["quiz"] == {}
+
+
+class Decided:
+    """Stands for servers on which every exercise passes; notes whose file was checked."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+
+    def check(self, lesson: Lesson, file: Path) -> Result:
+        self.checked.append(file.name)
+        return Result()
+
+
+def test_wrong_prediction_is_told_what_it_believes_and_explain_ends_with_key_points(
+    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
+    lesson = lessons()[3]
+    words.run("goto 3")
+    words.run("a")
+    out.export_text()
+    assert words.run("run") == 0
+    text = " ".join(out.export_text().split())
+    assert lesson.misconceptions["a"] in text
+    assert "off: a verdict that is not the one recorded" in text
+    words.run("explain")
+    assert lesson.key_points[-1] in " ".join(out.export_text().split())
+
+
+def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: Path) -> None:
+    checking = Decided()
+    words = Words(out, Progress(tmp_path / "mine"), cast(Checking, checking))
+    words.run("goto 4")
+    assert words.run("check 3") == 0
+    assert checking.checked == [lessons()[3].file]
+    assert words.progress.passed(lessons()[3])
+    assert not words.progress.passed(lessons()[4])
+    other, present = (words.progress.file(lessons()[number]) for number in (3, 4))
+    other.write_text("# of lesson 3\n")
+    present.write_text("# of lesson 4\n")
+    assert words.run("reset 3") == 0
+    assert present.read_text() == "# of lesson 4\n"
+    assert other.read_text() == lessons()[3].shipped.read_text()
+    assert words.progress.lesson.number == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("check 13", "check lesson", "reset lesson", "reset 3 4", "next 5", "run 3", "page 2"),
+        *("hint x", "solution 0", "explain all", "list 3"),
+    ],
+)
+def test_word_with_something_that_it_does_not_take_is_refused(words: Words, line: str) -> None:
+    words.run("goto 4")
+    file = words.progress.file(lessons()[4])
+    assert words.run(line) == 2
+    assert words.progress.lesson.number == 4
+    assert words.progress.of(lessons()[4])["hints"] == 0
+    assert list(file.parent.glob("*.bak*")) == []
+
+
+def test_second_reset_keeps_what_the_first_one_put_aside(words: Words) -> None:
+    file = words.progress.file(lessons()[1])
+    for text in ("first", "second", "third"):
+        file.write_text(text)
+        assert words.run("reset") == 0
+    kept = sorted(file.parent.glob(f"{file.name}.bak*"))
+    assert sorted(path.read_text() for path in kept) == ["first", "second", "third"]
+
+
+def test_run_shows_what_to_do_and_explain_shows_it_again(
+    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt says: a letter, run, explain. Nobody who follows it reads `explain` before."""
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
+    words.run("c")
+    out.export_text()
+    assert words.run("run") == 0
+    assert "Press New round" in out.export_text()
+    words.run("explain")
+    text = out.export_text()
+    assert ("Press New round" in text, "What if" in text) == (True, True)
+
+
+def test_notes_have_the_refusals_that_every_exercise_can_get(words: Words, out: Console) -> None:
+    assert words.run("notes 3") == 0
+    text = out.export_text()
+    for code in common():
+        assert f"{code}: " in text
+
+
+def test_notes_of_a_code_are_its_reason_and_question(words: Words, out: Console) -> None:
+    assert words.run("notes rush-stuck") == 0
+    text = " ".join(out.export_text().split())
+    assert common()["rush-stuck"]["question"] in text
+    assert words.run("notes always-true") == 0
+    text = " ".join(out.export_text().split())
+    for number in (3, 4):
+        assert lessons()[number].refusals["always-true"]["question"] in text
+    assert words.run("notes rush-stick") == 2
+    assert "rush-stuck" in out.export_text(), "the code that was meant is named"
+
+
+def test_command_of_a_session_prints_no_line_of_make(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`make workshop` runs the session, so the commands of the lessons are nested makes."""
+    monkeypatch.setenv("MAKELEVEL", "1")
+    assert run("make --dry-run doctor", lambda: False) == 0
+    assert "directory" not in capfd.readouterr().out

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from ...testing.cluster import Cluster
+from ...testing.cluster import ClusterServers
 from ...testing.server import Server
 from .doors import Door, clustered, opened, single
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[ClusterServers]:
     """Three primaries, for tests that do them no harm, or move a slot."""
-    cluster = Cluster()
+    cluster = ClusterServers()
     yield cluster
     cluster.stop()
 

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import redis
 import redis.asyncio
 
-from ... import AsyncLease, AsyncMultiLock, AsyncRedisLock, MultiLock, RedisLock
-from ...aio import shared
+from ... import AsyncLease, AsyncRedisLock, RedisLock
+from ...aio import client_resources
 
 #: RedisLock and its lease, or those of asyncio made blocking.
 AnyLock: TypeAlias = Any
@@ -33,13 +33,6 @@ class Door:
 
     def lock(self, name: str, **options: Any) -> AnyLock:
         return RedisLock(self.client, name, **{"ttl": 10, **options})
-
-    def several(self, *locks: AnyLock) -> AnyLock:
-        return MultiLock(locks)
-
-    def lease(self, of_several: Any) -> AnyLease:
-        """One of the leases of a lock of several."""
-        return of_several
 
     def cut_subscriptions(self) -> None:
         """CLIENT KILL TYPE pubsub, on every node."""
@@ -83,16 +76,10 @@ class AsyncDoor(Door):
     def lock(self, name: str, **options: Any) -> AnyLock:
         return Blocking(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
 
-    def several(self, *locks: AnyLock) -> AnyLock:
-        return Blocking(self, AsyncMultiLock(each.awaited for each in locks))
-
-    def lease(self, of_several: Any) -> AnyLease:
-        return Blocking(self, of_several)
-
     def close(self) -> None:
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
-        shared._shared.pop(getattr(self.client, "connection_pool", self.client), None)
+        client_resources._shared.pop(getattr(self.client, "connection_pool", self.client), None)
         self.admin.close()
 
 

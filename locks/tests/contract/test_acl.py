@@ -9,7 +9,7 @@ import pytest
 from ... import Release
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
-from ...testing.cluster import Cluster
+from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
 from ..test_clients import README, acl_line
 from ..waiting import is_free, waiter
@@ -28,7 +28,7 @@ def cluster_rules() -> list[str]:
 INTRODUCTION = "client"
 
 
-def use(lock: AnyLock, cluster: Cluster, name: str) -> None:
+def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, be probed and woken, renew while the slot moves; the servers forget the scripts."""
     slot = slot_of(keys_of(name)[0])
     home = cluster.owner(slot)
@@ -55,12 +55,12 @@ def use(lock: AnyLock, cluster: Cluster, name: str) -> None:
     cluster.move(slot, home)
 
 
-def calls(cluster: Cluster, command: str) -> int:
+def calls(cluster: ClusterServers, command: str) -> int:
     stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
     return sum(each.get(f"cmdstat_{command}", {}).get("calls", 0) for each in stats)
 
 
-def refused(cluster: Cluster) -> set[str]:
+def refused(cluster: ClusterServers) -> set[str]:
     """What the nodes refused since the last reset."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
     found = {str(entry["object"]) for log in logs for entry in log}
@@ -68,7 +68,7 @@ def refused(cluster: Cluster) -> set[str]:
 
 
 @pytest.fixture(params=CLUSTERED)
-def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
+def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
     """Of a user with the rights of the README."""
     for node in cluster.nodes:
         run: Any = node.client().execute_command
@@ -83,7 +83,7 @@ def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_the_acl_line_of_the_readme_is_enough_on_a_cluster(door: Door, cluster: Cluster) -> None:
+def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
     use(door.lock("acl", ttl=2), cluster, "acl")
     assert refused(cluster) == set()
     for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no word too many

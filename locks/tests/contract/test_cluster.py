@@ -17,8 +17,8 @@ import redis.asyncio
 from ... import AsyncRedisLock, LockBackendError, Release
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
-from ...testing.cluster import Cluster
-from ...testing.server import Proxy, eventually
+from ...testing.cluster import ClusterServers
+from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped
 from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
@@ -26,11 +26,11 @@ from .doors import AsyncDoor, Door, clustered, opened
 
 
 @pytest.fixture(params=CLUSTERED)
-def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
+def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
     yield from opened(clustered(cluster.port)[request.param]())
 
 
-def name_at(cluster: Cluster, node: Any, prefix: str) -> str:
+def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """A lock's name whose slot this node has."""
     for number in range(1000):
         if cluster.owner(slot_of(keys_of(f"{prefix}{number}")[0])) is node:
@@ -39,7 +39,7 @@ def name_at(cluster: Cluster, node: Any, prefix: str) -> str:
 
 
 def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_the_ttl(
-    door: Door, cluster: Cluster
+    door: Door, cluster: ClusterServers
 ) -> None:
     ttl = 3.0
     name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
@@ -71,7 +71,7 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
     lock.acquire(5).release()
 
 
-def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: Cluster) -> None:
+def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=1.2), slot_of(keys_of(name)[0])
     with lock.hold(wait=5) as lease:
@@ -82,7 +82,7 @@ def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: Cluster) -> 
     cluster.move(slot, cluster.nodes[0])
 
 
-def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: Cluster) -> None:
+def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: ClusterServers) -> None:
     silent = name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
     healthy = name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
     lost = door.lock(silent, ttl=0.9).acquire(1)
@@ -104,7 +104,7 @@ def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: Cluster)
 
 def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica() -> None:
     """For each door a lock of its own, and one failure for all of them."""
-    cluster = Cluster(primaries=3, replicas=1)
+    cluster = ClusterServers(primaries=3, replicas=1)
     doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
     try:
         names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
@@ -137,7 +137,7 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 
 def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
     """It says that nobody has any slot. The others know better."""
-    cluster = Cluster()
+    cluster = ClusterServers()
     gone = cluster.nodes[0]
     doors = [clustered(cluster.port)[kind]() for kind in CLUSTERED]
     try:
@@ -200,9 +200,9 @@ def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so
 
 @pytest.mark.parametrize("kind", CLUSTERED)
 def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
-    kind: str, cluster: Cluster
+    kind: str, cluster: ClusterServers
 ) -> None:
-    proxies = {node.port: Proxy(node.port) for node in cluster.nodes}
+    proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(place: tuple[str, int]) -> tuple[str, int]:
         return place[0], getattr(proxies.get(place[1]), "port", place[1])
@@ -211,7 +211,7 @@ def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
     try:
         lock = door.lock(f"adopted {kind}", ttl=30)
         handed = lock.acquire(5).hand_over()
-        rules = [proxy.lose_reply(b"\r\nleast\r\n") for proxy in proxies.values()]
+        rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies.values()]
         with pytest.raises(LockBackendError):
             lock.adopt(handed)
         assert any(rule.fired for rule in rules)
@@ -226,7 +226,7 @@ def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
 
 @looped
 async def test_a_release_that_goes_on_elsewhere_ends_although_all_tasks_are_cancelled(
-    cluster: Cluster,
+    cluster: ClusterServers,
 ) -> None:
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")

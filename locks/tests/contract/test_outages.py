@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from ... import LockBackendError, LockLost, LossReason, RedisLock, Release, renewals
-from ...testing.server import Proxy, Server, eventually
+from ...testing.server import LoopbackProxy, Server, eventually
 from ..waiting import waiter
 from .doors import Door, opened, single
 
@@ -27,7 +27,7 @@ def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
 
 
 @pytest.fixture(params=KINDS)
-def far(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[Door]:
+def far(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
     """Over the proxy."""
     yield from opened(single(proxy.port, socket_timeout=1)[request.param]())
 
@@ -101,7 +101,7 @@ def test_a_server_that_died_is_noticed_at_once_and_costs_no_retries(
 
 
 def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
-    far: Door, proxy: Proxy, client: redis.Redis
+    far: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """Not retried: a retry would find the lock taken, by itself, or gone, and say expired."""
     lock, near = far.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
@@ -118,10 +118,10 @@ def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
 
 
 def test_a_release_that_the_server_never_saw_is_repeated_at_once(
-    far: Door, proxy: Proxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenth of a second later would be a tenth in which nobody has the lock and many wait."""
-    monkeypatch.setattr(renewals, "PAUSE", 60)
+    monkeypatch.setattr(renewals, "FIRST_RELEASE_PAUSE_SECONDS", 60)
     near = RedisLock(client, "repeated", ttl=60)
     lease = far.lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(b"\r\n")
@@ -130,7 +130,7 @@ def test_a_release_that_the_server_never_saw_is_repeated_at_once(
 
 
 def test_a_release_that_failed_may_be_called_again(
-    far: Door, proxy: Proxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nobody else repeats it
     lease = far.lock("twice").acquire(1)
@@ -141,7 +141,7 @@ def test_a_release_that_failed_may_be_called_again(
 
 
 def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cut_right_after(
-    far: Door, proxy: Proxy, client: redis.Redis
+    far: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """Each of several is told that its script is unknown, and the line ends before all are sent."""
     leases = [far.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]

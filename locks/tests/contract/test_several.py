@@ -1,4 +1,4 @@
-"""MultiLock and AsyncMultiLock: all or none, in one order, within one wait, and lost together."""
+"""MultiLock: all or none, in one order, within one wait, and lost together."""
 
 import gc
 import time
@@ -18,19 +18,19 @@ from ... import (
     MultiLock,
     RedisLock,
     Release,
-    shared,
+    client_resources,
+    multi_lock,
 )
 from ...protocol import Call, script
-from ...several import threads
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, in_thread, queued
 from .doors import AnyLock, Door, opened, single
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    yield from opened(single(server.port)[request.param]())
+@pytest.fixture
+def door(server: Server) -> Iterator[Door]:
+    yield from opened(single(server.port)["threads"]())
 
 
 def locked(*locks: AnyLock) -> list[bool]:
@@ -41,8 +41,8 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Do
     """What two locks taken one after the other do, and MultiLock cannot: forced, not by luck."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
-        waiting = {in_thread(lambda: door.several(a, b).acquire(5))}
-        waiting.add(in_thread(lambda: door.several(b, a).acquire(5)))
+        waiting = {in_thread(lambda: MultiLock([a, b]).acquire(5))}
+        waiting.add(in_thread(lambda: MultiLock([b, a]).acquire(5)))
         queued(a, 2)
         assert b.inspect().waiters == ()  # nobody asks for the second before it has the first
     while waiting:
@@ -52,7 +52,7 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Do
 
 def test_those_that_were_acquired_are_released_when_one_is_not_free_in_time(door: Door) -> None:
     locks = [door.lock(name) for name in "abc"]
-    cart = door.several(*reversed(locks))
+    cart: AnyLock = MultiLock(reversed(locks))
     with held(locks[2]):
         started = time.monotonic()
         with pytest.raises(LockTimeout, match=r"^c: "):
@@ -67,16 +67,17 @@ def test_those_that_were_acquired_are_released_when_one_is_not_free_in_time(door
 
 
 def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door) -> None:
-    kind = "asyncio" if hasattr(door, "loop") else "threads"
-    nowhere: Door = single(free_port())[kind]()
+    nowhere: Door = single(free_port())["threads"]()
     with pytest.raises(LockBackendError):
-        door.several(door.lock("a"), nowhere.lock("b")).acquire(5)
+        MultiLock([door.lock("a"), nowhere.lock("b")]).acquire(5)
     assert not door.lock("a").locked()
     nowhere.close()
 
 
 def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
-    both = door.several(door.lock("b"), door.lock("a", ttl=5), door.lock("b"))  # the same b twice
+    both: AnyLock = MultiLock(
+        [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
+    )  # the same b twice
     with both.hold(wait=1) as lease:
         assert [each.name for each in lease.leases] == ["a", "b"]
         first = lease.fences
@@ -95,7 +96,7 @@ def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) ->
 
 def test_losing_one_is_losing_the_lease(door: Door) -> None:
     locks = [door.lock(name, ttl=0.6) for name in ("kept", "lost")]
-    lease = door.several(*locks).acquire(1)
+    lease = MultiLock(locks).acquire(1)
     door.admin.delete("lock:{lost}")
     eventually(lambda: lease.lost_event.is_set())
     assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
@@ -109,7 +110,7 @@ def test_losing_one_is_losing_the_lease(door: Door) -> None:
 def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) -> None:
     short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
     with held(slow):
-        both = in_thread(lambda: door.several(short, slow).acquire(10))
+        both = in_thread(lambda: MultiLock([short, slow]).acquire(10))
         queued(slow, 1)
         with held(short):  # the first one has expired meanwhile
             pass
@@ -118,18 +119,19 @@ def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door
     assert not slow.locked()
 
 
-def test_a_release_that_fails_keeps_none_of_the_others(door: Door) -> None:
+def test_a_release_that_fails_keeps_none_of_the_others(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
     locks = [door.lock(name) for name in "abc"]
-    lease = door.several(*locks).acquire(1)
-    hook = "_found" if hasattr(door, "loop") else "_release"
-    works, once = getattr(lease.leases[1], hook), [ZeroDivisionError()]
+    lease = MultiLock(locks).acquire(1)
+    works, once = lease.leases[1]._release, [ZeroDivisionError()]
 
     def fail(*args: Any) -> Any:
         if once:
             raise once.pop()
         return works(*args)
 
-    setattr(lease.leases[1], hook, fail)
+    monkeypatch.setattr(lease.leases[1], "_release", fail)
     with pytest.raises(ZeroDivisionError):
         lease.release()
     assert locked(locks[0], locks[2]) == [False, False]
@@ -139,22 +141,22 @@ def test_a_release_that_fails_keeps_none_of_the_others(door: Door) -> None:
 
 def test_a_dropped_multi_lease_is_not_renewed(door: Door) -> None:
     locks = [door.lock(name, ttl=0.3) for name in ("a", "b")]
-    door.several(*locks).acquire(1)
+    MultiLock(locks).acquire(1)
     gc.collect()
-    with door.several(*locks).hold(wait=5):
+    with MultiLock(locks).hold(wait=5):
         pass
 
 
 def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
     with pytest.raises(ValueError, match="name what is to be locked"):
-        door.several()
+        MultiLock([])
     with pytest.raises(ValueError, match="another name"):
-        door.several(door.lock("a"), door.lock("a", key="b"))
+        MultiLock([door.lock("a"), door.lock("a", key="b")])
     with pytest.raises(ValueError, match="one key"):  # else the second is waited for in vain
-        door.several(door.lock("x", key="k"), door.lock("y", key="k"))
+        MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
     for wait in (-1, float("nan")):
-        with pytest.raises(ValueError, match="give seconds"):
-            door.several(door.lock("a"), door.lock("b")).acquire(wait)
+        with pytest.raises(ValueError, match="must be"):
+            MultiLock([door.lock("a"), door.lock("b")]).acquire(wait)
     assert not door.lock("a").locked()
 
 
@@ -170,9 +172,9 @@ def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_s
 
 def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(door: Door) -> None:
     a, b = door.lock("a"), door.lock("b")
-    cart = door.several(a, b)
+    cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
-        handed = [door.lease(each).hand_over() for each in lease.leases]
+        handed = [each.hand_over() for each in lease.leases]
     assert lease.outcome is Release.HANDED_OVER
     assert locked(a, b) == [True, True]
     for lock, text in zip((a, b), handed, strict=True):
@@ -190,7 +192,7 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
         raise Interrupted
 
     with held(locks[2]):
-        monkeypatch.setattr(shared, "_sleep", interrupt)
+        monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
         assert locked(*locks) == [False, False, True]
@@ -222,7 +224,7 @@ def test_the_wait_is_for_all_locks_together_and_not_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([100.0, 104.0, 107.0, 108.0])
-    monkeypatch.setattr(threads, "now", lambda: next(times))
+    monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(threads.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
-    assert list(threads.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
+    assert list(multi_lock.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    assert list(multi_lock.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from ... import LockBackendError, Release, compat
-from ...testing.cluster import Cluster
+from ...testing.cluster import ClusterServers
 from ...testing.server import Server, eventually, free_port
 from ..waiting import run, waiter
 from .conftest import CLUSTERED
@@ -27,7 +27,7 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     admin: Any = redis.Redis
     kind, port = package.Valkey, server.port
     if "cluster" in request.param:
-        cluster: Cluster = request.getfixturevalue("cluster")
+        cluster: ClusterServers = request.getfixturevalue("cluster")
         kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
     opens: Any = AsyncDoor if "asyncio" in request.param else Door
     at = {"host": "127.0.0.1", "port": port}

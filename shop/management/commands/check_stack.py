@@ -1,4 +1,4 @@
-"""manage.py check_stack: is everything there that a sale needs?"""
+"""manage.py check_stack: check the servers that a sale needs."""
 
 from contextlib import suppress
 from typing import Any
@@ -17,19 +17,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         parts = health.stack()
-        for wrong in check_eviction():
-            parts.append(health.Part("eviction", False, f"{wrong.msg} {wrong.hint}"))
+        for warning in check_eviction():
+            parts.append(health.Part("eviction", False, f"{warning.msg} {warning.hint}"))
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
         if strategy is not None and strategy.fenced:
-            with suppress(*health.NOT_READY):  # a line of its own says so
+            with suppress(*health.NOT_READY):  # another line reports the server
                 for product, seconds in fences.blocked(settings.SHOP_LOCK).items():
-                    said = (
+                    problem = (
                         f"{seconds:.0f} s ahead of the locks' Redis, so that nothing is sold. "
                         f"Correct its clock, or run manage.py raise_fence {product}"
                     )
-                    parts.append(health.Part(f"fence of {product}", False, said))
+                    parts.append(health.Part(f"fence of {product}", False, problem))
         for part in parts:
             word = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
             self.stdout.write(f"{word} {part.name}: {part.detail}")
-        if failed := [part.name for part in parts if not part.ok]:
+        failed = [part.name for part in parts if not part.ok]
+        if failed:
             raise CommandError(f"not ready: {', '.join(failed)}")

@@ -1,8 +1,8 @@
-"""manage.py grant_role: give the shop's PostgreSQL role what it needs, and no more.
+"""manage.py grant_role: give the shop's PostgreSQL role the privileges that it needs.
 
-It may sell, restock and log somebody in. Orders are added and read, never changed; a sale is
-closed, its first stock stays; buckets and units last as long as their sale. Users, groups and
-tables belong to the role that migrates.
+The role may sell, restock, and log users in. It may add and read orders, but not change them; it
+may close a sale, but not change its initial stock. Users, groups and tables belong to the role that
+migrates.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection, transaction
 
 READ = "SELECT"
-#: Table -> its privileges. From the sequence an order's number is drawn before it is written.
+#: Privileges by table. `reserve` draws order numbers from the sequence before it writes orders.
 GRANTS = {
     "product": "SELECT, INSERT, UPDATE (amount, sale_id, fence, version)",
     "shop_sale": "SELECT, INSERT, UPDATE (closed_at, final_stock)",
     "shop_bucket": "SELECT, INSERT, UPDATE (amount), DELETE",
-    # FOR UPDATE asks for UPDATE of some column.
+    # FOR UPDATE needs the privilege UPDATE on some column.
     "shop_unit": "SELECT, INSERT, UPDATE (number), DELETE",
     "purchase_history": "SELECT, INSERT",
     "django_migrations": READ,
@@ -48,13 +48,17 @@ class Command(BaseCommand):
 
 
 def grant(role: str) -> None:
-    """Give `role` exactly GRANTS. Raises LookupError for a table that GRANTS says nothing of, and
-    ProgrammingError where the role does not exist or the tables are not ours to give."""
-    if unknown := sorted(set(connection.introspection.table_names()) - set(GRANTS)):
+    """Give `role` exactly GRANTS.
+
+    Raises LookupError for a table that is missing from GRANTS, and ProgrammingError if the role
+    does not exist or we do not own the tables.
+    """
+    unknown = sorted(set(connection.introspection.table_names()) - set(GRANTS))
+    if unknown:
         raise LookupError(f"say in {__name__} what the shop may do with: {', '.join(unknown)}")
     name = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
         for kind in ("TABLES", "SEQUENCES"):
             cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {name}")
-        for what, privileges in GRANTS.items():
-            cursor.execute(f"GRANT {privileges} ON {what} TO {name}")
+        for table, privileges in GRANTS.items():
+            cursor.execute(f"GRANT {privileges} ON {table} TO {name}")

@@ -1,4 +1,4 @@
-"""manage.py raise_fence: sell again where the database's fence is ahead of Redis."""
+"""manage.py raise_fence: raise a lock's fence above the fence in the database."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from shop.strategies import STRATEGIES
 
 class Command(BaseCommand):
     help = (
-        "Let the next holder of a product's lock have a fence above the one in the database. For "
-        "buyers who are answered that the database's fence is ahead (docs/production.md). Safe "
-        "while the shop runs: no fence is lowered, so no stale holder gets in."
+        "Give the next holder of a product's lock a fence above the fence in the database. Run it "
+        "if buyers get the answer that the fence in the database is higher (docs/production.md). "
+        "It is safe while the shop runs: no fence is lowered, so a stale holder is still refused."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,13 +26,13 @@ class Command(BaseCommand):
         fenced = [name for name, strategy in STRATEGIES.items() if strategy.fenced]
         if lock not in fenced:
             raise CommandError(f"{lock} has no fence: use {', '.join(fenced)}")
-        found = Product.objects.filter(name=product).first()
-        if found is None:
+        row = Product.objects.filter(name=product).first()
+        if row is None:
             raise CommandError(
                 f"there is no product {product!r}: see manage.py sale_report, or the admin"
             )
         try:
-            raised = raise_fence(lock, found)
+            raised = raise_fence(lock, row)
         except OverflowError as error:
             raise CommandError(
                 f"{error}: stop every node, so that no holder is left, then UPDATE product SET "
@@ -40,16 +40,16 @@ class Command(BaseCommand):
             ) from error
         except redis.RedisError as error:
             raise CommandError(
-                f"the locks' Redis does not do it ({error}): manage.py check_stack"
+                f"the locks' Redis refused the command ({error}): run manage.py check_stack"
             ) from error
         if not raised:
             self.stdout.write(
-                f"{product}: nothing to do, the next fence is above the database's ({found.fence})"
+                f"{product}: nothing to do, the next fence is above the database's ({row.fence})"
             )
             return
         self.stdout.write(
             self.style.SUCCESS(
                 f"{product}: the fence of the lock was raised above the database's "
-                f"({found.fence}); a buyer who holds the lock from before is refused once more"
+                f"({row.fence}); a buyer who holds the lock from before is refused once more"
             )
         )

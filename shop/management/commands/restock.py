@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop.api.parse import DEMO_PRODUCT, LARGEST_STOCK, parse_product
+from shop.api.parse import DEFAULT_PRODUCT, MAX_STOCK, parse_product
 from shop.errors import BadInput
 from shop.sale.opening import restock as open_sale
 
@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Open a new sale of a product. Earlier sales and orders stay as they are."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
+        parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
         parser.add_argument("--stock", type=int, default=100, help="units; default: %(default)s")
 
     def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
@@ -21,7 +21,7 @@ class Command(BaseCommand):
             parse_product({"product": product})
         except BadInput as error:
             raise CommandError(f"{error}: use {', '.join(error.allowed or [])}") from error
-        if not 0 <= stock <= LARGEST_STOCK:
-            raise CommandError(f"--stock is {stock}: use 0 to {LARGEST_STOCK}")
+        if not 0 <= stock <= MAX_STOCK:
+            raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
         sale = open_sale(product=product, amount=stock)
         self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))

@@ -1,21 +1,21 @@
-"""manage.py sale_report: the figures of a sale."""
+"""manage.py sale_report: print the figures of a sale."""
 
 import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop.api.parse import DEMO_PRODUCT
+from shop.api.parse import DEFAULT_PRODUCT
 from shop.sale import reports
 
 
 class Command(BaseCommand):
-    help = "Say what a sale came to: orders, stock left, oversold, lost updates."
+    help = "Print the figures of a sale: orders, stock left, oversold, lost updates."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
-        parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
-        parser.add_argument("--buyers", type=int, help="how many came, to count the undersold")
+        parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
+        parser.add_argument("--buyers", type=int, help="number of buyers, to count undersold units")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(

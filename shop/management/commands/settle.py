@@ -12,8 +12,8 @@ from shop.reserve import settle
 
 class Command(BaseCommand):
     help = (
-        "Write the orders of promises (SHOP_LOCK=reserve) until SIGTERM. Several may run; one that "
-        "ends in the middle of a batch leaves nothing undone."
+        "Write the orders of promises (SHOP_LOCK=reserve) until SIGTERM. Several may run, and one "
+        "that ends in the middle of a batch loses nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,12 +25,12 @@ class Command(BaseCommand):
         stop = threading.Event()
 
         def end(*_: object) -> None:
-            """In a thread: this one may be inside stop.wait(), with the lock that set() takes."""
+            """Set `stop` in a thread: the main thread may hold the event's lock in stop.wait()."""
             threading.Thread(target=stop.set).start()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, end)
+        for stop_signal in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(stop_signal, end)
         self.stdout.write("settling promises; SIGTERM ends it")
         self.stdout.flush()
-        settle.run(stop, alive=alive)
-        self.stdout.write("settled all that it read")
+        settle.settle_until(stop, alive=alive)
+        self.stdout.write("settled all promises that it read")

@@ -3,11 +3,16 @@
 import re
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
-from shop.models import Product, PurchaseHistory
-from shop.tests.till import buy, open_sale, rolled_back
+from shop.models import Product, PurchaseHistory, Sale
+from shop.tests.purchases import buy, open_sale, rolled_back
 
 pytestmark = rolled_back
 
@@ -77,3 +82,37 @@ def test_the_admin_is_closed_without_a_login() -> None:
     answer = Client().get("/admin/shop/sale/")
     assert answer.status_code == 302
     assert answer.headers["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
+def test_list_asks_as_often_for_25_rows_as_for_two(clerk: Client, model: str) -> None:
+    path = f"/admin/shop/{model}/"
+
+    def count_queries(number: int) -> int:
+        for index in range(number):
+            sale = open_sale(3, product=f"{model}-{Sale.objects.count()}-{index}")
+            PurchaseHistory.objects.create(
+                sale=sale, product_name="x", purchaser="ada", lock="none", stock_seen=3
+            )
+        with CaptureQueriesContext(connection) as queries:
+            assert clerk.get(path).status_code == 200
+        return len(queries)
+
+    few = count_queries(1)
+    assert count_queries(24) == few
+
+
+def test_accounts_are_not_edited_here(clerk: Client) -> None:
+    assert {model.__name__ for model in admin.site._registry} == {
+        "Product",
+        "PurchaseHistory",
+        "Sale",
+    }
+    assert clerk.get("/admin/auth/user/add/").status_code == 404
+
+
+@pytest.mark.parametrize("password", ["1", "password", "20261123", "clerk1234"])
+def test_weak_password_is_refused(clerk: Client, password: str) -> None:
+    user = User.objects.get(username="clerk")
+    with pytest.raises(ValidationError):
+        validate_password(password, user=user)

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from pytest_django import Settings
 
-from shop.tests.till import books, committed, open_sale, rolled_back
+from shop.tests.purchases import committed, count_orders_and_stock, open_sale, rolled_back
 from shop.urls import urlpatterns as shops_own
 
 POSTS = ("/buy", "/restock", "/rush", "/admin/login/", "/no-such-page")
@@ -36,7 +36,7 @@ def test_a_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None
         answer = Client().post(path, BUY, headers=headers)
         assert answer.status_code == 403, path
         assert "CSRF_TRUSTED_ORIGINS" in answer.json()["error"]
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)
 
 
 @committed
@@ -53,7 +53,7 @@ def test_a_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None
 def test_the_shops_own_page_and_programs_buy(headers: dict[str, str]) -> None:
     open_sale(1)
     assert Client().post("/buy", BUY, headers=headers).status_code == 201
-    assert books() == (1, 0)
+    assert count_orders_and_stock() == (1, 0)
 
 
 @committed
@@ -81,7 +81,7 @@ def test_a_link_from_another_site_opens_the_page() -> None:
 
 def test_a_foreign_host_reads_nothing() -> None:
     """DNS rebinding: the attacker's name means this machine."""
-    for path in ("/", "/state", "/static/shop/page.css", "/admin/login/", "/buy"):
+    for path in ("/", "/state", "/static/demo/page.css", "/admin/login/", "/buy"):
         answer = Client().get(path, headers={"host": "evil.test:8000"})
         assert answer.status_code == 403, path
         assert "the host 'evil.test:8000' is not allowed here" in answer.json()["error"]
@@ -99,7 +99,7 @@ urlpatterns = [*shops_own, urls.path("fails", fails)]
 ANSWERS = {
     "page": ("/", 200),
     "json": ("/healthz", 200),
-    "static file": ("/static/shop/page.css", 200),
+    "static file": ("/static/demo/page.css", 200),
     "admin's login": ("/admin/login/", 200),
     "redirect": ("/admin/", 302),
     "wrong method": ("/buy", 405),

@@ -4,21 +4,22 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import Client
+from django.http import HttpRequest
+from django.test import Client, RequestFactory
 from pytest_django import Settings
 
+from shop.api.throttle import admit
 from shop.errors import Throttled
 from shop.ops.environment import parse_rate
 from shop.ops.redis import locks_client
-from shop.ops.throttle import admit
 from shop.tests.outage import Outage
-from shop.tests.till import (
-    Answer,
-    answer_of,
-    assert_asks_to_come_back,
-    books,
+from shop.tests.purchases import (
+    JsonReply,
+    assert_retry_later,
     buy,
+    count_orders_and_stock,
     open_sale,
+    parse_reply,
     rolled_back,
 )
 
@@ -36,9 +37,13 @@ KEY = f"throttle:{HERE}".encode()
 limited = pytest.mark.usefixtures("three_in_a_while")
 
 
-def buy_from(address: str, buyer: str) -> Answer:
+def request_from(address: str) -> HttpRequest:
+    return RequestFactory().post("/buy", REMOTE_ADDR=address)
+
+
+def buy_from(address: str, buyer: str) -> JsonReply:
     client = Client(REMOTE_ADDR=address)
-    return answer_of(client.post("/buy", {"buyer": buyer, "lock": "token"}))
+    return parse_reply(client.post("/buy", {"buyer": buyer, "lock": "token"}))
 
 
 def counts() -> dict[bytes, tuple[int, int]]:
@@ -51,9 +56,10 @@ def counts() -> dict[bytes, tuple[int, int]]:
 # --- off and on ---------------------------------------------------------------------------------
 
 
-def test_it_is_off_unless_it_is_configured_and_counts_only_what_can_be_read(
+def test_rate_limit_is_off_unless_configured(
     settings: Settings,
 ) -> None:
+    """It counts only requests that can be parsed."""
     open_sale(20)
     assert {buy().status for _ in range(4)} == {201}
     settings.BUY_RATE_LIMIT = parse_rate("3/100s")
@@ -64,12 +70,12 @@ def test_it_is_off_unless_it_is_configured_and_counts_only_what_can_be_read(
 @limited
 def test_retry_after_is_what_the_window_has_left_in_whole_seconds() -> None:
     for _ in range(3):
-        admit(address=HERE)
+        admit(request_from(HERE))
     for left_ms in (8_400, 7_900):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
             with pytest.raises(Throttled) as caught:
-                admit(address=HERE)
+                admit(request_from(HERE))
             assert caught.value.retry_after == -(-left_ms // 1000)
 
 
@@ -95,16 +101,28 @@ def test_an_address_is_counted_whatever_name_it_gives_and_leaves_one_key() -> No
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
     assert [answer.status for answer in answers] == [201] * 3 + [429] * 3
-    assert books() == (3, 17)
+    assert count_orders_and_stock() == (3, 17)
     assert answers[3].body == {
         "outcome": "throttled",
-        "error": "Too many attempts. Come back when the window is over.",
+        "error": "Too many attempts. Retry after the seconds in Retry-After.",
     }
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 100
     assert buy_from(HERE, "b0").status == 201
     found = counts()
     assert {key: count for key, (count, _) in found.items()} == {b"throttle:10.0.0.9": 3, KEY: 1}
     assert all(0 < left <= 100_000 for _, left in found.values())
+
+
+@limited
+def test_purchases_of_unknown_products_are_counted() -> None:
+    """Each of them may cost a query, so they use up the address's attempts as well."""
+    open_sale(20)
+    client = Client(REMOTE_ADDR=HERE)
+    statuses = []
+    for number in range(4):
+        fields = {"buyer": "b", "lock": "token", "product": f"invented-{number}"}
+        statuses.append(client.post("/buy", fields).status_code)
+    assert statuses == [404, 404, 404, 429]
 
 
 @limited
@@ -124,24 +142,24 @@ def test_an_address_counts_as_what_its_visitor_cannot_choose(
 ) -> None:
     """An IPv6 network has more addresses than Redis has room for keys."""
     for _ in range(3):
-        admit(address=one)
+        admit(request_from(one))
     if is_same:
         with pytest.raises(Throttled):
-            admit(address=other)
+            admit(request_from(other))
     else:
-        admit(address=other)
+        admit(request_from(other))
 
 
 # --- no key without an end ----------------------------------------------------------------------
 
 
 @limited
-def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_forever() -> None:
+def test_key_without_a_ttl_gets_one_again() -> None:
     """A3's way, INCR and then EXPIRE, leaves such a key after a crash between the two."""
     locks_client().set(KEY, 1_000)
     assert counts()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as caught:
-        admit(address=HERE)
+        admit(request_from(HERE))
     assert caught.value.retry_after == 100
     assert 0 < counts()[KEY][1] <= 100_000
 
@@ -153,16 +171,17 @@ def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_forev
 def test_without_redis_nobody_is_admitted_whatever_the_strategy(redis_outage: Outage) -> None:
     open_sale(1)
     redis_outage.begin()
-    assert_asks_to_come_back(
+    assert_retry_later(
         buy(lock="row-lock"), "unavailable", "the lock's server does not answer; nothing was sold"
     )
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)
 
 
 # --- BUY_RATE_LIMIT -----------------------------------------------------------------------------
 
 
-def test_a_rate_is_attempts_and_seconds_or_nothing_and_any_other_text_is_an_error() -> None:
+def test_malformed_rate_is_an_error() -> None:
+    """A rate is attempts and seconds, or empty."""
     assert parse_rate("") is None
     assert parse_rate("3/10s") == (3, 10.0)
     assert parse_rate("100/0.5s") == (100, 0.5)

@@ -7,8 +7,8 @@ from django.conf import settings as live
 from django.core.checks import run_checks
 from pytest_django import Settings
 
-from shop.ops.postgres import REPLY_TIMEOUT
-from shop.tests.till import rolled_back
+from shop.ops.postgres import REPLY_TIMEOUT_SECONDS
+from shop.tests.purchases import rolled_back
 
 pytestmark = rolled_back
 
@@ -42,9 +42,10 @@ def test_a_number_that_would_sell_nothing_or_twice_is_named(
 @pytest.mark.parametrize(
     ("purchases", "found"), [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])]
 )
-def test_purchases_that_leave_no_thread_to_pages_are_a_warning_and_a_negative_number_an_error(
+def test_bad_number_of_purchases_is_reported(
     purchases: int, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A number that leaves no thread to pages is a warning, a negative one an error."""
     monkeypatch.setattr(live, "SHOP_MAX_PURCHASES", purchases)
     monkeypatch.setattr(live, "WEB_THREADS", 100)
     assert ids() == found
@@ -104,9 +105,10 @@ def test_locks_in_the_caches_database_are_an_error_however_it_is_spelled(
         (1.0, 8.1, 9.2, ["shop.W001"]),
     ],
 )
-def test_a_holder_that_hangs_is_bounded_between_a_statement_and_a_buyers_wait(
+def test_longest_hold_is_between_statement_and_wait(
     ttl: float, most: float, wait: float, shown: list[str], settings: Settings
 ) -> None:
+    """A holder that hangs outlasts a statement, and ends before the buyers give up."""
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = most
     settings.SHOP_LOCK_WAIT = wait
@@ -154,13 +156,14 @@ def test_sentinels_take_the_place_of_the_redis_url(production: Settings) -> None
     assert ids(deploy=True) == []
 
 
-def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_its_lock() -> None:
+def test_timeouts_are_ordered() -> None:
+    """In this order a stuck buyer cannot outlive its lock."""
     timeouts: dict[str, Any] = live.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]
         < timeouts["lock_timeout"]
         < timeouts["statement_timeout"]
-        < REPLY_TIMEOUT * 1000
+        < REPLY_TIMEOUT_SECONDS * 1000
         < live.SHOP_LOCK_TTL * 1000
     )
     assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS

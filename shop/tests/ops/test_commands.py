@@ -13,7 +13,7 @@ from django.db import connection
 from shop.models import Sale
 from shop.ops.redis import locks_client
 from shop.tests.ops.test_checks import ids
-from shop.tests.till import APPLE, buy, open_sale, report, rolled_back
+from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_back
 
 pytestmark = rolled_back
 
@@ -71,7 +71,7 @@ def test_sale_report_says_what_the_latest_sale_came_to() -> None:
     buy()
     said = output_of("sale_report")
     assert said.startswith(f"sale              {sale.pk}\nproduct           apple\nopen      ")
-    shown = report(sale, orders=1, stock_left=2).items()
+    shown = expected_report(sale, orders=1, stock_left=2).items()
     assert said.split("\n") == [
         *(f"{name:17} {'-' if value is None else value}" for name, value in shown),
         "",
@@ -83,7 +83,7 @@ def test_sale_report_as_json_is_the_report_of_the_http_interface() -> None:
     open_sale(5)
     said = output_of("sale_report", str(sale.pk), "--buyers", "2", "--json")
     assert said == json.dumps(json.loads(said), indent=2) + "\n"
-    assert json.loads(said) == report(sale, open=False, buyers=2, undersold=2)
+    assert json.loads(said) == expected_report(sale, open=False, buyers=2, undersold=2)
 
 
 # --- check_stack --------------------------------------------------------------------------------
@@ -101,7 +101,8 @@ def test_check_stack_says_ok_for_every_part() -> None:
     )
 
 
-def test_check_stack_fails_on_a_redis_that_may_evict_locks_and_check_deploy_warns() -> None:
+def test_redis_that_may_evict_locks_is_reported() -> None:
+    """check_stack fails, check --deploy warns."""
     out = StringIO()
     locks_client().config_set("maxmemory-policy", "volatile-lru")
     try:

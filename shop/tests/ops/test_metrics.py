@@ -20,7 +20,7 @@ from pytest_django import Settings
 from shop.ops.redis import locks_client
 from shop.tests import servers
 from shop.tests.node import Node, node_at
-from shop.tests.till import buy, eventually, open_sale, rolled_back
+from shop.tests.purchases import buy, eventually, open_sale, rolled_back
 
 TOKEN = secrets.token_urlsafe(24)
 STOCK, BUYERS = 20, 60
@@ -93,7 +93,7 @@ def test_without_the_token_it_is_refused(node: Node, token: str) -> None:
     assert asked(node, "/metrics", TOKEN, method="POST")[0] == 405
 
 
-def test_prometheus_may_ask_a_node_by_any_name_and_gets_the_security_headers(node: Node) -> None:
+def test_metrics_are_served_under_any_host_name(node: Node) -> None:
     """By its address in a cluster, say, that is in no ALLOWED_HOSTS."""
     status, _, headers = asked(node, "/metrics", TOKEN, Host="10.1.2.3:8000")
     assert status == 200

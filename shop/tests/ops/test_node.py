@@ -13,7 +13,7 @@ import redis
 from servers.postgres import Postgres
 from servers.valkey import Valkey
 from shop.tests.node import BEARER, Node, node_at, run
-from shop.tests.till import eventually
+from shop.tests.purchases import eventually
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
         ("GET", "/readyz", b"", 200),
     ],
 )
-def test_a_restart_of_postgresql_costs_one_refusal_and_not_one_per_connection(
+def test_restart_of_postgresql_costs_one_refusal(
     node: Node, postgres: Postgres, method: str, path: str, body: bytes, good: int
 ) -> None:
     """Every connection in the pool is dead then; the first one to meet one throws out all."""
@@ -48,9 +48,7 @@ def test_a_restart_of_postgresql_costs_one_refusal_and_not_one_per_connection(
     assert answers == [503] + [good] * 9
 
 
-def test_a_node_that_is_stopping_says_so_to_a_probe_that_it_has_accepted(
-    node: Node, valkey: Valkey
-) -> None:
+def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
     """A load balancer that still asks must send nobody else. Runs last: the node is gone."""
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
@@ -100,6 +98,6 @@ print(json.dumps([unloaded, shops, gc.get_freeze_count() > 10_000]))
 """
 
 
-def test_the_libraries_are_imported_before_the_workers_are_forked_and_the_shop_is_not() -> None:
+def test_master_imports_libraries_but_not_the_shop() -> None:
     """Else SIGHUP would bring none of its new code."""
     assert json.loads(run("-c", BEGIN).stdout) == [[], [], True]

@@ -24,7 +24,7 @@ from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import make_secrets, roles_of_compose
 from shop.tests.node import UNITS, Node, rush
-from shop.tests.till import eventually
+from shop.tests.purchases import eventually
 
 #: Those of the database, and some that hold their lock or their stock in Redis.
 LOCKS = [
@@ -136,9 +136,7 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def test_a_node_starts_and_every_strategy_sells_right_and_the_roles_timeouts_hold(
-    certificates: Path, tmp_path: Path
-) -> None:
+def test_every_strategy_sells_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
     """Without SHOP_DB_POOLER: FATAL: unsupported startup parameter: options."""
     tls = (
         "client_tls_sslmode = require\n"

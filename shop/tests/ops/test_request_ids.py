@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from shop.management.commands.reconcile import answered
+from shop.management.commands.reconcile import read_answered_orders
 from shop.models import PurchaseHistory
-from shop.ops.logs import logging_config, request_id_of
+from shop.ops.logs import choose_request_id, logging_config
 from shop.tests.node import run
 from shop.tests.outage import Outage
-from shop.tests.till import open_sale, rolled_back
+from shop.tests.purchases import open_sale, rolled_back
 
 pytestmark = rolled_back
 MADE = re.compile(r"[0-9a-f]{32}")
 FORGED = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:ldap}", "\x1b[31m"]
 
 
-def test_a_well_formed_id_is_kept_and_comes_back_and_any_other_is_replaced_by_one_of_ours() -> None:
+def test_malformed_request_id_is_replaced() -> None:
+    """A well-formed id is kept, and is in the answer."""
     for given in ("a", "a" * 64, "0f-1_Z"):
         assert Client().get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
-    assert all(MADE.fullmatch(request_id_of(given)) for given in (None, *FORGED))
+    assert all(MADE.fullmatch(choose_request_id(header)) for header in (None, *FORGED))
 
 
 # --- log lines ----------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_a_path_cannot_forge_an_answer_that_reconcile_would_miss(
 ) -> None:
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert logged()
-    assert answered(logged(), 3) == set()
+    assert read_answered_orders(logged(), 3) == set()
 
 
 @TEXT

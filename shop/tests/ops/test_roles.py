@@ -1,13 +1,18 @@
 """roles.sql and grant_role on a real PostgreSQL, and the ACLs of the locks' Redis: what the shop's
 role may not do, and that it sells under every strategy."""
 
+import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
 
 import psycopg
 import pytest
@@ -93,6 +98,80 @@ def test_a_role_that_does_not_exist_is_an_error(roles: Roles) -> None:
     assert done.returncode == 1
     assert "does not exist" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# --- the admin's forms ----------------------------------------------------------------------------
+
+PASSWORD, NEW_PASSWORD = "a-long-enough-one", "another-long-enough-one"
+
+
+class Browser:
+    """Keeps its cookies, and sends the CSRF token with each form."""
+
+    def __init__(self, node: Node) -> None:
+        self.url = f"http://127.0.0.1:{node.port}"
+        self.cookies = CookieJar()
+        self.opener = build_opener(ProxyHandler({}), HTTPCookieProcessor(self.cookies))
+
+    def get(self, path: str) -> tuple[int, str]:
+        return self._open(Request(self.url + path))
+
+    def post(self, path: str, **fields: str) -> tuple[int, str]:
+        """Return the status after any redirect, and the path that it led to."""
+        tokens = [cookie.value or "" for cookie in self.cookies if cookie.name == "csrftoken"]
+        form = urlencode({**fields, "csrfmiddlewaretoken": tokens[0]}).encode()
+        return self._open(Request(self.url + path, form))
+
+    def log_in(self, password: str) -> tuple[int, str]:
+        self.get("/admin/login/")
+        return self.post("/admin/login/", username="clerk", password=password, next="/admin/")
+
+    def _open(self, request: Request) -> tuple[int, str]:
+        try:
+            with self.opener.open(request, timeout=20) as response:
+                return response.status, urlsplit(response.url).path
+        except HTTPError as refusal:
+            with refusal:
+                return refusal.code, urlsplit(refusal.url).path
+
+
+def test_every_form_of_the_admin_works_under_the_role(roles: Roles, tmp_path: Path) -> None:
+    """A 500 is an alert, and a leaked password has to be changed."""
+    account = {
+        "DATABASE_URL": roles.url(roles.owner),
+        "DJANGO_SUPERUSER_EMAIL": "clerk@example.com",
+        "DJANGO_SUPERUSER_PASSWORD": PASSWORD,
+    }
+    subprocess.run(
+        [sys.executable, "manage.py", "createsuperuser", "--no-input", "--username=clerk"],
+        cwd=settings.BASE_DIR,
+        env={**os.environ, **account},
+        check=True,
+        capture_output=True,
+    )
+    node = Node(
+        tmp_path / "log", database_url=roles.url(roles.app), redis_url=os.environ["REDIS_URL"]
+    )
+    with node:
+        browser = Browser(node)
+        assert browser.log_in("wrong") == (200, "/admin/login/")
+        assert browser.log_in(PASSWORD) == (200, "/admin/")
+        for model in ("sale", "product", "purchasehistory"):
+            assert browser.get(f"/admin/shop/{model}/")[0] == 200
+            assert browser.post(f"/admin/shop/{model}/")[0] == 200
+            for form in ("add/", "1/change/", "1/delete/"):
+                assert browser.post(f"/admin/shop/{model}/{form}")[0] in (302, 403, 404), form
+        for model in ("user", "group"):
+            assert browser.post(f"/admin/auth/{model}/add/")[0] == 404
+        change = "/admin/password_change/"
+        weak = {"old_password": PASSWORD, "new_password1": "1", "new_password2": "1"}
+        assert browser.post(change, **weak) == (200, change)
+        strong = dict.fromkeys(("new_password1", "new_password2"), NEW_PASSWORD)
+        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}done/")
+        assert browser.post("/admin/logout/")[0] == 200
+        assert browser.log_in(PASSWORD) == (200, "/admin/login/")
+        assert browser.log_in(NEW_PASSWORD) == (200, "/admin/")
+    assert "Traceback" not in node.log.read_text()
 
 
 @contextmanager

@@ -50,7 +50,8 @@ def shown(**environment: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_both_caches_find_the_master_without_retries_each_in_its_own_database() -> None:
+def test_both_caches_find_the_master() -> None:
+    """Each uses its own database, without retries."""
     given = shown(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
@@ -68,7 +69,7 @@ def test_both_caches_find_the_master_without_retries_each_in_its_own_database() 
     }
 
 
-def test_locks_in_the_caches_database_are_an_error_whatever_hosts_the_urls_name() -> None:
+def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
     """The hosts are not used: both are the one master's."""
     given = shown(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
@@ -79,7 +80,7 @@ def test_locks_in_the_caches_database_are_an_error_whatever_hosts_the_urls_name(
 
 @pytest.mark.parametrize("sentinels", [[], [("one", 26379), ("two", 26379)]])
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-def test_the_lock_of_an_event_loop_finds_its_redis_where_the_other_one_does(
+def test_async_lock_finds_the_same_redis(
     settings: Settings, scheme: str, sentinels: list[tuple[str, int]]
 ) -> None:
     settings.REDIS_SENTINELS, settings.REDIS_SENTINEL_MASTER = sentinels, "Shop"

@@ -85,7 +85,8 @@ def test_the_locks_take_the_next_database_however_the_url_is_written(
     assert next_database(url) == following
 
 
-def test_without_postgresql_the_check_says_what_to_do_instead_of_a_traceback() -> None:
+def test_check_without_postgresql_says_what_to_do() -> None:
+    """It prints no traceback."""
     done = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
     assert done.returncode == 1
     assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in done.stderr
@@ -139,7 +140,8 @@ def test_a_server_that_manage_py_brings_is_not_productions() -> None:
 SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_URL, *s.REDLOCK_URLS)"
 
 
-def test_a_redis_password_from_a_file_of_its_own_goes_into_every_url_without_one() -> None:
+def test_redis_password_from_a_file_goes_into_every_url() -> None:
+    """A URL that has a password keeps it."""
     done = run(
         "-c",
         SHOW_URLS,

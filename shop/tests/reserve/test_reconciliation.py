@@ -9,13 +9,20 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from shop.management.commands.reconcile import answered, reconcile
+from shop.management.commands.reconcile import read_answered_orders, reconcile
 from shop.ops.redis import locks_client
-from shop.reserve.promises import attempt_key, count_key, promised
+from shop.reserve.promises import attempt_key, count_key, read_promises
 from shop.reserve.settle import settle
 from shop.sale.reports import sale_report
 from shop.tests.outage import Outage
-from shop.tests.till import books, buy, committed, open_sale, sell_reserved, settle_all
+from shop.tests.purchases import (
+    buy,
+    committed,
+    count_orders_and_stock,
+    open_sale,
+    promise_orders,
+    settle_all,
+)
 
 pytestmark = committed
 
@@ -24,24 +31,24 @@ buy_reserved = partial(buy, lock="reserve")
 
 def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> None:
     sale = open_sale(5)
-    bought = sell_reserved("a", "b")
+    bought = promise_orders("a", "b")
     settle_all()
     locks_client().flushall()
     again = buy_reserved(key="a", buyer="a")
-    assert promised(sale.pk)[0] == 3
+    assert read_promises(sale.pk)[0] == 3
     assert (again.status, again.body["order"]) == (200, bought[0])
-    assert sell_reserved("c")[0] not in bought
-    assert books() == (3, 2)
+    assert promise_orders("c")[0] not in bought
+    assert count_orders_and_stock() == (3, 2)
 
 
 def test_a_counter_that_was_evicted_begins_with_what_nobody_was_promised() -> None:
     sale = open_sale(5)
-    bought = sell_reserved("a", "b", "c")
+    bought = promise_orders("a", "b", "c")
     client = locks_client()
     client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert sell_reserved("b") == bought[1:2], "the stream still knows"
-    assert promised(sale.pk)[0] == 2
-    assert books() == (3, 2)
+    assert promise_orders("b") == bought[1:2], "the stream still knows"
+    assert read_promises(sale.pk)[0] == 2
+    assert count_orders_and_stock() == (3, 2)
 
 
 def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
@@ -57,9 +64,9 @@ def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
 def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Path) -> None:
     """Three were answered `sold`, one was settled, and Redis forgets: two were promised in vain."""
     sale = open_sale(5)
-    kept = sell_reserved("a")
+    kept = promise_orders("a")
     settle_all()
-    lost = sell_reserved("b", "c")
+    lost = promise_orders("b", "c")
     locks_client().flushall()
     log = tmp_path / "access.log"
     lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
@@ -73,19 +80,20 @@ def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Pat
         call_command("reconcile", "--answers", log, stdout=out, no_color=True)
     assert "not_kept       2\n" in out.getvalue()
     assert f"order {lost[0]} was answered sold, and is lost" in out.getvalue()
-    sell_reserved("d", "e", "f", "g")
+    promise_orders("d", "e", "f", "g")
     assert buy_reserved(key="h").status == 409
-    assert books() == (5, 0), "never more orders than units"
+    assert count_orders_and_stock() == (5, 0), "never more orders than units"
 
 
 def test_lines_of_the_access_log_in_json_are_read_too() -> None:
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
-    assert answered([line, line.replace("sold", "sold_out")], 7) == {12}
+    assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
-def test_a_log_that_is_packed_is_refused_and_not_taken_for_one_without_answers(
+def test_compressed_log_is_refused(
     tmp_path: Path,
 ) -> None:
+    """It must not count as a log without answers."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
     with pytest.raises(CommandError, match=r"--answers: .* name files that can be read"):
@@ -95,28 +103,29 @@ def test_a_log_that_is_packed_is_refused_and_not_taken_for_one_without_answers(
 @pytest.mark.parametrize(
     ("planted", "undersold", "overpromised"), [(0, 0, 0), (-2, 2, 0), (+3, 0, 3)]
 )
-def test_reconciliation_finds_what_redis_counts_wrongly_and_a_new_counter_begins_with_what_is_left(
+def test_reconciliation_finds_a_wrong_counter(
     planted: int, undersold: int, overpromised: int
 ) -> None:
+    """After its deletion a new counter begins with the units that are left."""
     sale = open_sale(9)
-    sell_reserved("a")
+    promise_orders("a")
     settle_all()
-    sell_reserved("b", "c")
+    promise_orders("b", "c")
     locks_client().incrby(count_key(sale.pk), planted)
     found = reconcile(sale)
     assert (found["undersold"], found["overpromised"]) == (undersold, overpromised)
     assert found["unsettled"] == 2
     locks_client().delete(count_key(sale.pk))
-    sell_reserved("d")
+    promise_orders("d")
     after = reconcile(sale)
     assert (after["undersold"], after["overpromised"], after["sellable"]) == (0, 0, 5)
 
 
-def test_an_order_that_is_committed_and_still_on_the_stream_is_counted_once() -> None:
+def test_committed_order_on_the_stream_is_counted_once() -> None:
     """Between the commit and the XDEL: PostgreSQL has taken the unit already."""
     sale = open_sale(5)
-    sell_reserved("a")
-    settle(promised(sale.pk)[1])
-    assert len(promised(sale.pk)[1]) == 1
+    promise_orders("a")
+    settle(read_promises(sale.pk)[1])
+    assert len(read_promises(sale.pk)[1]) == 1
     balance = reconcile(sale)
     assert [balance[name] for name in ("unsettled", "undersold", "overpromised")] == [0, 0, 0]

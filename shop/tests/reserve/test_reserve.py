@@ -16,24 +16,24 @@ from shop.management.commands.reconcile import reconcile
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.reserve import promises, settle
-from shop.reserve.promises import KEEP, STREAM, attempt_key, count_key, promised
+from shop.reserve.promises import KEY_LIFETIME_MS, STREAM, attempt_key, count_key, read_promises
 from shop.sale.reports import sale_report
-from shop.tests.till import (
+from shop.tests.purchases import (
     APPLE,
-    assert_asks_to_come_back,
-    books,
+    assert_retry_later,
     buy,
     committed,
+    count_orders_and_stock,
     eventually,
     open_sale,
-    sell_reserved,
+    promise_orders,
     settle_all,
 )
 
 pytestmark = committed
 
 buy_reserved = partial(buy, lock="reserve")
-BEHIND = "Too many promised orders wait to be written; nothing was sold. Ask again, same key."
+BEHIND = "Too many promised orders wait to be written; nothing was sold. Retry with the same key."
 
 
 def test_a_buyer_is_answered_with_one_order_before_and_after_it_exists() -> None:
@@ -49,24 +49,23 @@ def test_a_buyer_is_answered_with_one_order_before_and_after_it_exists() -> None
     order = PurchaseHistory.objects.get(idempotency_key="k1")
     assert {a.body["order"] for a in (first, again, later)} == {order.pk}
     assert (order.sale_id, order.lock, order.stock_seen) == (sale.pk, "reserve", 3)
-    assert (promised(sale.pk)[0], books()) == (2, (1, 2))
+    assert (read_promises(sale.pk)[0], count_orders_and_stock()) == (2, (1, 2))
 
 
-def test_what_is_kept_ends_a_day_after_its_last_use_and_the_stream_does_not() -> None:
+def test_keys_expire_a_day_after_their_last_use() -> None:
+    """The stream does not expire."""
     sale = open_sale(3)
     buy_reserved(key="k1")
     client: Any = locks_client()
     for key in (count_key(sale.pk), attempt_key("k1")):
-        assert KEEP - 60_000 < client.pttl(key) <= KEEP
+        assert KEY_LIFETIME_MS - 60_000 < client.pttl(key) <= KEY_LIFETIME_MS
     assert client.pttl(STREAM) == -1
 
 
 @pytest.mark.parametrize(
     ("bound", "most"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
 )
-def test_behind_its_bound_of_promises_or_of_seconds_nothing_more_is_promised_until_it_is_settled(
-    bound: str, most: float, settings: Settings
-) -> None:
+def test_too_long_a_backlog_stops_promises(bound: str, most: float, settings: Settings) -> None:
     """So the lag is bounded, whatever the consumers write in a second."""
     setattr(settings, bound, most)
     sale = open_sale(1_000)
@@ -77,8 +76,8 @@ def test_behind_its_bound_of_promises_or_of_seconds_nothing_more_is_promised_unt
         return answers[-1].status != 201
 
     eventually(is_refused, what="it is refused")
-    assert_asks_to_come_back(answers[-1], "busy", BEHIND)
-    waiting = promised(sale.pk)[1]
+    assert_retry_later(answers[-1], "busy", BEHIND)
+    waiting = read_promises(sale.pk)[1]
     assert len(waiting) == len(answers) - 1
     if bound == "SHOP_MOST_UNSETTLED":
         assert len(waiting) == most
@@ -87,19 +86,19 @@ def test_behind_its_bound_of_promises_or_of_seconds_nothing_more_is_promised_unt
     assert buy_reserved(key="k0").status == 200, "who has a unit is answered"
     settle_all()
     assert buy_reserved(key="later").status == 201
-    assert books() == (len(answers), 1_000 - len(answers))
+    assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
 
 
 def test_from_the_close_on_nothing_more_of_the_sale_is_promised() -> None:
     """Another node that knows the old sale asks for it: its counter is gone, and is not begun."""
     old = open_sale(3)
-    sell_reserved("a")
-    known = promises._open[APPLE]
+    promise_orders("a")
+    known = promises._open_sales[APPLE]
     new = open_sale(10)
-    promises._open[APPLE] = known
+    promises._open_sales[APPLE] = known
     answer = buy_reserved(key="b")
     assert (answer.status, answer.body["sale"]) == (201, new.pk)
-    assert (promised(old.pk)[0], promised(new.pk)[0]) == (None, 9)
+    assert (read_promises(old.pk)[0], read_promises(new.pk)[0]) == (None, 9)
 
 
 # --- while everything happens at once: the sums stay exact ----------------------------------------
@@ -115,7 +114,7 @@ def consumers(count: int) -> Iterator[None]:
 
     def run(number: int) -> None:
         try:
-            settle.run(stop)
+            settle.settle_until(stop)
         finally:
             connection.close()
 
@@ -129,7 +128,7 @@ def consumers(count: int) -> Iterator[None]:
         one.result()
 
 
-def test_reconciliation_finds_nothing_wrong_while_two_consumers_settle_and_buyers_buy(
+def test_reconciliation_agrees_during_sales(
     settings: Settings,
 ) -> None:
     """Some keys have an order already: their units come back while it looks."""
@@ -154,9 +153,9 @@ def test_reconciliation_finds_nothing_wrong_while_two_consumers_settle_and_buyer
     assert {one.result(TIMEOUT) for one in asked} == {"sold"}
     settle_all()
     assert set(looks) == {(0, 0)}
-    assert books() == (61, 139)
+    assert count_orders_and_stock() == (61, 139)
     report = sale_report(sale.pk).as_dict()
     assert (report["settled"], report["broken_promises"], report["unsettled"]) == (51, 10, 0)
     lag = report["settlement_lag_ms"]
     assert 0 <= lag["p50"] <= lag["p99"] <= lag["max"]
-    assert promised(sale.pk)[0] == 139
+    assert read_promises(sale.pk)[0] == 139

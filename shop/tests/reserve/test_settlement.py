@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, InterfaceError, connection
 
-from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
-from shop.reserve.promises import BROKEN, STREAM, attempt_key, promised
-from shop.reserve.settle import Ending, acknowledge, settle, settle_each, step
+from shop.reserve.promises import BROKEN_STREAM, STREAM, attempt_key, read_promises
+from shop.reserve.settle import Ending, acknowledge, settle, settle_batch, settle_or_split
 from shop.sale.points import installed
 from shop.sale.reports import sale_report
+from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
     ReplyCutter,
     database_at,
@@ -23,15 +23,15 @@ from shop.tests.database import (
     somebody_waits_for_a_row,
 )
 from shop.tests.node import run
-from shop.tests.till import (
+from shop.tests.purchases import (
     APPLE,
-    at,
-    books,
     buy,
     committed,
+    count_orders_and_stock,
     eventually,
     open_sale,
-    sell_reserved,
+    promise_orders,
+    run_at,
     settle_all,
 )
 
@@ -63,32 +63,33 @@ def test_a_consumer_that_crashes_leaves_no_order_out_and_none_twice(
     place: str, happens: Callable[[], None], written: int
 ) -> None:
     open_sale(5)
-    sell_reserved("a", "b", "c")
+    promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
-    with installed(at(place, happens)), pytest.raises(errors):
+    with installed(run_at(place, happens)), pytest.raises(errors):
         settle_all()
     connection.close()
     assert (PurchaseHistory.objects.count(), waiting()) == (written, 3)
-    step()
-    assert (books(), waiting()) == ((3, 2), 0)
+    settle_batch()
+    assert (count_orders_and_stock(), waiting()) == ((3, 2), 0)
 
 
 def test_settling_twice_and_acknowledging_twice_does_nothing() -> None:
     sale = open_sale(5)
-    sell_reserved("a", "b")
-    entries = promised(sale.pk)[1]
+    promise_orders("a", "b")
+    entries = read_promises(sale.pk)[1]
     for taken in (2, 0):
         endings = settle(entries)
         assert set(endings.values()) == {Ending.KEPT}
         ended = [(one.entry, one.sale, endings[one.entry]) for one in entries]
         assert acknowledge(ended) == taken
-    assert books() == (2, 3)
+    assert count_orders_and_stock() == (2, 3)
     assert settlement(sale) == (2, 0, 0)
 
 
-def test_a_commit_whose_reply_got_lost_is_settled_once_more_and_is_one_order() -> None:
+def test_commit_without_a_reply_is_one_order() -> None:
+    """The promises are settled again."""
     open_sale(3)
-    sell_reserved("a", "b")
+    promise_orders("a", "b")
     with (
         ReplyCutter() as proxy,
         database_at(proxy.folder),
@@ -96,45 +97,45 @@ def test_a_commit_whose_reply_got_lost_is_settled_once_more_and_is_one_order() -
     ):
         settle_all()
     assert (proxy.cut, waiting()) == (1, 2)
-    assert (books(), waiting()) == ((2, 1), 0)
+    assert (count_orders_and_stock(), waiting()) == ((2, 1), 0)
 
 
 def test_a_key_or_a_number_that_has_another_order_keeps_that_one() -> None:
     """As after a sale under another strategy, whose unit is free again; and after a database that
     went back in time and drew the number again."""
     sale = open_sale(4)
-    sell_reserved("a", "c")
-    number = promised(sale.pk)[1][1].order
+    promise_orders("a", "c")
+    number = read_promises(sale.pk)[1][1].order
     other = {"sale": sale, "product_name": APPLE, "lock": "redis", "stock_seen": 3}
     orders = PurchaseHistory.objects
     orders.create(**other, purchaser="a", idempotency_key="a", fingerprint="other")
     orders.create(**other, pk=number, purchaser="b")
     Product.objects.filter(name=APPLE).update(amount=2)
     settle_all()
-    assert (books(), promised(sale.pk)[0]) == ((2, 2), 4 - 2 + 1)
+    assert (count_orders_and_stock(), read_promises(sale.pk)[0]) == ((2, 2), 4 - 2 + 1)
     assert settlement(sale)[1] == 2
     assert orders.get(pk=number).purchaser == "b"
 
 
-def test_the_last_unit_of_a_closed_sale_is_one_order_where_the_products_row_is_not_locked() -> None:
+def test_last_unit_of_a_closed_sale_is_one_order() -> None:
     """The promises name another product, as of a wrong node: only the CHECK is left."""
     sale = open_sale(1)
-    sell_reserved("a")
+    promise_orders("a")
     open_sale(5)
-    (promise,) = promised(sale.pk)[1]
+    (promise,) = read_promises(sale.pk)[1]
     one = replace(promise, product=0)
     other = replace(one, order=one.order + 10_000, key="b", entry="1-1")
     with Interleaving() as threads:
-        first = threads.enter("first", partial(settle_each, [one])).runs_to("settling")
-        second = threads.enter("second", partial(settle_each, [other])).starts()
+        first = threads.enter("first", partial(settle_or_split, [one])).run_to("settling")
+        second = threads.enter("second", partial(settle_or_split, [other])).resume()
         eventually(somebody_waits_for_a_row, what="the second one waits for the sale's row")
-        assert first.finishes() == {one.entry: Ending.KEPT}
-        assert second.finishes() == {other.entry: Ending.BROKEN}
+        assert first.finish() == {one.entry: Ending.KEPT}
+        assert second.finish() == {other.entry: Ending.BROKEN}
     sale.refresh_from_db()
     assert (sale.orders.count(), sale.final_stock) == (1, 0)
 
 
-def test_who_was_promised_a_second_order_is_answered_with_the_first_once_it_is_settled() -> None:
+def test_key_with_a_second_promise_gets_its_first_order() -> None:
     """The number of the first answer will never exist; from the settlement on nobody hears it."""
     sale = open_sale(3)
     bought = buy_reserved(key="a").body["order"]
@@ -146,7 +147,7 @@ def test_who_was_promised_a_second_order_is_answered_with_the_first_once_it_is_s
     again = buy_reserved(key="a")
     assert (again.status, again.body["order"], again.body["replayed"]) == (200, bought, True)
     assert buy_reserved(key="a", buyer="bob").status == 422
-    assert books() == (1, 2)
+    assert count_orders_and_stock() == (1, 2)
 
 
 # --- the end of a consumer ------------------------------------------------------------------------
@@ -159,18 +160,18 @@ django.setup()
 from django.core.management import call_command
 from shop.reserve import settle
 
-def run(stop, alive):
+def settle_until(stop, alive):
     with stop._cond:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
     assert stop.wait(10)
 
-settle.run = run
+settle.settle_until = settle_until
 call_command("settle")
 """
 
 
-def test_sigterm_ends_it_also_while_it_waits_for_the_next_batch() -> None:
+def test_sigterm_ends_the_wait_for_a_batch() -> None:
     done = run("-c", PROGRAM)
     assert done.returncode == 0, done.stderr
 
@@ -186,29 +187,31 @@ UNREADABLE: list[dict[str, Any]] = [
 ]
 
 
-def test_an_entry_that_nobody_can_read_is_set_aside_and_the_others_are_settled() -> None:
+def test_unreadable_entry_is_set_aside() -> None:
+    """The others are settled."""
     client: Any = locks_client()
     sale = open_sale(5)
-    sell_reserved("a")
+    promise_orders("a")
     for fields in UNREADABLE:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
         client.xadd(STREAM, fields)  # of nobody knows which sale
-    sell_reserved("b")
+    promise_orders("b")
     assert settlement(sale) == (0, 0, 6)
     settle_all()
-    assert (books(), waiting(), settlement(sale)) == ((2, 3), 0, (2, 4, 0))
-    aside = [{name.decode() for name in kept} for _, kept in client.xrange(BROKEN)]
+    assert (count_orders_and_stock(), waiting(), settlement(sale)) == ((2, 3), 0, (2, 4, 0))
+    aside = [{name.decode() for name in kept} for _, kept in client.xrange(BROKEN_STREAM)]
     assert all(kept >= fields.keys() for kept, fields in zip(aside[::2], UNREADABLE, strict=True))
     assert buy_reserved(key="c").status == 201
 
 
-def test_an_order_that_postgresql_refuses_is_a_broken_promise_and_the_others_are_settled() -> None:
+def test_order_that_postgresql_refuses_is_broken() -> None:
+    """The other promises of its batch are settled."""
     sale = open_sale(5)
-    sell_reserved("a", "b")
+    promise_orders("a", "b")
     client: Any = locks_client()
     ((_, entry),) = client.xrange(STREAM, count=1)
     wrong = json.loads(entry[b"order"]) | {"order": 10**9, "key": "w", "buyer": "w\0"}
     client.xadd(STREAM, {"sale": sale.pk, "seen": 3, "order": json.dumps(wrong)})
-    sell_reserved("c")
+    promise_orders("c")
     settle_all()
-    assert (books(), waiting(), settlement(sale)) == ((3, 2), 0, (3, 1, 0))
+    assert (count_orders_and_stock(), waiting(), settlement(sale)) == ((3, 2), 0, (3, 1, 0))

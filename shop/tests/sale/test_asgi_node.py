@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ import redis
 from locks import RedisLock
 from servers.valkey import Valkey
 from shop.tests.node import Node, node_at
-from shop.tests.till import eventually
+from shop.tests.purchases import eventually
 
 WAITING = 150
 WAITING_FOR_THE_TABLE = """
@@ -97,9 +97,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_no_waiter(node: Node, valkey
     assert [order["buyer"] for order in node.orders(sale)] == ["b1"]
 
 
-def test_strategies_that_wait_in_a_thread_do_not_keep_a_holder_from_its_own(
-    node: Node, valkey: Valkey
-) -> None:
+def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
     """With one pool for all, the buyers of `token` who wait would have every thread."""
     with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as crowd:
         node.restock(10)
@@ -129,6 +127,71 @@ def test_a_page_whose_client_is_gone_gives_its_connection_back(node: Node) -> No
                 )
             assert node.get("/healthz")[0] == 200  # it has noticed by now that they are gone
         assert node.get("/sales/latest")[0] == 200
+
+
+#: A body that is too large, and what is sent of an endless one at most.
+MEGABYTE = 1_000_000
+ENDLESS_BYTES = 64 * MEGABYTE
+TO_BUY = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
+HEADS = {
+    "announced": TO_BUY + "Content-Length: {}\r\n\r\n",
+    "elsewhere": TO_BUY.replace("/buy", "/nothing") + "Content-Length: {}\r\n\r\n",
+    "chunked": TO_BUY + "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+}
+
+
+def temporary_bytes(node: Node) -> int:
+    """Return the size of all deleted files that the node has open."""
+    total_bytes = 0
+    for process in node.processes():
+        for file in Path(f"/proc/{process.pid}/fd").glob("*"):
+            # The node may close a file between the listing and the look at it.
+            with suppress(FileNotFoundError):
+                if str(file.readlink()).endswith(" (deleted)"):
+                    total_bytes += file.stat().st_size
+    return total_bytes
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
+    with connected(node) as client:
+        client.sendall(HEADS[kind].format(MEGABYTE).encode() + bytes(MEGABYTE))
+        client.sendall(b"\r\n0\r\n\r\n" if kind == "chunked" else b"")
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert (answer.status, answer.headers["Connection"]) == (413, "close")
+        assert len(answer.headers["X-Request-ID"]) == 32
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert json.loads(answer.read()) == {
+            "outcome": "error",
+            "error": "the body is too large",
+            "allowed": ["16384 bytes"],
+        }
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
+@pytest.mark.parametrize("kind", HEADS)
+def test_endless_body_is_cut_off_and_kept_nowhere(node: Node, kind: str) -> None:
+    before = temporary_bytes(node)
+    sent = 0
+    is_cut_off = False
+    with connected(node) as client:
+        client.sendall(HEADS[kind].format(10**10).encode())
+        while not is_cut_off and sent < ENDLESS_BYTES:
+            try:
+                sent += client.send(bytes(MEGABYTE))
+            except ConnectionError:
+                is_cut_off = True
+            assert temporary_bytes(node) - before < MEGABYTE
+    assert is_cut_off
+    assert node.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/buy", "/restock"])
+def test_slow_body_is_408(node: Node, path: str) -> None:
+    with connected(node) as client:
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
+        assert status_of(client) == 408
 
 
 def test_sigterm_answers_all_who_wait_and_sells_nothing_after(node: Node, valkey: Valkey) -> None:

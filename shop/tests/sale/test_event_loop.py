@@ -13,7 +13,16 @@ from shop.sale import points, waiting_room
 from shop.sale.points import installed
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.loop import Loop, in_a_loop
-from shop.tests.till import APPLE, Answer, Inside, at, books, buy, committed, open_sale
+from shop.tests.purchases import (
+    APPLE,
+    FirstBuyerGate,
+    JsonReply,
+    buy,
+    committed,
+    count_orders_and_stock,
+    open_sale,
+    run_at,
+)
 
 pytestmark = committed
 
@@ -26,15 +35,15 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def a_queue(
     loop: Loop, lock: str, behind: int
-) -> AsyncIterator[tuple[Inside, list[asyncio.Task[Answer]]]]:
+) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
     """One buyer inside and `behind` of them waiting. They go on when the block ends."""
-    inside = Inside()
+    inside = FirstBuyerGate()
 
-    def ask(number: int) -> asyncio.Task[Answer]:
+    def ask(number: int) -> asyncio.Task[JsonReply]:
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
     # For those who arrive in a thread of the loop, too, nobody stops but the one who reads first.
-    points.install(inside, stops=lambda name: False)
+    points.install(inside, may_stop=lambda name: False)
     try:
         asked = [ask(0)]
         await until(inside.reached.is_set)
@@ -46,9 +55,10 @@ async def a_queue(
         points.install(None)
 
 
-def test_who_leaves_while_waiting_without_a_thread_buys_nothing_and_its_place_is_free(
+def test_client_that_leaves_the_queue_buys_nothing(
     settings: Settings,
 ) -> None:
+    """It waits without a thread, and its seat is free at once."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
@@ -67,14 +77,12 @@ def test_who_leaves_while_waiting_without_a_thread_buys_nothing_and_its_place_is
         assert (again.status, again.body["replayed"]) == (201, False)
 
     in_a_loop(test)
-    assert books() == (3, 7)
+    assert count_orders_and_stock() == (3, 7)
     assert not waiting_room.inside
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
-def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_order(
-    lock: str, settings: Settings
-) -> None:
+def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
     """A thread that waits cannot be ended: the purchase goes on, as on a node of threads, and who
     asks again with its key gets what it bought."""
     settings.SHOP_MAX_WAITING = 1
@@ -92,11 +100,12 @@ def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_o
         assert (again.status, again.body["replayed"]) == (200, True)
 
     in_a_loop(test)
-    assert books() == (2, 8)
+    assert count_orders_and_stock() == (2, 8)
     assert not waiting_room.inside
 
 
-def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:
+def test_client_that_leaves_before_a_thread_is_free() -> None:
+    """It buys nothing."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:
@@ -112,11 +121,12 @@ def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:
         assert len(inside.begun) == 1
 
     in_a_loop(test, whole=1)
-    assert books() == (2, 8)
+    assert count_orders_and_stock() == (2, 8)
 
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
-def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(lock: str) -> None:
+def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
+    """The next buyer gets the lock."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:
@@ -132,14 +142,14 @@ def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(loc
         assert (again.status, again.body["replayed"]) == (200, True)
 
     in_a_loop(test)
-    assert books() == (2, 8)
+    assert count_orders_and_stock() == (2, 8)
 
 
 # --- a server that fails in the middle of a purchase --------------------------------------------
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
-def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_sold(
+def test_killed_backend_under_the_lock_is_unavailable(
     lock: str,
 ) -> None:
     """The connection that broke is a thread's: the loop may not touch it, and was 500 for it. The
@@ -152,7 +162,7 @@ def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_s
         kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
-        with installed(at("after_read", fail)):
+        with installed(run_at("after_read", fail)):
             refused = await loop.buy(lock=lock, key="k1")
         assert logged_as == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
@@ -162,11 +172,12 @@ def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_s
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 
     in_a_loop(test)
-    assert books() == (1, 2)
+    assert count_orders_and_stock() == (1, 2)
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
-def test_a_commit_whose_reply_is_lost_is_unknown_and_its_order_is_replayed(lock: str) -> None:
+def test_commit_without_a_reply_is_unknown(lock: str) -> None:
+    """Its order is replayed."""
     open_sale(3)
 
     async def lost(loop: Loop) -> None:
@@ -178,4 +189,4 @@ def test_a_commit_whose_reply_is_lost_is_unknown_and_its_order_is_replayed(lock:
     assert proxy.cut == 1
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
-    assert books() == (1, 2)
+    assert count_orders_and_stock() == (1, 2)

@@ -11,18 +11,18 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from locks import RedisLock
-from shop.demo.interleaving import Actor, Interleaving
-from shop.errors import FenceAhead, Lost
+from shop.errors import DatabaseFenceAhead, Lost
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
 from shop.sale.fences import raise_fence
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
+from shop.schedules.interleaving import Actor, Interleaving
 from shop.strategies import STRATEGIES
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.outage import Outage
-from shop.tests.till import APPLE, books, committed, eventually, open_sale
+from shop.tests.purchases import APPLE, committed, count_orders_and_stock, eventually, open_sale
 
 pytestmark = committed
 
@@ -38,37 +38,35 @@ def a_stale_holder(*, at: str) -> Iterator[tuple[Actor, Actor, Interleaving]]:
     """The holder is stopped at the point `at` and has lost its lock; the rival has not begun."""
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
-        stale.runs_to(at)
+        stale.run_to(at)
         the_lock_is_gone()
         rival = threads.enter("rival", partial(check_out, Attempt(APPLE, "rival", "redis")))
         yield stale, rival, threads
 
 
-def test_claimed_at_the_read_the_rival_cannot_even_read_before_the_stale_holder_has_written() -> (
-    None
-):
+def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     """The rival reads, the stale holder writes, the rival writes: `fence-at-write` lets it through,
     for both fences were higher (fault `pause`). Here the claim holds the row, and what the rival
     then reads is fresh."""
     sale = open_sale(10)
     with a_stale_holder(at="after_read") as (stale, rival, threads):
-        rival.runs_to("acquired").starts()
+        rival.run_to("acquired").resume()
         eventually(somebody_waits_for_a_row, what="the rival's claim waits for the row")
-        assert stale.finishes().stock_seen == 10
-        assert rival.finishes().stock_seen == 9
+        assert stale.finish().stock_seen == 10
+        assert rival.finish().stock_seen == 9
     assert threads.log.index("stale before_commit") < threads.log.index("rival after_read")
     report = sale_report(sale.pk)
     assert (report.orders, report.stock_left, report.lost_updates) == (2, 8, 0)
 
 
-def test_a_holder_that_lost_its_lock_before_it_read_is_refused_once_the_rival_has_written() -> None:
+def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
     """What it reads is fresh, and its fence is the lower one all the same."""
     open_sale(10)
     with a_stale_holder(at="acquired") as (stale, rival, _):
-        rival.finishes()
+        rival.finish()
         with pytest.raises(Lost, match="fenced off"):
-            stale.finishes()
-    assert (PurchaseHistory.objects.get().purchaser, books()) == ("rival", (1, 9))
+            stale.finish()
+    assert (PurchaseHistory.objects.get().purchaser, count_orders_and_stock()) == ("rival", (1, 9))
 
 
 # --- what the product's row remembers -----------------------------------------------------------
@@ -90,12 +88,12 @@ def test_fences_rise_with_every_order_even_when_redis_forgot_the_last_one() -> N
 def test_an_equal_fence_is_refused_too_for_it_was_used() -> None:
     open_sale(2)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).runs_to("acquired")
+        a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
         fence: Any = locks_client().get("lock:{redis:apple}:fence")
         Product.objects.filter(name=APPLE).update(fence=int(fence))
         with pytest.raises(Lost):
-            a.finishes()
-    assert books() == (0, 2)
+            a.finish()
+    assert count_orders_and_stock() == (0, 2)
 
 
 # --- ahead of Redis's clock: the outage has a name, and a way out ---------------------------------
@@ -125,16 +123,16 @@ def test_nothing_is_sold_until_the_command_has_run_and_then_everything_is(lock: 
     open_sale(3)
     ahead = put_ahead()
     for buyer in ("first", "second"):
-        with pytest.raises(FenceAhead, match=AN_HOUR_AHEAD):
+        with pytest.raises(DatabaseFenceAhead, match=AN_HOUR_AHEAD):
             check_out(Attempt(APPLE, buyer, lock))
-    assert books() == (0, 3)
+    assert count_orders_and_stock() == (0, 3)
     assert said_by(APPLE, "--lock", lock).startswith("apple: the fence of the lock was raised")
     last = RedisLock(locks_client(), f"{lock}:{APPLE}", ttl=1).inspect().fence
     assert "nothing to do" in said_by(APPLE, "--lock", lock), "it may be run twice"
     assert RedisLock(locks_client(), f"{lock}:{APPLE}", ttl=1).inspect().fence == last
     for buyer in ("first", "second", "third"):
         check_out(Attempt(APPLE, buyer, lock))
-    assert books() == (3, 0)
+    assert count_orders_and_stock() == (3, 0)
     fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
     assert fences == sorted({*fences}), "they rise"
     assert fences[0] > ahead, "the database's own was not lowered"
@@ -148,13 +146,13 @@ def test_a_holder_of_before_who_wakes_up_after_the_command_sells_nothing() -> No
     locks_client().set(f"lock:{{redis:{APPLE}}}:fence", ahead + 5)
     with Interleaving() as run:
         stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
-        stale.runs_to("acquired")
+        stale.run_to("acquired")
         locks_client().flushdb()
         raise_fence("redis", Product.objects.get(name=APPLE))
         check_out(Attempt(APPLE, "next", "redis"))
         with pytest.raises(Lost):
-            stale.finishes()
-    assert books() == (1, 9)
+            stale.finish()
+    assert count_orders_and_stock() == (1, 9)
 
 
 def test_check_stack_names_the_product_and_the_command_until_it_was_run() -> None:
@@ -189,6 +187,6 @@ def test_the_command_says_what_it_takes_and_what_it_cannot_do(redis_outage: Outa
     is_refused("there is no product 'nothing': see manage.py sale_report, or the admin", "nothing")
     is_refused("token has no fence: use redis, one-file, fence-at-write", APPLE, "--lock", "token")
     redis_outage.begin()
-    is_refused(r"the locks' Redis does not .*: manage.py check_stack", APPLE)
+    is_refused(r"the locks' Redis refused the command .*: run manage.py check_stack", APPLE)
     Product.objects.filter(name=APPLE).update(fence=2**53)  # more than Redis can count
     is_refused(r"stop every node, .* SET fence = 0", APPLE)

@@ -5,40 +5,49 @@ from typing import Any
 
 import pytest
 
-from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
+from shop.schedules.interleaving import Interleaving
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.till import APPLE, assert_refused, books, buy, committed, eventually, open_sale
+from shop.tests.purchases import (
+    APPLE,
+    assert_refused,
+    buy,
+    committed,
+    count_orders_and_stock,
+    eventually,
+    open_sale,
+)
 
 pytestmark = committed
 
 
-def test_without_a_key_asking_twice_buys_twice_and_with_two_keys_too() -> None:
+def test_requests_without_a_key_or_with_two_keys_buy_twice() -> None:
     open_sale(9)
     assert [buy(key=key).status for key in (None, None, "k1", "K1", "k1-")] == [201] * 5
-    assert books() == (5, 4)
+    assert count_orders_and_stock() == (5, 4)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "difference",
     [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}, {"sale": 1}],
-    ids=lambda other: str(next(iter(other))),
+    ids=["buyer", "lock", "hold_ms", "product", "sale"],
 )
-def test_the_same_key_with_another_request_is_422(other: dict[str, Any]) -> None:
+def test_the_same_key_with_another_request_is_422(difference: dict[str, Any]) -> None:
     open_sale(1)
     open_sale(1, product="pear")
     buy(key="k1", buyer="ada", lock="redis")
-    answer = buy(key="k1", **{"buyer": "ada", "lock": "redis", **other})
-    said = (
-        "This Idempotency-Key came with another request before. Use a new key for a new purchase."
+    answer = buy(key="k1", **{"buyer": "ada", "lock": "redis", **difference})
+    error = (
+        "This Idempotency-Key was already used for a different request. Use a new key for a new "
+        "request."
     )
-    assert_refused(answer, 422, said)
-    assert [books(), books("pear")] == [(1, 0), (0, 1)]
+    assert_refused(answer, 422, error)
+    assert [count_orders_and_stock(), count_orders_and_stock("pear")] == [(1, 0), (0, 1)]
 
 
-def test_sold_out_stores_nothing_so_that_the_key_buys_in_the_next_sale() -> None:
+def test_key_that_was_sold_out_buys_in_the_next_sale() -> None:
     open_sale(0)
     assert buy(key="k1").status == 409
     assert PurchaseHistory.objects.count() == 0
@@ -48,40 +57,42 @@ def test_sold_out_stores_nothing_so_that_the_key_buys_in_the_next_sale() -> None
 
 
 @pytest.mark.parametrize("units", [5, 1])
-def test_the_same_key_twice_at_once_buys_one_unit_without_any_lock(units: int) -> None:
-    """Both have read the stock; the second one's write waits for the first one's commit."""
+def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
+    """Without a lock both read the stock; the second write waits for the first commit."""
     open_sale(units)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(buy, lock="none", key="k1")).runs_to("after_read")
-        b = threads.enter("B", partial(buy, lock="none", key="k1")).runs_to("after_read")
-        a.runs_to("before_commit")
-        b.starts()
+        a = threads.enter("A", partial(buy, lock="none", key="k1")).run_to("after_read")
+        b = threads.enter("B", partial(buy, lock="none", key="k1")).run_to("after_read")
+        a.run_to("before_commit")
+        b.resume()
         eventually(somebody_waits_for_a_row, what="B's write waits for A's")
-        first = a.finishes()
-        again = b.finishes()
+        first = a.finish()
+        again = b.finish()
     assert [first.status, again.status] == [201, 200]
     assert again.body["order"] == first.body["order"]
     assert again.body["replayed"] is True
-    assert books() == (1, units - 1)
+    assert count_orders_and_stock() == (1, units - 1)
 
 
 @pytest.mark.parametrize("rolled_back", [False, True])
-def test_a_second_insert_of_a_key_waits_for_the_first_and_sells_only_if_that_is_rolled_back(
-    rolled_back: bool,
-) -> None:
-    """Two products, so that nothing but the key itself makes B wait."""
+def test_second_insert_of_a_key_waits_for_the_first(rolled_back: bool) -> None:
+    """It sells only if the first is rolled back. The products differ, so that B waits for nothing
+    but the key."""
     open_sale(1)
     open_sale(1, product="pear")
     attempt = Attempt(product=APPLE, buyer="ada", key="k1")
     with Interleaving() as threads:
-        a = threads.enter("A", partial(check_out, attempt)).runs_to("before_commit")
+        a = threads.enter("A", partial(check_out, attempt)).run_to("before_commit")
         b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
-        b.runs_to("after_read").starts()
+        b.run_to("after_read").resume()
         eventually(somebody_waits_for_a_row, what="B's insert waits for A's")
         if rolled_back:
             with pytest.raises(TimeoutError):
-                a.starts(TimeoutError("given up")).finishes()
+                a.resume(TimeoutError("rolled back by the test")).finish()
         else:
-            a.finishes()
-        assert b.finishes().status == (201 if rolled_back else 422)
-    assert [books(), books("pear")] == ([(0, 1), (1, 0)] if rolled_back else [(1, 0), (0, 1)])
+            a.finish()
+        assert b.finish().status == (201 if rolled_back else 422)
+    sold = (1, 0)
+    unsold = (0, 1)
+    assert count_orders_and_stock() == (unsold if rolled_back else sold)
+    assert count_orders_and_stock("pear") == (sold if rolled_back else unsold)

@@ -1,35 +1,45 @@
-"""POST /restock: a new sale, while the old one and its orders stay; and the report of a sale, its
-orders and its curve, read over HTTP."""
+"""POST /restock: a new sale, while the old one and its orders stay; and the report of a sale and
+its orders, read over HTTP."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from shop.errors import KeyReused, Unavailable
 from shop.models import Product, PurchaseHistory, Sale
 from shop.sale import opening, reports
+from shop.strategies import STRATEGIES
 from shop.tests.node import BEARER
-from shop.tests.servers import RESTOCK_TOKEN
-from shop.tests.till import (
+from shop.tests.purchases import (
     APPLE,
     NO_TOKEN,
-    Answer,
-    answer_of,
+    TIMEOUT_SECONDS,
+    JsonReply,
     assert_refused,
     buy,
+    committed,
+    count_orders_and_stock,
+    expected_report,
     get,
     open_sale,
-    report,
+    parse_reply,
+    promise_orders,
     rolled_back,
 )
+from shop.tests.servers import RESTOCK_TOKEN
 
 pytestmark = rolled_back
 
 
-def restock(wish: dict[str, Any], headers: dict[str, str] = BEARER) -> Answer:
+def restock(wish: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
     client = Client()
-    return answer_of(
+    return parse_reply(
         client.post("/restock", wish, content_type="application/json", headers=headers)
     )
 
@@ -42,11 +52,106 @@ def test_a_restock_opens_a_sale_and_answers_201_with_its_report(units: int, lock
     answer = restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
     assert answer.status == 201
-    assert answer.body == report(sale, product="pear", initial_stock=units, stock_left=units)
+    assert answer.body == expected_report(
+        sale, product="pear", initial_stock=units, stock_left=units
+    )
     assert Product.objects.get(name="pear").sale == sale
     apples.refresh_from_db()
     assert apples.closed_at is None, "those of other products stay open"
     assert restock({"stock": "5"}).body["product"] == APPLE
+
+
+# --- a restock that is sent twice -----------------------------------------------------------------
+
+CRON = BEARER | {"Idempotency-Key": "cron-1"}
+
+
+def test_restock_with_a_used_key_answers_the_sale_it_opened() -> None:
+    wish = {"stock": 10}
+    first = restock(wish, CRON)
+    buy(buyer="ada")
+    again = restock(wish, CRON)
+    assert (first.status, again.status) == (201, 200)
+    assert again.body == first.body | {"orders": 1, "stock_left": 9}
+    assert Sale.objects.filter(idempotency_key="cron-1").count() == 1
+    assert buy(buyer="eve").body["sale"] == first.body["sale"]
+    assert restock(wish).body["sale"] != first.body["sale"], "without a key each opens one"
+    assert restock(wish, CRON).body["open"] is False
+
+
+@pytest.mark.parametrize("changed", [{"stock": 11}, {"product": "pear"}])
+def test_restock_key_of_another_restock_is_422(changed: dict[str, Any]) -> None:
+    first = restock({"stock": 10}, CRON)
+    answer = restock({"stock": 10} | changed, CRON)
+    assert_refused(answer, 422, KeyReused.text)
+    assert count_orders_and_stock() == (0, 10)
+    assert Sale.objects.get(closed_at=None).pk == first.body["sale"]
+
+
+def test_restock_with_a_bad_key_is_400() -> None:
+    answer = restock({"stock": 10}, BEARER | {"Idempotency-Key": "two words"})
+    assert_refused(answer, 400, "bad Idempotency-Key", "1 to 255 printable ASCII characters")
+
+
+def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
+    """Closing it would change Redis, which no rollback undoes."""
+    restock({"stock": 2, "lock": "reserve"}, CRON)
+    (order,) = promise_orders("ada")
+    restock({"stock": 2, "lock": "reserve"}, CRON)
+    (another,) = promise_orders("bob")
+    assert another > order
+    assert count_orders_and_stock() == (2, 0)
+
+
+@committed
+def test_restocks_at_once_with_one_key_open_one_sale() -> None:
+    barrier = threading.Barrier(4)
+
+    def send(_: int) -> int:
+        barrier.wait(TIMEOUT_SECONDS)
+        try:
+            return int(restock({"stock": 10}, CRON).body["sale"])
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        (number,) = set(pool.map(send, range(4)))
+    assert Sale.objects.get(idempotency_key="cron-1").pk == number
+    assert Sale.objects.get(closed_at=None).pk == number
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> None:
+    """It costs what the sale has orders, and anybody may ask for it."""
+    settings.SHOP_DEMO = False
+    sale = open_sale(3)
+    path = f"/sales/{sale.pk}"
+    first = get(f"{path}?buyers=2").body
+    buy(buyer="ada")
+    with CaptureQueriesContext(connection) as queries:
+        assert get(path).body == first | {"buyers": None, "undersold": None}
+        assert get("/sales/latest").body["orders"] == 0
+    assert len(queries) == 1, "the number of the latest sale"
+    fresh = parse_reply(Client().get(path, headers=BEARER)).body
+    assert fresh["orders"] == 1
+
+
+def test_report_is_counted_anew_when_it_is_old() -> None:
+    kept = reports.KeptReports(seconds=0)
+    sale = open_sale(3)
+    assert kept.report(sale.pk).orders == 0
+    buy(buyer="ada")
+    assert kept.report(sale.pk).orders == 1
+
+
+def test_report_waits_for_another_count_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an outage of the database nobody waits for one failure after the other."""
+    monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
+    kept = reports.KeptReports(seconds=1)
+    with kept.counting, pytest.raises(Unavailable, match="the database does not answer"):
+        kept.report(1)
 
 
 def test_sales_and_orders_survive_a_restock() -> None:
@@ -58,8 +163,10 @@ def test_sales_and_orders_survive_a_restock() -> None:
     first.refresh_from_db()
     assert (order.sale, order.purchaser) == (first, "ada")
     assert first.closed_at == second.opened_at
-    assert get(f"/sales/{first.pk}").body == report(first, open=False, orders=1, stock_left=2)
-    assert get(f"/sales/{second.pk}").body == report(second, initial_stock=8, stock_left=8)
+    assert get(f"/sales/{first.pk}").body == expected_report(
+        first, open=False, orders=1, stock_left=2
+    )
+    assert get(f"/sales/{second.pk}").body == expected_report(second, initial_stock=8, stock_left=8)
 
 
 def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
@@ -117,12 +224,13 @@ def record(sale: Sale, *, orders: int, stock_left: int) -> None:
         (1, 2, 0, 0, 1),
     ],
 )
-def test_a_report_counts_from_orders_and_undersold_only_when_the_number_of_buyers_is_given(
+def test_report_counts_orders(
     orders: int, left: int, oversold: int, lost_updates: int, undersold: int
 ) -> None:
+    """Undersold is counted only if the number of buyers is known."""
     sale = open_sale(3)
     record(sale, orders=orders, stock_left=left)
-    counted = report(
+    counted = expected_report(
         *(sale,), orders=orders, stock_left=left, oversold=oversold, lost_updates=lost_updates
     )
     assert get(f"/sales/{sale.pk}").body == counted
@@ -132,12 +240,20 @@ def test_a_report_counts_from_orders_and_undersold_only_when_the_number_of_buyer
     assert of_more["undersold"] == max(0, 3 - orders)
 
 
+def test_a_report_needs_no_strategy_that_promises_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(STRATEGIES, "reserve")
+    sale = open_sale(3)
+    expected_report = reports.sale_report(sale.pk)
+    assert expected_report.stock_left == 3
+    assert expected_report.settlement == reports.UNKNOWN_SETTLEMENT
+
+
 def test_the_latest_sale_is_the_newest_of_its_product() -> None:
     open_sale(1)
     apples = open_sale(3)
     pears = open_sale(3, product="pear")
-    assert get("/sales/latest").body == report(apples)
-    assert get("/sales/latest?product=pear&buyers=2").body == report(
+    assert get("/sales/latest").body == expected_report(apples)
+    assert get("/sales/latest?product=pear&buyers=2").body == expected_report(
         pears, product="pear", buyers=2, undersold=2
     )
 
@@ -147,9 +263,9 @@ def test_a_product_that_was_never_on_sale_has_no_latest_sale() -> None:
     assert_refused(get("/sales/latest?product=plum"), 404, said)
 
 
-def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> Answer:
+def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> JsonReply:
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
-    return answer_of(Client().get(f"/sales/{sale.pk}/orders{query}", headers=headers))
+    return parse_reply(Client().get(f"/sales/{sale.pk}/orders{query}", headers=headers))
 
 
 def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
@@ -213,33 +329,13 @@ def test_orders_come_in_pages_and_the_last_one_says_so() -> None:
     ],
 )
 def test_a_number_out_of_bounds_or_another_parameter_is_400(query: str, named: str) -> None:
-    answer = answer_of(Client().get(f"/sales/{open_sale(3).pk}{query}", headers=BEARER))
+    answer = parse_reply(Client().get(f"/sales/{open_sale(3).pk}{query}", headers=BEARER))
     assert (answer.status, answer.body["outcome"]) == (400, "error")
     assert named in answer.body["error"]
     assert answer.body["allowed"]
 
 
-# --- the curve of a sale ------------------------------------------------------------------------
-
-
-def test_the_curve_of_a_sale_is_its_orders_without_their_buyers_and_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sale = open_sale(3)
-    assert get(f"/sales/{sale.pk}/curve").body == {"sale": sale.pk, "curve": []}
-    buy(buyer="ada", key="k1")
-    buy(buyer="bob", key="k2")
-    one, two = PurchaseHistory.objects.order_by("pk")
-    between = (two.purchase_time - one.purchase_time).total_seconds()
-    assert get(f"/sales/{sale.pk}/curve").body == {
-        "sale": sale.pk,
-        "curve": [[0.0, 3], [between, 2]],
-    }
-    monkeypatch.setattr(reports, "LONGEST_CURVE", 1)
-    assert len(get(f"/sales/{sale.pk}/curve").body["curve"]) == 1
-
-
-@pytest.mark.parametrize("path", ["/sales/0", "/sales/0/curve", f"/sales/{'9' * 30}"])
+@pytest.mark.parametrize("path", ["/sales/0", f"/sales/{'9' * 30}"])
 def test_a_sale_that_does_not_exist_is_404(path: str) -> None:
     said = "There is no such sale. Open one with POST /restock or manage.py restock."
     assert_refused(get(path), 404, said)

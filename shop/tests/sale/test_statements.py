@@ -13,11 +13,11 @@ from django.db.models.sql.compiler import SQLCompiler
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from shop.demo.interleaving import is_passed
-from shop.sale import on_sale
-from shop.sale.on_sale import require_on_sale
+from shop.sale import known_products
+from shop.sale.known_products import require_on_sale
 from shop.sale.points import installed
-from shop.tests.till import APPLE, LOCKED, answer_of, buy, committed, open_sale
+from shop.schedules.interleaving import is_passed
+from shop.tests.purchases import APPLE, LOCK_STRATEGIES, buy, committed, open_sale, parse_reply
 
 pytestmark = committed
 
@@ -35,29 +35,29 @@ def test_a_product_is_looked_for_once_and_not_again_while_it_is_on_sale() -> Non
 
 def test_the_connection_is_given_back_before_the_wait_for_the_lock() -> None:
     open_sale(1, product="given-back")
-    on_sale.require_on_sale("given-back")
+    known_products.require_on_sale("given-back")
     assert connection.connection is None
 
 
-def test_a_rush_for_a_product_that_is_new_to_the_process_asks_one_at_a_time(
+def test_rush_for_an_unknown_product_queries_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     open_sale(50, product="new-here")
     asked: list[str] = []
-    look = on_sale._is_on_sale
+    look = known_products._is_on_sale
 
     def count(product: str) -> bool:
         asked.append(product)
         return look(product)
 
-    monkeypatch.setattr(on_sale, "_is_on_sale", count)
+    monkeypatch.setattr(known_products, "_is_on_sale", count)
     start = threading.Barrier(10)
 
     def one(number: int) -> int:
         start.wait(10)
         body = {"buyer": f"b{number}", "product": "new-here", "lock": "row-lock"}
         try:
-            return answer_of(Client().post("/buy", body)).status
+            return parse_reply(Client().post("/buy", body)).status
         finally:
             connection.close()
 
@@ -77,8 +77,8 @@ def statements(lock: str, buyer: str) -> list[str]:
     return [verb for verb in verbs if verb not in ("BEGIN", "COMMIT")]
 
 
-@pytest.mark.parametrize("lock", LOCKED)
-def test_no_statement_runs_before_the_lock_is_held_and_the_first_claims_the_fence(
+@pytest.mark.parametrize("lock", LOCK_STRATEGIES)
+def test_no_statement_runs_before_the_lock(
     lock: str,
 ) -> None:
     """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""

@@ -8,17 +8,26 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from shop.errors import Full
+from shop.errors import WaitingRoomFull
 from shop.sale import points, waiting_room
-from shop.sale.waiting_room import COME_BACK, LATEST
-from shop.tests.till import TIMEOUT, Answer, Inside, books, buy, committed, eventually, open_sale
+from shop.sale.waiting_room import LONGEST_RETRY_AFTER_SECONDS, RETURNS_PER_SECOND
+from shop.tests.purchases import (
+    TIMEOUT_SECONDS,
+    FirstBuyerGate,
+    JsonReply,
+    buy,
+    committed,
+    count_orders_and_stock,
+    eventually,
+    open_sale,
+)
 
-WAITING = 2
-#: Each waits for something else: a hand-over, a key that it polls, a row.
-WAITERS = ["redis", "token", "row-lock"]
+MAX_WAITING = 2
+#: Their buyers wait in different ways: for a hand-over, by polling a key, for a row.
+STRATEGIES_THAT_WAIT = ["redis", "token", "row-lock"]
 
 
-def ask(lock: str, number: int, key: str | None = None) -> Answer:
+def buy_in_thread(lock: str, number: int, key: str | None = None) -> JsonReply:
     try:
         return buy(lock=lock, buyer=f"b{number}", key=key)
     finally:
@@ -26,61 +35,63 @@ def ask(lock: str, number: int, key: str | None = None) -> Answer:
 
 
 @contextmanager
-def a_queue(lock: str, behind: int) -> Iterator[tuple[Inside, list[Future[Answer]]]]:
-    """One buyer inside and `behind` of them waiting. They go on when the block ends."""
-    inside = Inside()
-    with points.installed(inside), ThreadPoolExecutor(behind + 1) as pool:
+def queue_buyers(
+    lock: str, waiting: int
+) -> Iterator[tuple[FirstBuyerGate, list[Future[JsonReply]]]]:
+    """Have one buyer hold the lock and others wait for it, until the block ends."""
+    gate = FirstBuyerGate()
+    with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
-            asked = [pool.submit(ask, lock, 0)]
-            assert inside.reached.wait(TIMEOUT)
-            asked += [pool.submit(ask, lock, number) for number in range(1, behind + 1)]
+            purchases = [pool.submit(buy_in_thread, lock, 0)]
+            assert gate.reached.wait(TIMEOUT_SECONDS)
+            purchases += [
+                pool.submit(buy_in_thread, lock, number) for number in range(1, waiting + 1)
+            ]
             eventually(
-                lambda: len(inside.begun) == behind + 1, what=f"{behind} wait", timeout=TIMEOUT
+                lambda: len(gate.begun) == waiting + 1,
+                what=f"{waiting} buyers wait",
+                timeout=TIMEOUT_SECONDS,
             )
-            yield inside, asked
+            yield gate, purchases
         finally:
-            inside.leave.set()
+            gate.leave.set()
 
 
-def is_empty() -> bool:
+def is_waiting_room_empty() -> bool:
     return not waiting_room.inside
 
 
 @committed
-@pytest.mark.parametrize("lock", WAITERS)
-def test_beside_the_holder_two_wait_and_the_third_is_429_at_once(
-    lock: str, settings: Settings
-) -> None:
-    settings.SHOP_MAX_WAITING = WAITING
+@pytest.mark.parametrize("lock", STRATEGIES_THAT_WAIT)
+def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) -> None:
+    settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
-    with a_queue(lock, WAITING) as (inside, asked):
-        refused = ask(lock, 9)
-        assert len(inside.begun) == WAITING + 1  # it did not get as far as the strategy
+    with queue_buyers(lock, MAX_WAITING) as (gate, purchases):
+        refused = buy_in_thread(lock, 9)
+        assert len(gate.begun) == MAX_WAITING + 1  # the refused buyer did not reach the strategy
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
     assert refused.body == {
         "outcome": "full",
-        "error": "Too many buyers wait for this product; nothing was sold. Ask again with the same "
-        "key.",
+        "error": WaitingRoomFull.text,
     }
-    assert [answer.result(TIMEOUT).status for answer in asked] == [201] * (WAITING + 1)
+    for purchase in purchases:
+        assert purchase.result(TIMEOUT_SECONDS).status == 201
     assert buy(lock=lock).status == 201
-    assert books() == (WAITING + 2, 10 - WAITING - 2)
-    assert is_empty()
+    assert count_orders_and_stock() == (MAX_WAITING + 2, 10 - MAX_WAITING - 2)
+    assert is_waiting_room_empty()
 
 
 @committed
-def test_who_is_refused_for_one_product_buys_another_until_all_together_are_too_many(
-    settings: Settings,
-) -> None:
-    """They share the threads, some of which are kept free for pages and health checks. A key that
-    has bought waits like any other: uncounted repeats would fill the queue all the same."""
+def test_bounds_of_a_product_and_of_all_products(settings: Settings) -> None:
+    """All products share the threads, and some threads are kept free for pages and health checks.
+    A key that has bought is counted, too: its repeats would fill the queue as well."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
     open_sale(5, product="pear")
     assert buy(key="k1", buyer="b9").status == 201
-    with a_queue("redis", 1):
-        assert ask("redis", 9, key="k1").status == 429
+    with queue_buyers("redis", 1):
+        assert buy_in_thread("redis", 9, key="k1").status == 429
         assert buy(product="pear").status == 201
         settings.SHOP_MAX_PURCHASES = 2
         assert buy(product="pear").status == 429
@@ -88,27 +99,27 @@ def test_who_is_refused_for_one_product_buys_another_until_all_together_are_too_
     assert buy(key="k1", buyer="b9").status == 200
 
 
-def test_1_000_who_are_refused_at_once_come_back_over_10_seconds(
+def test_refused_buyers_return_spread_over_10_seconds(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All after one second, they would take the process's time again and again."""
+    """If all returned after one second, they would keep the process busy with refusals."""
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting_room, "_next", 0.0)
-    with waiting_room.place("apple"):
+    monkeypatch.setattr(waiting_room, "_next_return", 0.0)
+    with waiting_room.seat("apple"):
 
-        def refused() -> int:
-            with pytest.raises(Full) as caught, waiting_room.place("apple"):
+        def refuse_buyer() -> int:
+            with pytest.raises(WaitingRoomFull) as caught, waiting_room.seat("apple"):
                 pass
             assert caught.value.retry_after is not None
             return caught.value.retry_after
 
-        waits = [refused() for _ in range(1_000)]
+        waits = [refuse_buyer() for _ in range(1_000)]
         assert waits == sorted(waits)
         assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
-            [COME_BACK] * 10, abs=1
+            [RETURNS_PER_SECOND] * 10, abs=1
         )
-        assert max(refused() for _ in range(10_000)) == LATEST
-        now[0] += LATEST + 1
-        assert refused() == 1  # nobody is on the way any more
+        assert max(refuse_buyer() for _ in range(10_000)) == LONGEST_RETRY_AFTER_SECONDS
+        now[0] += LONGEST_RETRY_AFTER_SECONDS + 1
+        assert refuse_buyer() == 1  # all refused buyers had time to return

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import redis
 
-from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
 from shop.sale.points import installed
+from shop.schedules.interleaving import Interleaving
 from shop.strategies.counter import KEEP, give_back, keys_of, reserve
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
-from shop.tests.till import at, books, buy, committed, open_sale
+from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale, run_at
 
 SALE = 7
 COUNT, HELD = keys_of(SALE)
@@ -39,7 +39,7 @@ def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: st
     assert all(KEEP - 60_000 < client.pttl(key) <= KEEP for key in (COUNT, HELD))
 
 
-def test_nobody_gives_back_twice_and_no_counter_is_made_where_there_is_none_any_more() -> None:
+def test_unit_is_given_back_once() -> None:
     """INCR would make one of 1 without a ttl, and the sale would begin with it."""
     reserve(sale_id=SALE, holder="a", stock=2)
     assert reserve(sale_id=8, holder="a", stock=5) == (1, 4), "another sale has another counter"
@@ -54,9 +54,10 @@ def test_nobody_gives_back_twice_and_no_counter_is_made_where_there_is_none_any_
     assert state() == (None, set())
 
 
-def test_a_redis_that_does_not_answer_keeps_the_unit_and_hides_no_other_error(
+def test_silent_redis_keeps_the_unit(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The error of the purchase is raised."""
     reserve(sale_id=SALE, holder="a", stock=1)
     redis_outage.begin()
     give_back(sale_id=SALE, holder="a")
@@ -71,13 +72,13 @@ def test_a_redis_that_does_not_answer_keeps_the_unit_and_hides_no_other_error(
 @committed
 def test_an_unknown_commit_keeps_it_until_the_same_key_asks_again(tmp_path: Path) -> None:
     sale = open_sale(1)
-    with installed(at("before_commit", kill_this_threads_backend)):
+    with installed(run_at("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
     assert state(sale.pk) == (0, {b"k1"}), "the order may exist"
     assert buy_by_counter(key="k2").status == 409, "so nobody else gets this unit"
     again = buy_by_counter(key="k1")
     assert (again.status, again.body["replayed"]) == (201, False)
-    assert books() == (1, 0)
+    assert count_orders_and_stock() == (1, 0)
 
 
 @committed
@@ -85,9 +86,9 @@ def test_a_counter_seeded_too_high_is_stopped_by_the_check_in_postgresql() -> No
     """A has its unit from the counter that is forgotten while A is on the way to the database."""
     open_sale(1)
     with Interleaving() as threads:
-        a = threads.enter("A", partial(buy_by_counter, buyer="A")).runs_to("reserved")
+        a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")
         locks_client().flushdb()
-        b = threads.enter("B", partial(buy_by_counter, buyer="B")).runs_to("reserved")
-        assert a.finishes().status == 201
-        assert b.finishes().status == 409
-    assert books() == (1, 0)
+        b = threads.enter("B", partial(buy_by_counter, buyer="B")).run_to("reserved")
+        assert a.finish().status == 201
+        assert b.finish().status == 409
+    assert count_orders_and_stock() == (1, 0)

@@ -9,11 +9,11 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
 from shop.sale import opening, waiting_room
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
+from shop.schedules.interleaving import Interleaving
 from shop.strategies import STRATEGIES, process, zookeeper
 from shop.tests.database import (
     ReplyCutter,
@@ -22,35 +22,21 @@ from shop.tests.database import (
     somebody_waits_for_a_row,
 )
 from shop.tests.outage import Outage
-from shop.tests.till import (
+from shop.tests.purchases import (
     APPLE,
     SERVER_IS_DOWN,
-    assert_asks_to_come_back,
-    at,
-    books,
+    assert_retry_later,
     buy,
     committed,
+    count_orders_and_stock,
     eventually,
     open_sale,
+    run_at,
 )
 
 pytestmark = committed
 
-#: Those that sell on while the Redis of the locks is down.
-NEED_NO_REDIS = {
-    *("none", "process", "redlock", "zookeeper"),
-    *("advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
-    *("buckets", "skip-locked"),
-}
-#: Those that hold the product's row, or a unit's, from the read on: a restock waits for the buyer.
-KEEP_THE_ROW = {"redis", "one-file", "row-lock", "skip-locked"}
-#: Those under which two buyers do not wait for each other while there are units for both.
-SIDE_BY_SIDE = {"buckets", "skip-locked"}
-#: Those that notice the restock and read again: the unit is sold out of the new sale.
-READ_AGAIN = {"version", "serializable", "buckets"}
-IN_DOUBT = (
-    "The connection broke while committing; the order may exist. Ask again with the same key."
-)
+IN_DOUBT = "The connection broke during the commit; the order may exist. Retry with the same key."
 
 
 def needs_a_transaction(lock: str) -> None:
@@ -71,11 +57,8 @@ def short_timeouts(settings: Settings) -> Iterator[None]:
         connection.close()
 
 
-def test_what_these_tests_expect_of_each_is_of_a_strategy_that_there_is() -> None:
-    assert set(STRATEGIES) >= NEED_NO_REDIS | KEEP_THE_ROW | READ_AGAIN | SIDE_BY_SIDE
-
-
-def test_buyers_get_what_there_is_and_a_key_that_has_bought_its_order_again(lock: str) -> None:
+def test_buyers_get_all_units(lock: str) -> None:
+    """A key that has bought gets its order again."""
     open_sale(3, lock=lock)
     answers = [buy(lock=lock, key=key) for key in ("k1", "k1", "k2", "k3", "k4", "k1", "k3")]
     orders = [answer.body.get("order") for answer in answers]
@@ -86,23 +69,22 @@ def test_buyers_get_what_there_is_and_a_key_that_has_bought_its_order_again(lock
     assert {answer.body["lock"]["name"] for answer in answers if answer.status < 300} == {lock}
     assert answers[4].body == {"outcome": "sold_out", "error": "No unit is left."}
     assert "Retry-After" not in answers[4].headers
-    assert books() == (3, 0)
+    assert count_orders_and_stock() == (3, 0)
 
 
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_without_redis_nothing_is_sold_unlocked_and_who_needs_none_sells_on(
-    lock: str, redis_outage: Outage
-) -> None:
+def test_nothing_is_sold_unlocked_without_redis(lock: str, redis_outage: Outage) -> None:
+    """Strategies that do not need Redis sell."""
     open_sale(1, lock=lock)
     redis_outage.begin()
     answer = buy(lock=lock, key="k1")
-    if lock in NEED_NO_REDIS:
-        assert (answer.status, books()) == (201, (1, 0))
+    if not STRATEGIES[lock].needs_redis:
+        assert (answer.status, count_orders_and_stock()) == (201, (1, 0))
         return
-    assert_asks_to_come_back(answer, "unavailable", SERVER_IS_DOWN)
-    assert books() == (0, 1)
+    assert_retry_later(answer, "unavailable", SERVER_IS_DOWN)
+    assert count_orders_and_stock() == (0, 1)
     redis_outage.end()
     assert buy(lock=lock, key="k1").status == 201, "and it is asked again when it is back"
 
@@ -110,16 +92,14 @@ def test_without_redis_nothing_is_sold_unlocked_and_who_needs_none_sells_on(
 def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
     needs_a_transaction(lock)
     open_sale(1, lock=lock)
-    with installed(at("after_read", kill_this_threads_backend)):
+    with installed(run_at("after_read", kill_this_threads_backend)):
         answer = buy(lock=lock)
-    assert_asks_to_come_back(
-        answer, "unavailable", "the database does not answer; nothing was sold"
-    )
-    assert (books(), waiting_room.inside) == ((0, 1), {})
+    assert_retry_later(answer, "unavailable", "the database does not answer; nothing was sold")
+    assert (count_orders_and_stock(), waiting_room.inside) == ((0, 1), {})
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
-def test_a_commit_whose_reply_got_lost_is_503_unknown_and_the_same_key_finds_the_order(
+def test_commit_without_a_reply_is_503_unknown(
     lock: str,
 ) -> None:
     """Without the key the buyer would ask again and have two units."""
@@ -128,11 +108,13 @@ def test_a_commit_whose_reply_got_lost_is_503_unknown_and_the_same_key_finds_the
     with ReplyCutter() as proxy, database_at(proxy.folder):
         answer = buy(lock=lock, key="k1")
     assert proxy.cut == 1, "the fault did not fire"
-    assert_asks_to_come_back(answer, "unknown", IN_DOUBT)
-    assert books() == (1, 1)
+    assert_retry_later(answer, "unknown", IN_DOUBT)
+    assert count_orders_and_stock() == (1, 1)
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
-    assert (buy(lock=lock).status, books()) == (201, (2, 0)), "without a key it is another unit"
+    assert (buy(lock=lock).status, count_orders_and_stock()) == (201, (2, 0)), (
+        "without a key it is another unit"
+    )
 
 
 def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
@@ -141,38 +123,37 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     """The other is between its write and its commit: its lock is held, or its row is. Where rows
     are many it has the last one."""
     needs_a_transaction(lock)
-    units = 1 if lock in SIDE_BY_SIDE else 2
+    units = 1 if STRATEGIES[lock].sells_side_by_side else 2
     open_sale(units, lock=lock)
     with Interleaving() as threads:
         other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))
-        other.runs_to("before_commit")
+        other.run_to("before_commit")
         with short_timeouts(settings):
             answer = buy(lock=lock, buyer="ada", key="k1")
-        other_got = other.finishes()
+        other_got = other.finish()
     assert (answer.status, answer.body["outcome"]) == (503, "busy")
     assert answer.headers["Retry-After"] == "1"
     assert "nothing was sold" in answer.body["error"]
     assert other_got.status == 201
-    assert books() == (1, units - 1)
+    assert count_orders_and_stock() == (1, units - 1)
     later = buy(lock=lock, buyer="ada", key="k1").status
     assert later == (201 if units > 1 else 409), "the same key buys later, or is refused for good"
 
 
-def test_an_invented_product_is_404_and_leaves_nothing_behind(
-    lock: str, settings: Settings
-) -> None:
+def test_nothing_is_kept_under_an_invented_product(lock: str, settings: Settings) -> None:
+    """Only the visitor's own attempt is counted, under its address."""
     settings.BUY_RATE_LIMIT = (100, 10.0)
     mutexes = len(process._locks)
     assert buy(lock=lock, product=f"invented-{lock}").status == 404
     client: Any = locks_client()
-    assert client.keys("*") == []
+    assert client.keys("*") == [b"throttle:127.0.0.1"]
     assert len(process._locks) == mutexes
     if lock == "zookeeper" and zookeeper._connected.cache_info().currsize:
         names = zookeeper.client().get_children("/locks")
         assert not [name for name in names if "invented" in name]
 
 
-def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(lock: str) -> None:
+def test_purchase_inside_a_transaction_raises(lock: str) -> None:
     """Its commit would come after the release, whatever the strategy does."""
     open_sale(1, lock=lock)
     attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
@@ -181,7 +162,7 @@ def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(l
         pytest.raises(RuntimeError, match=r"inside a transaction|durable .* cannot be nested"),
     ):
         STRATEGIES[lock].buy(attempt)
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)
     assert buy(lock=lock).status == 201, "the lock is free"
 
 
@@ -200,33 +181,34 @@ def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: st
     assert (late.status, late.body["outcome"]) == (410, "closed")
     assert "Retry-After" not in late.headers
     assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next one is reserved"
-    assert books() == (1, 7)
+    assert count_orders_and_stock() == (1, 7)
     in_time = buy(lock=lock, key="in-time", sale=second.pk)
     assert (in_time.status, in_time.body["sale"]) == (201, second.pk)
 
 
-def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(lock: str) -> None:
+def test_restock_between_read_and_write(lock: str) -> None:
+    """No unit of the wrong sale is sold."""
     old = open_sale(3, lock=lock)
     with Interleaving() as threads:
         place = "reserved" if STRATEGIES[lock].deferred else "after_read"
-        late = threads.enter("late", partial(buy, lock=lock)).runs_to(place)
+        late = threads.enter("late", partial(buy, lock=lock)).run_to(place)
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
         clerk = threads.enter("clerk", restock)
         eventually(
-            lambda: not clerk.is_between_points() or somebody_waits_for_a_row(),
+            lambda: not clerk.is_between_steps() or somebody_waits_for_a_row(),
             what="the sale is closed, or the clerk waits for the buyer",
         )
-        assert clerk.is_between_points() == (lock in KEEP_THE_ROW)
-        answer = late.finishes()
-        new = clerk.finishes()
-    books()
+        assert clerk.is_between_steps() == STRATEGIES[lock].holds_row
+        answer = late.finish()
+        new = clerk.finish()
+    count_orders_and_stock()
     old.refresh_from_db()
     in_old, in_new = old.orders.count(), new.orders.count()
     assert old.final_stock == 3 - in_old
-    assert books() == (in_old + in_new, 50 - in_new)
-    if lock in KEEP_THE_ROW or STRATEGIES[lock].deferred:
+    assert count_orders_and_stock() == (in_old + in_new, 50 - in_new)
+    if STRATEGIES[lock].holds_row or STRATEGIES[lock].deferred:
         assert (answer.status, in_old) == (201, 1)
-    elif lock in READ_AGAIN:
+    elif STRATEGIES[lock].reads_again:
         assert (answer.status, in_new) == (201, 1)
     else:
         assert (answer.status, answer.body["outcome"]) == (503, "lost")
@@ -237,13 +219,12 @@ def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(l
 
 
 @pytest.mark.parametrize("lock", ["redlock", "zookeeper"])
-def test_a_strategy_whose_servers_nobody_named_is_unavailable_and_says_what_to_set(
-    lock: str, settings: Settings
-) -> None:
+def test_strategy_without_its_servers_is_unavailable(lock: str, settings: Settings) -> None:
+    """The answer names the setting."""
     open_sale(1)
     needs = STRATEGIES[lock].needs
     setattr(settings, needs, type(getattr(settings, needs))())
     answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")
     assert f"set {needs}" in answer.body["error"]
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)

@@ -12,7 +12,7 @@ from shop.ops.redis import locks_client
 from shop.sale import points
 from shop.strategies import setnx_timestamp
 from shop.strategies.reentrant import ReentrantLock
-from shop.tests.till import at
+from shop.tests.purchases import run_at
 
 LONG = 30.0
 
@@ -25,7 +25,7 @@ def test_a_getset_after_the_holders_del_leaves_a_lock_that_nobody_has(
     lock = setnx_timestamp.SetnxTimestampLock(locks_client(), "apple", ttl=LONG)
     late = lock.acquire(1)
     clock[0] += LONG + 1
-    with points.installed(at("setnx-timestamp:before_takeover", late.release)):
+    with points.installed(run_at("setnx-timestamp:before_takeover", late.release)):
         assert lock.try_acquire() is None
     assert lock.try_acquire() is None
     clock[0] += LONG + 0.001
@@ -72,7 +72,7 @@ def test_a_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> 
     assert other.submit(mine.release).result() is not Release.UNKNOWN
 
 
-def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
+def test_unlock_before_the_subscription_is_not_missed(
     lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
     found_taken, unlocked = threading.Event(), threading.Event()

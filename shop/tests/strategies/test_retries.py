@@ -9,11 +9,18 @@ import pytest
 from django.db import OperationalError, connection, connections
 from pytest_django import Settings
 
-from shop.errors import Busy
-from shop.sale import retrying
+from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt
-from shop.sale.retrying import Conflict, until_it_fits
-from shop.tests.till import APPLE, assert_asks_to_come_back, books, buy, committed, open_sale
+from shop.strategies.shared import conflict_retry
+from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
+from shop.tests.purchases import (
+    APPLE,
+    assert_retry_later,
+    buy,
+    committed,
+    count_orders_and_stock,
+    open_sale,
+)
 
 RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
@@ -23,7 +30,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were slept: nothing else advances the time."""
     slept: list[float] = []
     time = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
-    monkeypatch.setattr(retrying, "time", time)
+    monkeypatch.setattr(conflict_retry, "time", time)
     return slept
 
 
@@ -43,7 +50,7 @@ def failing(*errors: Exception) -> Callable[[Attempt], Receipt]:
             raise left.pop(0)
         return RECEIPT
 
-    return until_it_fits(buy_once)
+    return retry_on_conflict(buy_once)
 
 
 # --- the deadline -------------------------------------------------------------------------------
@@ -55,8 +62,8 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
     """200 buyers need up to 22 tries; a cap of 5 sold 70 of 100 units."""
     settings.SHOP_LOCK_WAIT = 1000.0
     assert failing(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
-    assert slept[0] <= retrying.FIRST_PAUSE
-    assert retrying.LONGEST_PAUSE / 2 < max(slept) <= retrying.LONGEST_PAUSE
+    assert slept[0] <= conflict_retry.FIRST_PAUSE_SECONDS
+    assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(slept) <= conflict_retry.MAX_PAUSE_SECONDS
     assert len(set(slept)) == 200, "the pauses are random"
 
 
@@ -64,16 +71,16 @@ def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: 
     settings.SHOP_LOCK_WAIT = 5.0
     buying = failing(*[Conflict()] * 10_000)
     said = "gave up after repeated write conflicts; nothing was sold"
-    with pytest.raises(Busy, match=said) as caught:
+    with pytest.raises(LockBusy, match=said) as caught:
         buying(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
-    assert 5.0 < sum(slept) < 5.0 + retrying.LONGEST_PAUSE
+    assert 5.0 < sum(slept) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS
 
 
 # --- what is a conflict, and what is not --------------------------------------------------------
 
 
-def test_a_serialization_failure_and_a_deadlock_are_tried_again_and_nothing_else(
+def test_only_conflicts_are_retried(
     slept: list[float],
 ) -> None:
     """Not a lost connection, say: after that the order may exist."""
@@ -106,10 +113,8 @@ def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
         monkeypatch.setitem(connection.settings_dict, "HOST", str(tmp_path))
 
     monkeypatch.setattr(connections["default"], "commit", conflict)
-    monkeypatch.setattr("shop.sale.retrying.time.sleep", go_away)
+    monkeypatch.setattr("shop.strategies.shared.conflict_retry.time.sleep", go_away)
     answer = buy(lock="serializable")
     monkeypatch.undo()
-    assert_asks_to_come_back(
-        answer, "unavailable", "the database does not answer; nothing was sold"
-    )
-    assert books() == (0, 1)
+    assert_retry_later(answer, "unavailable", "the database does not answer; nothing was sold")
+    assert count_orders_and_stock() == (0, 1)

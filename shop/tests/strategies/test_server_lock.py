@@ -8,7 +8,15 @@ from pytest_django import Settings
 from shop.strategies import STRATEGIES
 from shop.tests.node import run
 from shop.tests.ops.test_checks import ids
-from shop.tests.till import ask, assert_refused, books, buy, committed, open_sale, rolled_back
+from shop.tests.purchases import (
+    assert_refused,
+    buy,
+    committed,
+    count_orders_and_stock,
+    open_sale,
+    post_buy,
+    rolled_back,
+)
 
 SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 
@@ -21,23 +29,21 @@ def test_a_request_that_names_none_is_sold_under_the_servers_lock(
     """In a demo the buyer chooses, whatever the server would."""
     settings.SHOP_LOCK = lock
     open_sale(1)
-    assert ask({"buyer": "eve"}).body["lock"]["name"] == "none"
+    assert post_buy({"buyer": "eve"}).body["lock"]["name"] == "none"
     settings.SHOP_DEMO = False
     open_sale(2)
-    assert ask({"buyer": "ada"}).body["lock"]["name"] == lock
-    assert ask({"buyer": "bob", "lock": lock}).body["lock"]["name"] == lock
+    assert post_buy({"buyer": "ada"}).body["lock"]["name"] == lock
+    assert post_buy({"buyer": "bob", "lock": lock}).body["lock"]["name"] == lock
 
 
 @rolled_back
 @pytest.mark.parametrize("lock", ["none", ""])
-def test_another_lock_than_the_servers_is_refused_with_the_one_that_is_allowed(
-    lock: str, settings: Settings
-) -> None:
+def test_lock_of_the_buyers_choice_is_refused(lock: str, settings: Settings) -> None:
     settings.SHOP_DEMO = False
     open_sale(1)
     said = "the server chooses the lock: leave it out, or name its own"
     assert_refused(buy(lock=lock), 400, said, "redis")
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)
 
 
 @committed
@@ -45,13 +51,13 @@ def test_a_key_is_replayed_after_the_server_was_given_another_lock(settings: Set
     """The buyer asked for the same as before: the lock is not the buyer's to repeat."""
     settings.SHOP_DEMO = False
     open_sale(2)
-    first = ask({"buyer": "ada"}, key="k1")
+    first = post_buy({"buyer": "ada"}, key="k1")
     settings.SHOP_LOCK = "row-lock"
-    again = ask({"buyer": "ada"}, key="k1")
+    again = post_buy({"buyer": "ada"}, key="k1")
     assert (first.status, again.status) == (201, 200)
     assert again.body["order"] == first.body["order"]
-    assert ask({"buyer": "bob"}, key="k1").status == 422
-    assert books() == (1, 1)
+    assert post_buy({"buyer": "bob"}, key="k1").status == 422
+    assert count_orders_and_stock() == (1, 1)
 
 
 # --- which locks a server may have --------------------------------------------------------------

@@ -13,12 +13,22 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import BadInput, Unavailable
 from shop.sale import opening, reports
+from shop.schedules.interleaving import Actor, Interleaving
 from shop.strategies import skip_locked
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, get, open_sale, places
+from shop.tests.purchases import (
+    APPLE,
+    JsonReply,
+    buy,
+    committed,
+    count_orders_and_stock,
+    count_units_by_table,
+    eventually,
+    get,
+    open_sale,
+)
 
 pytestmark = committed
 
@@ -38,9 +48,9 @@ def test_a_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
 ) -> None:
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = lock
-    assert places(open_sale(20)) == lies_where(lock, 20)
+    assert count_units_by_table(open_sale(20)) == lies_where(lock, 20)
     settings.SHOP_LOCK = "row-lock"
-    assert places(open_sale(20)) == (20, 0, 0)
+    assert count_units_by_table(open_sale(20)) == (20, 0, 0)
 
 
 @many_rows
@@ -51,14 +61,15 @@ def test_a_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     inserts = [query for query in asked if query["sql"].startswith("INSERT INTO")]
     assert len(inserts) == 2, "the sale, and where its units lie"
     assert len(asked) < 20
-    assert places(sale) == lies_where(lock, 20_000)
+    assert count_units_by_table(sale) == lies_where(lock, 20_000)
 
 
-def test_more_rows_than_a_restock_can_write_are_refused_and_the_open_sale_goes_on() -> None:
+def test_too_many_rows_are_refused() -> None:
+    """The open sale goes on."""
     sale = open_sale(1)
     with pytest.raises(BadInput, match="too many rows of single units"):
         open_sale(skip_locked.MOST_UNITS + 1, lock="skip-locked")
-    assert (places(sale), buy(lock="row-lock").status) == ((1, 0, 0), 201)
+    assert (count_units_by_table(sale), buy(lock="row-lock").status) == ((1, 0, 0), 201)
 
 
 # --- counted wherever they are ------------------------------------------------------------------
@@ -78,7 +89,7 @@ def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
     assert json.loads(capsys.readouterr().out)["stock_left"] == 17
     opening.close(product=APPLE)
     sale.refresh_from_db()
-    assert (sale.final_stock, places(sale)) == (17, (17, 0, 0))
+    assert (sale.final_stock, count_units_by_table(sale)) == (17, (17, 0, 0))
 
 
 @many_rows
@@ -86,13 +97,13 @@ def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
     """A sale has one strategy. Another one finds nothing to sell: undersold, no more."""
     open_sale(3)
     refused = buy(lock=lock)
-    assert (refused.status, books()) == (409, (0, 3))
-    assert "Open one with POST /restock that names this one" in refused.body["error"]
+    assert (refused.status, count_orders_and_stock()) == (409, (0, 3))
+    assert "Open one for this lock with POST /restock." in refused.body["error"]
     first = open_sale(3, lock=lock)
     assert buy(lock=lock).status == 201
     for other in ("row-lock", "conditional", "redis"):
         assert buy(lock=other, buyer="bob").status == 409
-    assert books() == (1, 2)
+    assert count_orders_and_stock() == (1, 2)
     assert buy(lock=lock, buyer="eve").status == 201
     assert reports.sale_report(first.pk).lost_updates == 0
 
@@ -100,15 +111,15 @@ def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
 # --- who takes the last one ---------------------------------------------------------------------
 
 
-def waits(threads: Interleaving, name: str, call: Callable[[], Answer]) -> Actor:
+def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> Actor:
     """A buyer who waits for a row that somebody else holds."""
-    actor = threads.enter(name, call).starts()
+    actor = threads.enter(name, call).resume()
     eventually(somebody_waits_for_a_row, what=f"{name} waits for a row")
-    assert actor.is_between_points(), threads.log
+    assert actor.is_between_steps(), threads.log
     return actor
 
 
-def asks(lock: str, buyer: str, **more: str) -> Callable[[], Answer]:
+def asks(lock: str, buyer: str, **more: str) -> Callable[[], JsonReply]:
     return partial(buy, lock=lock, buyer=buyer, **more)
 
 
@@ -120,7 +131,7 @@ def first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def turns_back(buyer: Actor) -> None:
     """The buyer rolls back what it has done, and sells nothing."""
-    assert buyer.starts(Unavailable()).finishes().status == 503
+    assert buyer.resume(Unavailable()).finish().status == 503
 
 
 # --- buckets: the last unit is in another one ---------------------------------------------------
@@ -133,18 +144,18 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
     """Both find the first bucket emptied and go to the second, which has one unit."""
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
-        late = [threads.enter(name, asks("buckets", name)).runs_to("after_read") for name in "AB"]
+        late = [threads.enter(name, asks("buckets", name)).run_to("after_read") for name in "AB"]
         assert buy(lock="buckets", buyer="early").status == 201
-        a, b = (one.runs_to("after_read") for one in late)
-        a.runs_to("before_commit")
-        b.starts()
+        a, b = (one.run_to("after_read") for one in late)
+        a.run_to("before_commit")
+        b.resume()
         eventually(somebody_waits_for_a_row, what="B waits for the last unit")
         if a_turns_back:
             turns_back(a)
         else:
-            assert a.finishes().status == 201
-        assert b.finishes().status == (201 if a_turns_back else 409)
-    assert (books(), places(sale)) == ((2, 0), (0, 0, 0))
+            assert a.finish().status == 201
+        assert b.finish().status == (201 if a_turns_back else 409)
+    assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
     assert threads.log.count("B after_read") >= 2, "it has looked again"
 
 
@@ -157,31 +168,31 @@ def test_who_finds_every_unit_locked_waits_for_one_that_may_be_given_back(
 ) -> None:
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
-        a = threads.enter("A", asks("skip-locked", "A")).runs_to("after_read")
-        b = threads.enter("B", asks("skip-locked", "B")).runs_to("before_commit")
+        a = threads.enter("A", asks("skip-locked", "A")).run_to("after_read")
+        b = threads.enter("B", asks("skip-locked", "B")).run_to("before_commit")
         c = waits(threads, "C", asks("skip-locked", "C"))
-        assert a.finishes().status == 201
-        assert c.is_between_points(), "B may still roll back"
+        assert a.finish().status == 201
+        assert c.is_between_steps(), "B may still roll back"
         if b_turns_back:
             turns_back(b)
         else:
-            assert b.finishes().status == 201
-        assert c.finishes().status == (201 if b_turns_back else 409)
-    assert (books(), places(sale)) == ((2, 0), (0, 0, 0))
+            assert b.finish().status == 201
+        assert c.finish().status == (201 if b_turns_back else 409)
+    assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
 def test_a_second_request_with_one_key_gives_its_unit_to_the_next() -> None:
     """Both have a unit until the first one commits; the second one then has an order already."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
-        first = threads.enter("first", asks("skip-locked", "A", key="k1")).runs_to("before_commit")
-        again = threads.enter("again", asks("skip-locked", "A", key="k1")).runs_to("after_read")
-        again.starts()
+        first = threads.enter("first", asks("skip-locked", "A", key="k1")).run_to("before_commit")
+        again = threads.enter("again", asks("skip-locked", "A", key="k1")).run_to("after_read")
+        again.resume()
         eventually(somebody_waits_for_a_row, what="the second request waits for the first")
-        c = threads.enter("C", asks("skip-locked", "C")).starts()
-        assert first.finishes().status == 201
-        assert (again.finishes().status, c.finishes().status) == (200, 201)
-    assert (books(), places(sale)) == ((2, 0), (0, 0, 0))
+        c = threads.enter("C", asks("skip-locked", "C")).resume()
+        assert first.finish().status == 201
+        assert (again.finish().status, c.finish().status) == (200, 201)
+    assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
 @many_rows
@@ -192,8 +203,8 @@ def test_two_buyers_of_two_units_do_not_wait_for_each_other(
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)
-        a = threads.enter("A", asks(lock, "A")).runs_to("before_commit")
+        a = threads.enter("A", asks(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
-        assert threads.enter("B", asks(lock, "B")).finishes().status == 201
-        assert a.finishes().status == 201
-    assert books() == (2, 0)
+        assert threads.enter("B", asks(lock, "B")).finish().status == 201
+        assert a.finish().status == 201
+    assert count_orders_and_stock() == (2, 0)

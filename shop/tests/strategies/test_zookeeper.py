@@ -16,12 +16,12 @@ from servers.zookeeper import ZooKeeper
 from shop.sale import points
 from shop.strategies import zookeeper
 from shop.strategies.zookeeper import ZookeeperLock, connect
-from shop.tests.till import (
+from shop.tests.purchases import (
     SERVER_IS_DOWN,
-    assert_asks_to_come_back,
-    books,
+    assert_retry_later,
     buy,
     committed,
+    count_orders_and_stock,
     eventually,
     open_sale,
 )
@@ -62,7 +62,7 @@ def place(node: str) -> str:
     return node[-10:]
 
 
-def test_the_lock_is_given_in_the_order_of_asking_and_each_waits_for_the_one_before(
+def test_buyers_get_the_lock_in_order(
     lock: ZookeeperLock,
 ) -> None:
     served: list[int] = []
@@ -140,7 +140,7 @@ def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
         eventually(lambda: len(queue(lock)) == 1, what="so it is")
 
 
-def test_while_the_server_is_silent_nobody_gets_the_lock_and_a_withdrawal_is_made_up_for(
+def test_silent_server_gives_no_lock(
     zookeeper_server: ZooKeeper,
 ) -> None:
     process = zookeeper_server._process.process
@@ -166,7 +166,7 @@ def test_while_the_server_is_silent_nobody_gets_the_lock_and_a_withdrawal_is_mad
 
 @committed
 @pytest.mark.parametrize("another_is_at_it", [False, True])
-def test_a_zookeeper_that_nobody_serves_is_unavailable_without_a_queue_for_the_connection(
+def test_missing_zookeeper_is_unavailable(
     another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 buyers who try one after another would be answered after a quarter of an hour."""
@@ -177,5 +177,5 @@ def test_a_zookeeper_that_nobody_serves_is_unavailable_without_a_queue_for_the_c
     with zookeeper._connecting if another_is_at_it else nullcontext():
         answer = buy(lock="zookeeper")
     said = "ZooKeeper does not answer; nothing was sold" if another_is_at_it else SERVER_IS_DOWN
-    assert_asks_to_come_back(answer, "unavailable", said)
-    assert books() == (0, 1)
+    assert_retry_later(answer, "unavailable", said)
+    assert count_orders_and_stock() == (0, 1)

@@ -84,14 +84,32 @@ function fillTrack(track, buyer) {
 
 const isOver = () => BUYERS.every((buyer) => place(buyer).status === "ended");
 
+// Where a buyer is, as a part of a sentence.
+function standing(buyer) {
+  const { status, read, outcome } = place(buyer);
+  if (status === "new") return `${buyer} has not begun`;
+  if (status === "read") return `${buyer} has read ${read}`;
+  if (status === "written") return `${buyer} has written, but not committed`;
+  if (status === "waits") return `${buyer} waits`;
+  return `${buyer} ${OUTCOMES[outcome] || `is told: ${words(outcome)}`}`;
+}
+
+// What to press next: what leads to the end of the story, if there is a choice.
+function advice() {
+  const places = BUYERS.map((buyer) => place(buyer));
+  const free = BUYERS.filter((buyer) => moves()[so_far + buyer]);
+  if (free.length === 1) return `press ${free[0]}`;
+  if (lock === "none" && so_far === "A") return "now press B: read the stock";
+  if (places.every(({ read, status }) => read === 1 && status === "read")) return "now let them go on: Finish both";
+  return "press A or B";
+}
+
 function showVerdict(orders) {
   const where = $("verdict");
-  const read = BUYERS.map((buyer) => place(buyer));
   if (orders > 1) where.replaceChildren(badge("oversold"), " Two orders, one unit.");
   else if (isOver()) where.replaceChildren(badge("exact"), orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.");
-  else if (lock === "none" && so_far === "A") where.replaceChildren(" A has read 1. Now press B: read the stock.");
-  else if (lock === "none" && so_far.length === 2 && read.every((one) => one.read === 1)) where.replaceChildren(" Both have read 1. Now let them go on: Finish both.");
-  else where.replaceChildren(" ");
+  else if (!so_far) where.replaceChildren("Nobody has moved: press A or B.");
+  else where.replaceChildren(`${BUYERS.map(standing).join(", ")}: ${advice()}.`);
 }
 
 // One sentence for who hears the page: the last move, and what is left.
@@ -135,6 +153,23 @@ function fromAddress() {
   play(data.moves[name] && order !== undefined ? order : "A");
 }
 
+// A browser may refuse a page that was opened from a folder its storage.
+function stored(name) {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+function store(name, value) {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // The choice lasts until the page is left.
+  }
+}
+
 const KEYS = { a: () => move("A"), b: () => move("B"), f: finish, r: () => play(""), Backspace: () => play(so_far.slice(0, -1)) };
 
 $("lock").append(...Object.entries(data.strategies).filter(([name]) => data.moves[name]).map(([name, { title }]) => element("option", { value: name }, `${name}: ${title}`)));
@@ -148,9 +183,12 @@ $("back").addEventListener("click", () => play(so_far.slice(0, -1)));
 $("again").addEventListener("click", () => play(""));
 document.addEventListener("keydown", (event) => {
   const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (!act || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, textarea")) return;
+  if (event.key.length === 1 && !$("letters").checked) return;
+  if (!act || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea, input:not([type=checkbox])")) return;
   event.preventDefault();
   act();
 });
+$("letters").checked = stored("letters") !== "off";
+$("letters").addEventListener("change", () => store("letters", $("letters").checked ? "on" : "off"));
 addEventListener("hashchange", fromAddress);
 fromAddress();

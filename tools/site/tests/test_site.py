@@ -1,13 +1,16 @@
 """The site opens from a folder, asks nobody for anything, and its links lead somewhere."""
 
 import re
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
+import pytest
 from playwright.sync_api import Page
 
-from tools.site import documents
-from tools.site.__main__ import LIMIT, build, size
+from servers.embedded import ROOT
+from tools.site import documents, sources
+from tools.site.__main__ import MAX_BYTES, build, size
 
 
 def html(site: Path) -> list[Path]:
@@ -53,7 +56,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, page: Page) -> None:
 
 
 def test_it_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
-    assert size(site) < LIMIT
+    assert size(site) < MAX_BYTES
     again = build(tmp_path / "again", tmp_path / "staged")
     files = {
         path.relative_to(site): path.read_bytes() for path in site.rglob("*") if path.is_file()
@@ -74,3 +77,72 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
     assert len(pages) > 30
     wanted = {(site / documents.staged(path)).with_suffix(".html") for path in pages}
     assert wanted - reached == set()
+
+
+def test_code_to_copy_is_shown_whole(site: Path) -> None:
+    """Every source page of a file under locks/, examples/ and the other folders of COPIED."""
+    shown = {
+        str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
+        for page in (site / "source").rglob("*.html")
+        if page.name != "index.html"
+    }
+    copied = [name for name in shown if sources.is_copied(ROOT / name)]
+    assert {"locks/one_file.py", "locks/redis_lock.py", "examples/checkout.py"} <= set(copied)
+    assert {name for name in copied if text_of(shown[name]) != (ROOT / name).read_text()} == set()
+
+
+def text_of(source_page: str) -> str:
+    """The text of the file that a source page shows."""
+    (text,) = re.findall(r"<pre>(.*?)</pre>", source_page, re.DOTALL)
+    return unescape(text)
+
+
+def test_cut_file_says_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_LINES", 3)
+    sources.stage(ROOT / "shop" / "settings.py", tmp_path)
+    page = (tmp_path / "source" / "shop" / "settings.py.html").read_text()
+    lines = (ROOT / "shop" / "settings.py").read_text().splitlines()
+    assert text_of(page).splitlines() == lines[:3]
+    assert (
+        f"The first 3 of {len(lines)} lines; the rest is in <code>shop/settings.py</code>" in page
+    )
+
+
+def test_folder_pages_link_to_their_files(site: Path) -> None:
+    folders = sorted((site / "source").rglob("index.html"))
+    assert folders
+    for page in folders:
+        folder = ROOT / page.parent.relative_to(site / "source")
+        names = {f"{path.name}.html" for path in sources.files(folder)}
+        assert names
+        assert names <= set(targets(page)), folder
+
+
+def test_every_page_has_the_same_frame(site: Path) -> None:
+    """One navigation and one stylesheet; the page of the faults brings its own copy of it."""
+    links = {
+        page: [Path(target).name for target in targets(page)[:9]]
+        for page in html(site)
+        if page.name != "faults.html"
+    }
+    heads = {tuple(sorted(set(names) - {"data:,", "#main"})) for names in links.values()}
+    expected = {"site.css", "index.html", "schedules.html", "faults.html"}
+    expected |= {"contents.html", "overview.html"}
+    assert heads == {tuple(sorted(expected))}
+
+
+def test_lessons_come_in_their_order(site: Path) -> None:
+    names = [path.stem for path in documents.documents()["Workshop"]]
+    lessons = [name for name in names if re.match(r"\d\d-", name)]
+    assert names[: len(lessons) + 1] == ["README", *lessons]
+    first = (site / "workshop" / "lessons" / "01-two-buyers.html").read_text()
+    assert re.search(r'rel="prev" href="\.\./overview\.html"', first)
+    assert re.search(r'rel="next" href="02-count-orders\.html"', first)
+
+
+def test_readme_links_to_the_site_in_its_first_screen(site: Path) -> None:
+    first_screen = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:25])
+    assert f"]({documents.PUBLISHED})" in first_screen
+    assert "make site" in first_screen
+    assert "python -m http.server -d var/site" in first_screen
+    assert 'href="index.html">published site' in (site / "overview.html").read_text()

@@ -1,0 +1,158 @@
+"""The hooks of a demo: pauses, stops and a history of each purchase.
+
+SHOP_DEMO_PAUSES delays every purchase at its points. With a folder in SHOP_DEMO_HISTORY each
+purchase with a key is recorded there, and can be stopped: a buyer who sends `Demo-Stop: after_read`
+stops at that point. The file at/<key>@after_read appears in the folder, and the buyer goes on when
+the file go/<key>@after_read does. Files are used because Redis and PostgreSQL may be down or cut
+off during a fault.
+
+In a folder with at/ every event is written at once, because the process may be killed the moment
+after. Without at/ there are no stops, and the events are written when the request ends: a write
+under the lock would let another thread run, and would slow the rush down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
+
+from demo import steps
+from shop.sale import points
+
+#: Seconds after which a stopped purchase goes on by itself.
+LONGEST_STOP_SECONDS = 30.0
+#: Seconds between two looks for the file that lets a purchase go on.
+GO_POLL_SECONDS = 0.005
+#: Events recorded as `invoke` (they may still fail); all others are recorded as `ok`.
+INVOKE_EVENTS = {"begins", "acquire", "reserve", "before_commit", "release"}
+
+
+_purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
+
+
+def install() -> None:
+    """Install the probe that steps, pauses, records and stops purchases at their points."""
+    pauses_seconds = {
+        name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
+    }
+
+    def at_point(name: str, facts: Mapping[str, object]) -> None:
+        steps.at_point(name, facts)
+        if name in pauses_seconds:
+            time.sleep(pauses_seconds[name])
+        purchase = _purchase.get()
+        if purchase is not None:
+            purchase.at_point(name, facts)
+
+    points.install(at_point, may_stop=stops_at)
+
+
+def handler_id() -> int:
+    """Return the id of the thread that handles a request, or inside an event loop of its task."""
+    try:
+        return id(asyncio.current_task())
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.get_ident()
+
+
+def stops_at(name: str) -> bool:
+    """Return whether the current purchase pauses or stops at this point."""
+    purchase = _purchase.get()
+    return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
+
+
+class TracedPurchase:
+    """The request of a purchase with an Idempotency-Key, its stops and its recorded events."""
+
+    def __init__(self, attempt: str, stops: str) -> None:
+        self.attempt = attempt
+        self.stops = stops.split(",")
+        self.folder = Path(settings.SHOP_DEMO_HISTORY)
+        self.writes_at_once = (self.folder / "at").is_dir()
+        self.unwritten_events: list[dict[str, Any]] = []
+        #: Fields of all its events: its thread, and its sale once that is known.
+        self.common_fields: dict[str, object] = {"thread": handler_id()}
+
+    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+        """Record the facts of a point, and stop there if the buyer asked for it."""
+        if ":" not in name:  # the points inside a flawed lock serve as stops only
+            self.record(name, facts)
+        if name in self.stops:
+            self.stop_at(name)
+
+    def record(self, event: str, facts: Mapping[str, object]) -> None:
+        """Record an event."""
+        if event == "begins":  # a purchase that an event loop received may go on in a thread
+            self.common_fields["thread"] = handler_id()
+        if facts.get("sale") is not None:
+            self.common_fields["sale"] = facts["sale"]
+        fields = {
+            "t": time.monotonic_ns(),
+            "by": "node",
+            "node": settings.SHOP_DEMO_NODE,
+            "pid": os.getpid(),
+            "attempt": self.attempt,
+            "f": event,
+            "type": "invoke" if event in INVOKE_EVENTS else "ok",
+            **facts,
+            **self.common_fields,
+        }
+        if self.writes_at_once:
+            self.write([fields])
+        else:
+            self.unwritten_events.append(fields)
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        """Append events to the file of this process, with a single write.
+
+        Two threads append to the same file: a single write keeps their events apart.
+        """
+        text = "".join(f"{json.dumps(event)}\n" for event in events).encode()
+        path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"
+        with path.open("ab", buffering=0) as file:
+            if file.write(text) != len(text):
+                raise OSError(f"{path} has half an event: make room on the disk and repeat the run")
+
+    def stop_at(self, name: str) -> None:
+        """Wait until the file that lets this purchase go on appears."""
+        file_name = f"{self.attempt.replace('/', '+')}@{name}"
+        go = self.folder / "go" / file_name
+        self.record(f"stops at {name}", {})
+        (self.folder / "at" / file_name).touch()
+        deadline = time.monotonic() + LONGEST_STOP_SECONDS
+        while not go.exists() and time.monotonic() < deadline:
+            time.sleep(GO_POLL_SECONDS)
+        self.record(f"leaves {name}", {})
+
+
+class TraceMiddleware(MiddlewareMixin):
+    """Traces the purchase of a request. Installed only if a history is recorded."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        key = request.headers.get("Idempotency-Key")
+        stops = request.headers.get("Demo-Stop", "")
+        _purchase.set(None if key is None else TracedPurchase(key, stops))
+
+    def process_view(self, request: HttpRequest, *_: object) -> None:
+        points.point("arrives")
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        purchase = _purchase.get()
+        _purchase.set(None)
+        if purchase is not None and purchase.unwritten_events:
+            purchase.write(purchase.unwritten_events)
+        return response

@@ -1,0 +1,93 @@
+"""A lesson of the workshop, for the page to project: `/?lesson=5`, and `/?lesson=5&answer`.
+
+`votes=3,9,1,2` in the address, or a field for each option, are the votes of a class.
+"""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import QueryDict
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+from shop.errors import BadInput
+
+LETTERS = "abcdefgh"
+MAX_VOTES_OF_AN_OPTION = 999
+#: Fields of the address that fill the page in, and that a form on the page sends again.
+PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
+
+
+def lesson(query: QueryDict) -> dict[str, Any] | None:
+    """Return the lesson that an address names, its texts as HTML, or None if it names none.
+
+    options   letter, text and votes of each option; the votes are None before the vote
+    voters    the sum of the votes
+    command   the command to run; empty with `answer`, and with `lock`, which fills the form in
+    answer    with `answer`: the right letter; `why` and `observed` then explain it
+    presets   names and values of the fields that a form on the page sends again
+
+    Raises BadInput for an unknown lesson, and for votes that are not counts.
+    """
+    number = query.get("lesson")
+    if not number or not settings.SHOP_DEMO_LESSONS:
+        return None
+    file = Path(settings.SHOP_DEMO_LESSONS)
+    tables = {
+        str(table["number"]): table for table in tomllib.loads(file.read_text("utf-8"))["lesson"]
+    }
+    if number not in tables:
+        raise BadInput("unknown lesson", allowed=tables)
+    table = tables[number]
+    is_answered = "answer" in query
+    text = (file.parent / "lessons" / f"{table['slug']}.md").read_text("utf-8")
+    votes = parse_votes(query.getlist("votes"), options=len(table["options"]))
+    return {
+        "number": table["number"],
+        "title": table["title"],
+        "question": _with_code(table["question"]),
+        "command": "" if is_answered or "lock" in query else table["command"],
+        "options": [
+            {"letter": letter, "text": _with_code(option), "votes": count}
+            for letter, option, count in zip(LETTERS, table["options"], votes, strict=False)
+        ],
+        "voters": sum(count or 0 for count in votes),
+        "answer": table["answer"] if is_answered else "",
+        "why": _with_code(_between(text, "\n## Explain\n", "\n## ")) if is_answered else "",
+        "observed": (
+            _with_code(_between(text, "<!-- observed -->", "<!-- /observed -->"))
+            if is_answered
+            else ""
+        ),
+        "presets": [(name, query[name]) for name in PRESETS if name in query],
+    }
+
+
+def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
+    """Return the votes of each option from `3,9,1,2`, or from a field for each option.
+
+    An empty field counts as 0, but as None if all fields are empty. Raises BadInput.
+    """
+    counts = [count.strip() for field in fields for count in field.split(",")]
+    if len(counts) > options or not all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts):
+        most = (
+            f"{options} whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION} with commas between them"
+        )
+        raise BadInput("bad votes", allowed=[most])
+    if not any(counts):
+        return [None] * options
+    counts += [""] * (options - len(counts))
+    return [int(count or 0) for count in counts]
+
+
+def _between(text: str, begin: str, end: str) -> str:
+    return text.partition(begin)[2].partition(end)[0].strip()
+
+
+def _with_code(text: str) -> SafeString:
+    """Return the text as HTML, with the parts between backticks as code."""
+    return mark_safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

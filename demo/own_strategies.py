@@ -1,0 +1,119 @@
+"""Strategies from files of the user: SHOP_DEMO_STRATEGIES=mine=path.
+
+A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If it does
+not load, or raises, the answer names the error and its line, and is never a 500.
+"""
+
+import __future__
+
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+
+from demo.steps import LeftAlone
+from locks.errors import LockError
+from shop.errors import BadInput, ShopError
+from shop.sale.purchase import Attempt, KeyHasBought, Receipt
+from shop.strategies import STRATEGIES, Strategy
+
+#: Exceptions that a correct purchase may raise; any other is a mistake in the file.
+EXPECTED_ERRORS = (
+    ShopError,
+    KeyHasBought,
+    LockError,
+    LeftAlone,
+    redis.RedisError,
+    DatabaseError,
+    InterfaceError,
+)
+
+
+class BrokenFile(BadInput):
+    text = "The file of this strategy does not work. Correct it and save."
+
+
+def install() -> None:
+    """Add the strategies of SHOP_DEMO_STRATEGIES to the registry."""
+    for name, path in settings.SHOP_DEMO_STRATEGIES.items():
+        STRATEGIES[name] = make_strategy(name, Path(path))
+
+
+def make_strategy(name: str, path: Path) -> Strategy:
+    """Return a strategy that sells with the code of this file."""
+    return Strategy(
+        rank=1000,
+        name=name,
+        title=f"Your own ({path.name})",
+        summary="Your own file. Run it to see its verdict.",
+        marks=(),
+        buy=OwnFile(name, path).buy,
+        path=str(path.resolve()),
+    )
+
+
+class OwnFile:
+    """The code of one file, loaded again after each change."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self._guard = threading.Lock()
+        self._loaded_text: str | None = None
+        self._module = ModuleType("not_loaded")
+
+    def buy(self, attempt: Attempt) -> Receipt:
+        """Sell one unit with the `buy` of the file. Raises BrokenFile for a mistake in it."""
+        buy = getattr(self.module(), "buy", None)
+        if not callable(buy):
+            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
+        try:
+            receipt = buy(attempt)
+        except EXPECTED_ERRORS:
+            raise
+        except (Exception, SystemExit) as error:
+            raise BrokenFile(self._describe(error)) from error
+        if not isinstance(receipt, Receipt):
+            raise BrokenFile(f"{self.path.name}: buy() returned {receipt!r}, not a Receipt")
+        return receipt
+
+    def module(self) -> ModuleType:
+        """Return the module of the file as it is now. Raises BrokenFile."""
+        with self._guard:
+            try:
+                text = self.path.read_text(encoding="utf-8-sig")  # an editor may write a BOM
+            except (OSError, UnicodeDecodeError) as error:
+                raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
+            if self._loaded_text != text:
+                self._module = self._load(text)
+                self._loaded_text = text
+            return self._module
+
+    def _load(self, text: str) -> ModuleType:
+        module = ModuleType(f"own_{self.name.replace('-', '_')}")
+        module.__file__ = str(self.path)
+        sys.modules[module.__name__] = module  # dataclasses look their module up
+        # Annotations are not evaluated, so that they may use names that the file does not import.
+        flags = __future__.annotations.compiler_flag
+        try:
+            exec(compile(text, str(self.path), "exec", flags), vars(module))
+        except (Exception, SystemExit) as error:
+            raise BrokenFile(self._describe(error)) from error
+        return module
+
+    def _describe(self, error: BaseException) -> str:
+        """Return `ex05.py: line 12: NameError: ...`, with the last line of the file that ran."""
+        if isinstance(error, SyntaxError):
+            return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"
+        line_numbers = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == str(self.path)
+        ]
+        line = f" line {line_numbers[-1]}:" if line_numbers else ""
+        return f"{self.path.name}:{line} {type(error).__name__}: {error}"

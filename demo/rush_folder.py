@@ -1,0 +1,88 @@
+"""The folder through which the page starts, watches and stops a rush.
+
+A browser opens at most six connections to a host, so it cannot make a rush of its own. `make serve`
+runs the rush and opens its sale. It shares the folder SHOP_RUSH_FOLDER with the nodes:
+
+wanted  written by a node: the rush that the page has started; removed when the rush is over,
+        so that there is at most one
+stop    written by a node: asks for the end of that rush
+state   written by make serve: the progress of the rush, and the runs of all that have ended
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import OperationalError
+
+from demo.steps import NotNow
+from shop.errors import Unavailable
+from shop.sale import opening
+
+#: Seconds from the release of a rush until its buyers give up.
+DEADLINE_SECONDS = 60
+
+
+def start(rush: Mapping[str, Any]) -> None:
+    """Ask make serve for a rush: lock, buyers, stock, hold_ms, product.
+
+    Raises NotNow during another rush, and Unavailable without make serve.
+    """
+    if not settings.SHOP_RUSH_FOLDER:
+        raise Unavailable("no process runs rushes: start the shop with make serve")
+    with tempfile.NamedTemporaryFile("w", dir=settings.SHOP_RUSH_FOLDER) as file:
+        json.dump({**rush, "deadline": DEADLINE_SECONDS}, file)
+        file.flush()
+        try:
+            # Unlike a write, a link shows the whole file at once, and only one link succeeds.
+            os.link(file.name, _path("wanted"))
+        except FileExistsError:
+            raise NotNow("A rush is running. Wait for it to finish.") from None
+    # The request to stop may have come just after the previous rush had ended.
+    _path("stop").unlink(missing_ok=True)
+
+
+def stop(*, product: str) -> None:
+    """Stop the current rush and close its sale: purchases under way sell nothing from then on.
+
+    Raises NotNow without a rush, and Unavailable if the database does not answer in time.
+    """
+    if not _read("wanted"):
+        raise NotNow("No rush is running: there is nothing to stop.")
+    try:
+        opening.close(product=product)
+    except OperationalError as error:
+        message = "the buyers are stopped; the sale could not be closed: purchases hold its row"
+        raise Unavailable(f"{message}. The next rush closes it.") from error
+    finally:
+        _path("stop").touch()
+
+
+def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Return the state of the rushes, and the run of each sale's rush, as in `summary.json`.
+
+    on      whether a rush is running
+    number  number of rushes that have ended
+    rush    the current one: sale, lock, buyers, arrived, answered, left_s; None if there is none
+    """
+    state = {"rush": None, "runs": {}, **_read("state")}
+    runs = {int(sale): run for sale, run in state["runs"].items()}
+    return {"on": bool(_read("wanted")), "number": len(runs), "rush": state["rush"]}, runs
+
+
+def _path(name: str) -> Path:
+    return Path(settings.SHOP_RUSH_FOLDER, name)
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Return the content of a file of the folder; empty if there is no such file."""
+    if not settings.SHOP_RUSH_FOLDER:
+        return {}
+    try:
+        return dict(json.loads(_path(name).read_text()))
+    except FileNotFoundError:
+        return {}

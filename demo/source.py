@@ -1,0 +1,79 @@
+"""The source code of a strategy: its own file, and the functions that it shares with others."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from django.conf import settings
+
+from shop.reserve import promises
+from shop.sale import fences, locked, purchase
+from shop.sale.strategy import Strategy
+
+#: Functions outside a strategy's own file that it may call, in the order in which they are shown.
+SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    locked.held,
+    purchase.sell_one,
+    fences.claim,
+    purchase.read_stock,
+    purchase.write_stock,
+    purchase.write_relative,
+    promises._run_promise_script,
+)
+#: A longer class is shown method by method.
+MAX_CLASS_LINES = 30
+
+
+def source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
+    """Return blocks of source code: each with its file, its lines and which lines are marked.
+
+    First come those of the strategy's own file, without its docstring and its entry in the
+    registry; then sell_one() and the other shared functions that have a decisive line. Each mark
+    of the strategy marks the first line that contains it; LookupError if there is no such line.
+    """
+    text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
+    own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
+    shared_blocks = {
+        function: _make_block(_file_of(function), inspect.getsource(function))
+        for function in SHARED_FUNCTIONS
+    }
+    for mark in strategy.marks:
+        _mark_line(mark, [*own_blocks, *shared_blocks.values()])
+    always_shown = None if strategy.deferred else purchase.sell_one
+    shown_blocks = [
+        block
+        for function, block in shared_blocks.items()
+        if block["marked"] or function is always_shown
+    ]
+    return own_blocks + shown_blocks
+
+
+def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
+    for block in blocks:
+        for number, line in enumerate(block["lines"]):
+            if mark in line:
+                block["marked"].append(number)
+                return
+    raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")
+
+
+def _split(text: str) -> Iterator[str]:
+    """Split a file at two empty lines: its imports, then its functions and classes."""
+    code = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL).partition("\nSTRATEGY = ")[0]
+    for part in code.strip("\n").split("\n\n\n"):
+        if part.startswith("class ") and part.count("\n") > MAX_CLASS_LINES:
+            yield from map(dedent, re.split(r"\n\n(?=    (?:@|def ))", part))
+        else:
+            yield part
+
+
+def _file_of(function: Callable[..., Any]) -> str:
+    file = Path(inspect.getfile(inspect.unwrap(function)))
+    return str(file.relative_to(settings.BASE_DIR))
+
+
+def _make_block(file: str, code: str) -> dict[str, Any]:
+    return {"file": file, "lines": code.rstrip().splitlines(), "marked": []}

@@ -1,0 +1,258 @@
+"""Two buyers and one unit, one step at a time, against the real database.
+
+A round has a lock and the buyers A and B. Each buyer is a thread that runs the real check_out() on
+a connection of its own, and waits at each of its stops until the permit for that stop arrives.
+There is one round at a time; a new one makes the buyers of the previous one roll back.
+
+Permits and the states of the buyers go through Redis, because the request for the next step may
+reach another worker, or another node, than the one with the thread. The database would need a
+second connection, whose statements would mix with those that are being shown; files are not shared
+between containers. Keys in Redis also expire by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from shop.errors import BadInput, ShopError
+from shop.ops.connections import own_connection
+from shop.ops.redis import locks_client
+from shop.sale import opening
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt
+
+logger = logging.getLogger("demo.steps")
+
+#: Not the product of the rushes.
+PRODUCT = "last-unit"
+BUYERS = ("A", "B")
+#: The stops by point. They divide a purchase into the three moves of lesson 1 of the workshop:
+#: read, write, commit.
+STOPS = {"after_read": "checked", "before_commit": "written"}
+#: What a buyer waits for after a point.
+WAITS_FOR = {"acquire": "lock", "acquired": "database"}
+#: The key of the current round in Redis.
+ROUND_KEY = "page:steps"
+#: Seconds after its last step until Redis forgets a round.
+ROUND_TTL_SECONDS = 3_600
+#: A buyer repeats a command that Redis does not answer.
+RETRY_PAUSE_SECONDS = 0.5
+MAX_RETRIES = 40
+#: Seconds without a new state after which a moving buyer counts as blocked.
+BLOCKED_AFTER_SECONDS = 0.4
+#: Longer than the shop's own, which would end the round on a busy machine.
+CONNECT_TIMEOUT_SECONDS = 30
+_buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
+
+
+class NotNow(ShopError):
+    text = "Not possible while a rush or a round is running. Wait for it to finish."
+    status = 409
+
+
+class LeftAlone(Exception):
+    """No next step in time, or another round began: rolled back, nothing sold."""
+
+
+def begin(lock: str) -> str:
+    """Begin a new round with one unit in stock, and return its id.
+
+    The buyers of the previous round roll back.
+    """
+    client = locks_client()
+    client.delete(ROUND_KEY)
+    opening.restock(product=PRODUCT, amount=1, lock=lock)
+    round_id = uuid.uuid4().hex
+    client.set(ROUND_KEY, json.dumps({"round": round_id, "lock": lock}), ex=ROUND_TTL_SECONDS)
+    return round_id
+
+
+def step(round_id: str, buyer: str) -> None:
+    """Let a buyer take its next step. Raises NotNow, or BadInput."""
+    if buyer not in BUYERS:
+        raise BadInput("unknown buyer", allowed=BUYERS)
+    client = locks_client()
+    current = read_round()
+    if current is None or current["round"] != round_id:
+        raise NotNow("this round is over; begin a new one")
+    client.expire(ROUND_KEY, ROUND_TTL_SECONDS)
+    buyer_state = _parse(client.hget(board_key(round_id), buyer))
+    if buyer_state is None:
+        stepped_buyer = SteppedBuyer(round_id, buyer, current["lock"])
+        threading.Thread(target=stepped_buyer.run, daemon=True).start()
+        return
+    if buyer_state["status"] != "stopped":
+        advice = "Wait until it has stopped, or begin a new round."
+        raise NotNow(f"This buyer cannot take a step now. {advice}")
+    permit(round_id, buyer, buyer_state["at"])
+
+
+def permit(round_id: str, buyer: str, stop: str) -> None:
+    """Let a buyer leave this stop. A second permit, of a double click, has no effect."""
+    client = locks_client()
+    key = f"{board_key(round_id)}:{buyer}"
+    client.rpush(key, stop)
+    client.expire(key, ROUND_TTL_SECONDS)
+
+
+def read_round() -> dict[str, Any] | None:
+    """Return the id and the lock of the current round; None without one."""
+    return _parse(locks_client().get(ROUND_KEY))
+
+
+def read_state() -> dict[str, Any] | None:
+    """Return the current round and the states of its buyers; None without a round.
+
+    A buyer is `ready`, `moving`, `blocked`, `stopped` (`at` a stop) or `done` (`outcome`). A
+    blocked buyer `waits_for` the lock or the database. It gives up in `left_s` seconds.
+    """
+    current = read_round()
+    if current is None:
+        return None
+    texts = locks_client().hmget(board_key(current["round"]), BUYERS)
+    buyers = {name: _shown_state(_parse(text)) for name, text in zip(BUYERS, texts, strict=True)}
+    return {**current, "buyers": buyers}
+
+
+def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a buyer's published state, with `blocked` and `left_s` as of now."""
+    if state is None:
+        return {"status": "ready"}
+    if state["status"] == "done":
+        return state
+    limit = settings.SHOP_DEMO_STEP_TIMEOUT
+    if state["status"] == "moving":
+        if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
+            return state
+        state = {"waits_for": "database", **state, "status": "blocked"}
+        limit = settings.SHOP_LOCK_WAIT if state["waits_for"] == "lock" else limit
+    return {**state, "left_s": max(0.0, round(state["since"] + limit - time.time(), 1))}
+
+
+def _parse(text: bytes | str | None) -> dict[str, Any] | None:
+    return None if text is None else dict(json.loads(text))
+
+
+def board_key(round_id: str) -> str:
+    """Return the key of the states of a round's buyers. The keys of permits begin with it."""
+    return f"{ROUND_KEY}:{round_id}"
+
+
+def call_with_retry(command: Callable[[], Any]) -> Any:
+    """Return the reply to an idempotent command, which is repeated for some 20 s.
+
+    A class should not lose its round because Redis was silent for 2 s. Raises redis.RedisError.
+    """
+    retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
+    return retry.call_with_retry(command, lambda error: None)
+
+
+class SteppedBuyer:
+    """A buyer of a round, in a thread of its own."""
+
+    def __init__(self, round_id: str, name: str, lock: str) -> None:
+        self.round_id = round_id
+        self.name = name
+        self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
+        self.saw: object = None  # the stock that it has read
+        self._client = locks_client()
+        self._board_key = board_key(round_id)
+
+    def claim_name(self) -> bool:
+        """Publish that this buyer moves. Return False if another thread has taken its name.
+
+        The published state is unique, so that a repeated command recognizes its own.
+        """
+        state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
+
+        def claim() -> bool:
+            self._client.hsetnx(self._board_key, self.name, state)
+            return self._client.hget(self._board_key, self.name) == state.encode()
+
+        return bool(call_with_retry(claim))
+
+    def run(self) -> None:
+        """Buy, unless a double click has already started a buyer of this name."""
+        if not self.claim_name():
+            return
+        _buyer.set(self)
+        end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
+        try:
+            with own_connection(
+                options=timeout_options(),
+                application_name=f"oversold buyer {self.name}",
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            ):
+                receipt = check_out(self.attempt)
+            released = receipt.lease.released if receipt.lease else None
+            end = {"outcome": "sold", "order": receipt.order_id, "released": released}
+        except LeftAlone as error:
+            end = {"outcome": "rolled_back", "said": str(error)}
+        except ShopError as error:
+            end = {"outcome": error.outcome, "said": str(error)}
+        except Exception:
+            logger.exception("buyer %s under %s", self.name, self.attempt.lock)
+        self.publish("done", **end)
+
+    def publish(self, status: str, **facts: Any) -> None:
+        """Publish the state of this buyer: moving, stopped or done."""
+        state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
+        call_with_retry(partial(self._client.hset, self._board_key, self.name, json.dumps(state)))
+        call_with_retry(partial(self._client.expire, self._board_key, ROUND_TTL_SECONDS))
+
+    def wait_at(self, stop: str) -> None:
+        """Wait at this stop until its permit arrives. Raises LeftAlone."""
+        self.publish("stopped", at=stop)
+        timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
+        deadline = time.monotonic() + timeout_seconds
+        # Its timeout is shorter than the client's own.
+        pop_permit = partial(self._client.blpop, [f"{self._board_key}:{self.name}"], timeout=0.5)
+        while time.monotonic() < deadline:
+            popped_permit = call_with_retry(pop_permit)
+            if popped_permit is not None and popped_permit[1].decode() == stop:
+                self.publish("moving", after=stop)
+                return
+            current = call_with_retry(read_round)
+            if current is None or current["round"] != self.round_id:
+                raise LeftAlone("another round began: rolled back, nothing sold")
+        raise LeftAlone(f"no step for {timeout_seconds:.0f} s: rolled back, nothing sold")
+
+
+def at_point(name: str, facts: Mapping[str, object]) -> None:
+    """Publish the progress of a stepped buyer, and wait if the point is one of its stops.
+
+    Other purchases pass.
+    """
+    buyer = _buyer.get()
+    if buyer is None:
+        return
+    if name in WAITS_FOR:
+        buyer.publish("moving", waits_for=WAITS_FOR[name])
+    if name == "after_read":
+        buyer.saw = facts["amount"]
+        if buyer.saw == 0:
+            return  # sold out: no write follows
+    if name in STOPS:
+        buyer.wait_at(STOPS[name])
+
+
+def timeout_options() -> str:
+    """Return PostgreSQL's timeouts for a person, who thinks longer than the shop's own allow."""
+    lock_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
+    statement_ms = lock_ms + 5_000
+    return (
+        f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
+        f"-c idle_in_transaction_session_timeout={statement_ms}"
+    )

@@ -1,0 +1,30 @@
+"""Fixtures of the demo's tests: those of the shop's, and the folder of the page's rushes."""
+
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from demo.tests.page_rushes import Rushes
+from shop.tests.conftest import (
+    _expected_trouble_stays_out_of_the_output,
+    _no_lock_is_left_of_another_test,
+    _nothing_is_remembered_of_another_test,
+    django_db_setup,
+    redis_outage,
+)
+
+__all__ = [
+    "_expected_trouble_stays_out_of_the_output",
+    "_no_lock_is_left_of_another_test",
+    "_nothing_is_remembered_of_another_test",
+    "django_db_setup",
+    "redis_outage",
+]
+
+
+@pytest.fixture
+def rushes(settings: Settings, tmp_path: Path) -> Rushes:
+    """The folder in which the page asks for rushes."""
+    settings.SHOP_RUSH_FOLDER = str(tmp_path)
+    return Rushes(tmp_path)

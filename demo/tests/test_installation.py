@@ -1,0 +1,78 @@
+"""The demo is installed, routed and imported only with SHOP_DEMO=1."""
+
+import json
+import os
+from typing import Any
+
+from shop.tests.node import run
+
+#: Loads what the servers of a node load, and prints what they have of the demo.
+INSPECTION = """
+import json, sys
+import shop.wsgi, shop.asgi
+from django.conf import settings
+from django.urls import Resolver404, resolve
+from shop.strategies import STRATEGIES
+
+def is_routed(path):
+    try:
+        return bool(resolve(path))
+    except Resolver404:
+        return False
+
+print(json.dumps({
+    "paths": [path for path in sys.argv[1:] if is_routed(path)],
+    "modules": [name for name in sys.modules if name.partition(".")[0] == "demo"],
+    "apps": [app for app in settings.INSTALLED_APPS if app.startswith("demo")],
+    "middleware": [name for name in settings.MIDDLEWARE if name.startswith("demo")],
+    "own_strategies": [name for name in STRATEGIES if name == "mine"],
+}))
+"""
+DEMO_PATHS = [
+    "/",
+    "/state",
+    "/history",
+    "/rush",
+    "/rush/stop",
+    "/steps",
+    "/steps/step",
+    "/strategies/redis/code",
+    "/sales/1/curve",
+]
+SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
+
+
+def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
+    """Return what a new process has of the demo, with every setting of a demo set."""
+    environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
+    completed = run(
+        *("-c", INSPECTION, *DEMO_PATHS, *SHOP_PATHS),
+        **environment,
+        SHOP_DEMO=str(int(is_demo)),
+        SHOP_DEMO_HISTORY=str(folder),
+        SHOP_DEMO_PAUSES="released=10",
+        SHOP_DEMO_STRATEGIES=f"mine={folder}/ex05.py",
+    )
+    assert completed.returncode == 0, completed.stderr
+    inspection: dict[str, Any] = json.loads(completed.stdout)
+    return inspection
+
+
+def test_production_neither_routes_nor_imports_the_demo(tmp_path: object) -> None:
+    inspection = inspect_node(tmp_path, is_demo=False)
+    assert inspection == {
+        "paths": SHOP_PATHS,
+        "modules": [],
+        "apps": [],
+        "middleware": [],
+        "own_strategies": [],
+    }
+
+
+def test_demo_is_installed_and_routed(tmp_path: object) -> None:
+    inspection = inspect_node(tmp_path, is_demo=True)
+    assert inspection["paths"] == [*DEMO_PATHS, *SHOP_PATHS]
+    assert {"demo.urls", "demo.views", "demo.hooks"} <= set(inspection["modules"])
+    assert inspection["apps"] == ["demo"]
+    assert inspection["middleware"] == ["demo.hooks.TraceMiddleware"]
+    assert inspection["own_strategies"] == ["mine"]

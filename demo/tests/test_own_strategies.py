@@ -1,0 +1,148 @@
+"""A strategy from the user's own file, and the source code that the page shows."""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from pytest_django import Settings
+
+from demo import own_strategies
+from demo.source import source_blocks
+from shop.sale.fences import claim
+from shop.sale.locked import held
+from shop.sale.purchase import sell_one
+from shop.strategies import STRATEGIES
+from shop.tests.node import run
+from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale
+
+WORKS = """
+from django.db import transaction
+from shop.sale.purchase import sell_one
+
+def buy(attempt: Attempt) -> Receipt:  # names that it does not import
+    with transaction.atomic(durable=True):
+        return sell_one(attempt)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
+    path = tmp_path / "ex05.py"
+    path.write_text(WORKS)
+    settings.SHOP_DEMO_STRATEGIES = {"mine": str(path)}
+    own_strategies.install()
+    yield path
+    STRATEGIES.pop("mine", None)
+
+
+@committed
+def test_own_strategy_sells_and_is_listed(file: Path) -> None:
+    open_sale(2)
+    assert buy(lock="mine").status == 201
+    assert count_orders_and_stock() == (1, 1)
+    strategies = Client().get("/strategies").json()["strategies"]
+    names = [strategy["name"] for strategy in strategies]
+    assert names[-1] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("def buy(attempt:\n", "ex05.py: line 1: SyntaxError: '(' was never closed"),
+        ("import sys\nsys.exit('enough')\n", "ex05.py: line 2: SystemExit: enough"),
+        ("BUY = None\n", "ex05.py defines no buy(attempt)"),
+        (
+            "def buy(attempt):\n    return attempt.nothing\n",
+            "ex05.py: line 2: AttributeError: 'Attempt' object has no attribute 'nothing'",
+        ),
+        ("def buy(attempt):\n    raise SystemExit\n", "ex05.py: line 2: SystemExit: "),
+        ("def buy(attempt):\n    pass\n", "ex05.py: buy() returned None, not a Receipt"),
+    ],
+    ids=["syntax", "exit", "no buy", "attribute", "exit in buy", "no receipt"],
+)
+@committed
+def test_mistake_in_a_file_is_a_400_with_its_line(file: Path, text: str, error: str) -> None:
+    open_sale(1)
+    file.write_text(text)
+    answer = buy(lock="mine")
+    assert (answer.status, answer.body["error"]) == (400, error)
+    assert count_orders_and_stock() == (0, 1)
+    file.write_text(WORKS)
+    assert buy(lock="mine").status == 201, "and the next save works"
+
+
+@committed
+def test_unreadable_file_is_a_400(file: Path) -> None:
+    open_sale(1)
+    file.write_bytes(b"\xff\xfe")
+    assert "ex05.py cannot be read" in buy(lock="mine").body["error"]
+    file.unlink()
+    answer = buy(lock="mine")
+    assert (answer.status, "ex05.py cannot be read" in answer.body["error"]) == (400, True)
+
+
+def test_environment_names_the_files(tmp_path: Path) -> None:
+    show = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
+    given = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
+    done = run("-c", f"import django; django.setup(); {show}", **given)
+    assert done.stdout == f"{tmp_path}/ex05.py\n", done.stderr
+
+
+# --- the code that the page shows: the file as it stands, its decisive lines marked ---------------
+
+
+def marked(name: str) -> list[str]:
+    blocks = source_blocks(STRATEGIES[name])
+    return [block["lines"][n].strip() for block in blocks for n in block["marked"]]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
+    blocks = source_blocks(STRATEGIES[name])
+    assert 1 <= len(marked(name)) == len(STRATEGIES[name].marks) <= 2
+    for block in blocks:
+        code = "\n".join(block["lines"])
+        ast.parse(code)  # still Python, indented from the margin
+        assert code in source_of(block)
+
+
+def source_of(block: dict[str, Any]) -> str:
+    """The file of a block; its methods moved to the margin, as they are shown."""
+    text = Path(settings.BASE_DIR, block["file"]).read_text()
+    return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("function", [held, sell_one, claim])
+def test_shown_function_has_at_most_one_point(
+    function: Callable[..., Any],
+) -> None:
+    code = inspect.getsource(inspect.unwrap(function))
+    assert len(re.findall(r"\b(?:point|seen|note)\(", code)) <= 1
+
+
+def test_mark_without_a_line_is_an_error() -> None:
+    with pytest.raises(LookupError, match="correct `marks` of the strategy"):
+        source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
+
+
+def test_source_of_a_flawed_lock_includes_the_lock() -> None:
+    blocks: list[Any] = Client().get("/strategies/setnx/code").json()["blocks"]
+    files = {block["file"] for block in blocks}
+    assert files == {"shop/strategies/setnx.py", "shop/sale/purchase.py"}
+    assert Client().get("/strategies/nonsense/code").status_code == 400
+
+
+@pytest.mark.parametrize("text", ["def buy(attempt):\n    return None\n", "def buy(attempt:\n"])
+def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "ex05.py"
+    file.write_text(text)
+    own, inside = source_blocks(replace(STRATEGIES["none"], name="mine", marks=(), path=str(file)))
+    assert (own["lines"], own["marked"]) == (text.splitlines(), [])
+    assert inside["lines"][0].startswith("def sell_one(")

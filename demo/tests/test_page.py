@@ -1,0 +1,245 @@
+"""The page, its requests and a lesson on it. loadtest/tests/test_page.py tests it in a browser."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.http import QueryDict
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from demo.lesson import lesson
+from demo.tests.page_rushes import Rushes
+from demo.views import MISSING_SERVERS
+from shop.strategies import STRATEGIES
+from shop.tests.outage import Outage
+from shop.tests.purchases import buy, committed, open_sale, rolled_back
+
+
+def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
+    """Strategies that cannot be chosen are listed, too: readers of the documents look for them."""
+    settings.REDLOCK_URLS, settings.ZOOKEEPER_HOSTS = [], ""
+    html = Client().get("/").content.decode()
+    rushes, steps = re.findall(r"<select.*?</select>", html, re.DOTALL)
+    for form in (rushes, steps):
+        options = re.findall(r'<option value="([^"]+)"([^>]*)>([^<]+)', form)
+        assert [name for name, *_ in options] == list(STRATEGIES)
+        grey = {name: text for name, more, text in options if "disabled" in more}
+        assert list(grey) == ["redlock", "zookeeper"]
+        assert grey["redlock"].endswith("(needs five more Redis servers: REDLOCK_URLS)")
+        assert grey["zookeeper"].endswith("(needs ZooKeeper: ZOOKEEPER_HOSTS)")
+    assert {strategy.needs for strategy in STRATEGIES.values() if strategy.needs} == set(
+        MISSING_SERVERS
+    )
+    assert rushes.count("data-summary=") == len(STRATEGIES)
+
+
+@rolled_back
+def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
+    """The verdict is not of the lock that is chosen in the form, nor of another sale's rush."""
+
+    def state() -> Any:
+        return Client().get("/state").json()
+
+    first = open_sale(3)
+    rushes.begin()
+    now = state()
+    assert (now["sale"]["sale"], now["sale"]["stock_left"], now["steps"]) == (first.pk, 3, None)
+    assert now["rush"] == {"on": True, "number": 0, "rush": None}
+    far = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
+    rushes.say({**far, "left_s": 60.0})
+    now = state()
+    assert (now["sale"]["verdict"], now["sale"]["lock"]) == ("running", "token")
+    assert now["rush"]["rush"] == {**far, "left_s": 60.0}
+    rushes.end()
+    rushes.ran({"sale": first.pk, "lock": "none", "verdict": "unknown"})
+    assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("unknown", "none")
+    open_sale(3)
+    assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("open", "")
+
+
+@committed
+def test_state_takes_one_query(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = open_sale(2)
+    buy(lock="redis")
+    with django_assert_num_queries(1):
+        answer = Client().get("/state").json()["sale"]
+    counted = Client().get(f"/sales/{sale.pk}").json()
+    # The page looks up to four times a second: it asks PostgreSQL alone.
+    counted |= dict.fromkeys(("settled", "unsettled", "broken_promises"))
+    assert answer.items() >= {**counted, "lock": "redis", "verdict": "open"}.items()
+    assert (answer["orders"], answer["stock_left"]) == (1, 1)
+
+
+@rolled_back
+def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
+    open_sale(3)
+    redis_outage.begin()
+    answer = Client().get("/state").json()
+    assert (answer["sale"]["stock_left"], answer["steps"]) == (3, None)
+
+
+@committed
+def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
+    """Without those that nobody came to, but for the one that is open."""
+    open_sale(7)
+    judged = open_sale(2)
+    buy(lock="row-lock")
+    sold = open_sale(1)
+    buy(lock="redis")
+    open_sale(1)
+    rushes.ran({"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2})
+    shown = Client().get("/history").json()["sales"]  # newest first
+    assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in shown] == [
+        ("open", "", None),
+        ("exact", "redis", None),
+        ("undersold", "row-lock", 2),
+    ]
+    assert shown[1]["sale"] == sold.pk
+
+
+# --- a lesson on it: its question, and its answer only where the address asks for it --------------
+
+
+LESSONS = """
+[[lesson]]
+number = 5
+slug = "05-late"
+title = "Late"
+question = "What happens?"
+options = ["nothing", "`much` < all"]
+answer = "b"
+command = "make faults"
+"""
+
+
+@pytest.fixture
+def lessons(settings: Any, tmp_path: Path) -> None:
+    path = tmp_path / "lessons.toml"
+    path.write_text(LESSONS)
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / "05-late.md").write_text(
+        "# Late\n\n## Observe\n\n<!-- observed -->\n`none`: 11 of 10.\n<!-- /observed -->\n\n"
+        "## Explain\n\nToo much.\n\n## Exercise\n"
+    )
+    settings.SHOP_DEMO_LESSONS = str(path)
+
+
+@pytest.mark.usefixtures("lessons")
+def test_lesson_shows_its_answer_only_after_the_vote() -> None:
+    assert lesson(QueryDict("lesson=5")) == {
+        "number": 5,
+        "title": "Late",
+        "question": "What happens?",
+        "options": [
+            {"letter": "a", "text": "nothing", "votes": None},
+            {"letter": "b", "text": "<code>much</code> &lt; all", "votes": None},
+        ],
+        "command": "make faults",
+        "answer": "",
+        "why": "",
+        "observed": "",
+        "voters": 0,
+        "presets": [("lesson", "5")],
+    }
+    page = Client().get("/?lesson=5").content.decode()
+    assert 'aria-labelledby="now-title" hidden' in page, "the sale before would say the answer"
+    assert ("What happens?" in page, "make faults" in page, "Too much." in page) == (
+        True,
+        True,
+        False,
+    )
+    filled_in = Client().get("/?lesson=5&lock=none").content.decode()
+    assert "make faults" not in filled_in, "the page itself runs it then"
+    page = Client().get("/?lesson=5&answer").content.decode()
+    assert re.search(r'<li class="right">\s*<b>b</b>\s*<span[^>]*><code>much</code> &lt; all', page)
+    assert ("Too much." in page, "make faults" in page) == (True, False)
+
+
+@pytest.mark.usefixtures("lessons")
+@pytest.mark.parametrize("votes", ["votes=3,12", "votes=3&votes=12", "votes=3,%2012"])
+def test_votes_are_shown_beside_the_options(votes: str) -> None:
+    """From the address, or from the fields of the form, which has one for each option."""
+    page = Client().get(f"/?lesson=5&{votes}").content.decode()
+    counts = re.findall(r'<meter min="0" max="15" value="(\d+)"', page)
+    assert counts == ["3", "12"]
+    assert ("3 of 15" in page, "12 of 15" in page) == (True, True)
+    assert "11 of 10" not in page, "what was observed is the answer"
+    assert re.findall(r'name="votes"[^>]* value="(\d*)"', page) == ["3", "12"]
+
+
+@pytest.mark.usefixtures("lessons")
+def test_answer_is_shown_with_votes_and_observation() -> None:
+    page = Client().get("/?lesson=5&votes=3,12&answer").content.decode()
+    assert ("12 of 15" in page, "<code>none</code>: 11 of 10." in page) == (True, True)
+
+
+@pytest.mark.usefixtures("lessons")
+def test_empty_fields_are_no_votes() -> None:
+    page = Client().get("/?lesson=5&votes=&votes=").content.decode()
+    assert "<meter" not in page
+    page = Client().get("/?lesson=5&votes=4&votes=").content.decode()
+    assert ("4 of 4" in page, "0 of 4" in page) == (True, True)
+
+
+@pytest.mark.usefixtures("lessons")
+@pytest.mark.parametrize("votes", ["x", "-1,2", "1,2,3", "1000", "1.5", "1 2"])
+def test_votes_that_are_not_counts_are_refused(votes: str) -> None:
+    answer = Client().get("/", {"lesson": "5", "votes": votes})
+    assert answer.status_code == 400
+    assert "votes" in answer.json()["error"]
+
+
+@pytest.mark.usefixtures("lessons")
+def test_unknown_lesson_is_refused_with_the_known_ones() -> None:
+    answer = Client().get("/?lesson=6")
+    assert (answer.status_code, answer.json()["allowed"]) == (400, ["5"])
+
+
+@pytest.mark.usefixtures("lessons")
+def test_page_has_no_lesson_unless_the_address_names_one(settings: Any) -> None:
+    assert lesson(QueryDict("")) is None
+    settings.SHOP_DEMO_LESSONS = ""
+    assert lesson(QueryDict("lesson=5")) is None
+
+
+# --- while the buyers of a rush have every connection of the process's pool -----------------------
+
+
+@pytest.fixture
+def pooled(transactional_db: None) -> Iterator[Any]:
+    """This thread's connections come from a pool of two, as in a node of `make serve`."""
+    alone = connections["default"]
+    pooled: Any = alone.copy()
+    pooled.settings_dict["OPTIONS"]["pool"] = {"min_size": 2, "max_size": 2, "timeout": 1}
+    pooled.pool.open(wait=True)
+    connections["default"] = pooled
+    yield pooled
+    connections["default"] = alone
+    pooled.close()
+    pooled.close_pool()
+
+
+def test_page_works_while_buyers_use_every_connection(pooled: Any, rushes: Rushes) -> None:
+    sale = open_sale(10)
+    rushes.begin()
+    pooled.close()
+    taken = [pooled.pool.getconn() for _ in range(2)]
+    answer = Client().get("/state")
+    assert (answer.status_code, answer.json()["sale"]["sale"]) == (200, sale.pk)
+    for path in ("/history", f"/sales/{sale.pk}/curve"):
+        assert Client().get(path).status_code == 200
+    assert buy(lock="none").body["outcome"] == "unavailable", "buyers wait for the pool"
+    assert Client().post("/rush/stop").status_code == 202
+    now: Any = connections["default"]
+    assert now is pooled, "this thread's next request is one of the pool again"
+    for one in taken:
+        pooled.pool.putconn(one)
+    assert rushes.is_to_stop
+    sale.refresh_from_db()
+    assert sale.closed_at is not None

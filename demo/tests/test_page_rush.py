@@ -1,0 +1,173 @@
+"""Starting and stopping a rush on the page, without make serve, and its verdict."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from demo.tests.page_rushes import Rushes
+from demo.views import judged_sale
+from shop.sale import opening
+from shop.sale.reports import SaleReport
+from shop.tests.purchases import buy, open_sale, rolled_back
+
+RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
+
+
+def test_button_names_make_serve_if_it_does_not_run(settings: Any) -> None:
+    settings.SHOP_RUSH_FOLDER = ""
+    html = Client().get("/").content.decode()
+    assert re.search(r'<button id="start"[^>]* disabled>Start with make serve</button>', html)
+    answer = Client().post("/rush", RUSH)
+    assert answer.status_code == 503
+    assert "make serve" in answer.json()["error"]
+
+
+def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
+    assert Client().post("/rush", RUSH).status_code == 202
+    wish = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
+    assert rushes.wanted == {**wish, "product": "apple", "deadline": 60}
+    assert Client().post("/rush", {**RUSH, "lock": "redis"}).status_code == 409
+    assert rushes.wanted["lock"] == "none"
+    rushes.end()
+    assert Client().post("/rush", RUSH).status_code == 202
+
+
+def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
+    stranger = Client(enforce_csrf_checks=True)
+    for path in ("/rush", "/rush/stop", "/steps", "/steps/step", "/admin/login/"):
+        answer = stranger.post(path, RUSH)
+        assert answer.status_code == 403
+        assert "without its CSRF token: load the page again" in answer.json()["error"]
+    assert rushes.wanted is None
+    stranger.get("/")  # now it is none
+    token = stranger.cookies["csrftoken"].value
+    assert stranger.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
+
+
+def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
+    """As where a browser's address is a forwarder's, which asks for localhost."""
+    origin = "https://demo-8000.app.example"
+    browser = Client(enforce_csrf_checks=True)
+    browser.get("/")
+    form = {**RUSH, "csrfmiddlewaretoken": browser.cookies["csrftoken"].value}
+    headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
+    answer = browser.post("/rush", form, headers=headers)
+    assert answer.status_code == 403
+    assert f"{origin} is not the address of this shop" in answer.json()["error"]
+    assert f"CSRF_TRUSTED_ORIGINS={origin}" in answer.json()["error"]
+    assert rushes.wanted is None
+    settings.CSRF_TRUSTED_ORIGINS = [origin]
+    restarted = Client(enforce_csrf_checks=True)
+    restarted.cookies = browser.cookies
+    assert restarted.post("/rush", form, headers=headers).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("buyers", "0", "a whole number from 1 to 20000"),
+        ("stock", "-1", "a whole number from 0 to 10000"),
+        ("hold_ms", "5001", "a whole number from 0 to 5000"),
+    ],
+)
+def test_bad_input_is_refused_with_the_allowed_values(
+    rushes: Rushes, field: str, value: str, allowed: str
+) -> None:
+    answer = Client().post("/rush", {**RUSH, field: value})
+    assert (answer.status_code, answer.json()["allowed"]) == (400, [allowed])
+    assert answer.json()["error"].startswith(f"bad {field}: ")
+    assert Client().post("/rush", {**RUSH, "lock": "nonsense"}).status_code == 400
+    assert rushes.wanted is None
+
+
+@rolled_back
+def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
+    sale = open_sale(10)
+    buy(lock="none")
+    rushes.begin()
+    assert Client().post("/rush/stop").status_code == 202
+    assert rushes.is_to_stop
+    sale.refresh_from_db()
+    assert sale.closed_at is not None
+    assert sale.final_stock == 9
+    assert buy(lock="none").status == 404, "nothing is sold any more"
+    rushes.ran({"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
+    shown = Client().get("/state").json()["sale"]
+    assert (shown["verdict"], shown["orders"], shown["stock_left"]) == ("stopped", 1, 9)
+
+
+def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
+    (rushes.folder / "stop").touch()
+    assert Client().post("/rush", RUSH).status_code == 202
+    assert not rushes.is_to_stop
+
+
+@rolled_back
+def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
+    sale = open_sale(10)
+    answer = Client().post("/rush/stop")
+    assert (answer.status_code, rushes.is_to_stop) == (409, False)
+    sale.refresh_from_db()
+    assert sale.closed_at is None
+
+
+@rolled_back
+def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
+    rushes: Rushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times_out(**_: object) -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(opening, "close", times_out)
+    rushes.begin()
+    answer = Client().post("/rush/stop")
+    assert (answer.status_code, rushes.is_to_stop) == (503, True)
+    assert "The next rush closes it" in answer.json()["error"]
+
+
+# --- what the page calls a sale -------------------------------------------------------------------
+
+
+def sale(
+    orders: int, *, left: int | None = None, is_open: bool = True, locks: Sequence[str] = ("token",)
+) -> dict[str, Any]:
+    """Of two units."""
+    stock_left = max(0, 2 - orders) if left is None else left
+    return {**SaleReport(1, "apple", is_open, 2, orders, stock_left).as_dict(), "locks": locks}
+
+
+STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
+
+
+@pytest.mark.parametrize(
+    ("of_sale", "run", "rush", "verdict"),
+    [
+        # the verdict of the run is the badge, unless the orders refute it
+        (sale(1), {"verdict": "undersold"}, None, "undersold"),
+        (sale(3), {"verdict": "unknown"}, None, "unknown"),
+        (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
+        (sale(1, left=0, is_open=False), STOPPED, None, "stopped"),
+        (sale(3, left=0, is_open=False), STOPPED, None, "oversold"),
+        # during a rush an oversell is seen at once, and nothing else is settled
+        (sale(2), None, {"lock": "redis"}, "running"),
+        (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
+        # a sale by hand is called by its orders
+        (sale(3, left=0), None, None, "oversold"),
+        (sale(2), None, None, "exact"),
+        (sale(2, left=1), None, None, "open"),
+        (sale(0, locks=[], is_open=False), None, None, "closed"),
+        (sale(1, locks=["none", "redis"]), None, None, "open"),
+    ],
+)
+def test_verdict_comes_from_run_rush_or_orders(
+    of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
+) -> None:
+    shown = judged_sale(
+        of_sale, {1: {**run, "lock": "none"}} if run else {}, rush and {**rush, "sale": 1}
+    )
+    lock = "none" if run else "redis" if rush else ", ".join(of_sale["locks"])
+    assert (shown["verdict"], shown["lock"]) == (verdict, lock)

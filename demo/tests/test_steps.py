@@ -1,0 +1,234 @@
+"""Two buyers, stepped through as on the page."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+
+from demo import hooks, steps
+from demo.own_strategies import make_strategy
+from shop.ops.redis import locks_client
+from shop.strategies import STRATEGIES
+from shop.tests.purchases import committed, count_orders_and_stock, eventually
+
+
+@pytest.fixture(autouse=True)
+def _hooks() -> Iterator[None]:
+    """Install the demo's hooks; after the test wait until all buyers have ended."""
+    hooks.install()
+    yield
+    now = steps.read_round()
+    if now is None:
+        return
+    locks_client().delete(steps.ROUND_KEY)
+    eventually(lambda: None not in outcomes(now["round"]), what="both are out")
+
+
+def outcomes(round_id: str) -> list[str | None]:
+    """Return the outcomes of the buyers of a round; None for a buyer under way."""
+    states: Any = locks_client().hvals(steps.board_key(round_id))
+    return [json.loads(state).get("outcome") for state in states]
+
+
+def of(buyer: str) -> dict[str, Any]:
+    now = steps.read_state()
+    assert now is not None
+    return dict(now["buyers"][buyer])
+
+
+class Round:
+    """A round of steps, as a user of the page takes them."""
+
+    def __init__(self, lock: str) -> None:
+        self.id = steps.begin(lock)
+
+    def step(self, buyer: str, to: str) -> dict[str, Any]:
+        """Press a button, wait for a state, and return the buyer."""
+        steps.step(self.id, buyer)
+        eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {of(buyer)}")
+        return of(buyer)
+
+    def blocked(self, buyer: str) -> dict[str, Any]:
+        """Wait until this buyer counts as blocked, and return it."""
+        eventually(lambda: "blocked" in self.place(buyer), what=f"{buyer} is blocked")
+        return of(buyer)
+
+    def place(self, buyer: str) -> tuple[Any, ...]:
+        now = of(buyer)
+        return now["status"], now.get("at"), now.get("outcome")
+
+
+@committed
+@pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
+def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
+    """Without it B would reach `checked` too, having read 1."""
+    buyers = Round(lock)
+    buyers.step("A", "checked")
+    buyers.step("B", "blocked")
+    blocked = of("B")
+    assert blocked["waits_for"] == ("lock" if lock == "redis" else "database")
+    assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
+    with pytest.raises(steps.NotNow):
+        steps.step(buyers.id, "B")
+    for place in ("written", "sold"):
+        buyers.step("A", place)
+    eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
+    assert of("B")["saw"] == 0
+    assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
+
+
+@committed
+def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(
+    settings: Any,
+) -> None:
+    """A's lock has ended while A was discussed: B has the lock, and claims the row that A keeps."""
+    settings.SHOP_LOCK_TTL = 1.0  # after which B looks again
+    buyers = Round("redis")
+    buyers.step("A", "checked")
+    buyers.step("B", "blocked")
+    assert of("B")["waits_for"] == "lock"
+    locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
+    locks_client().delete(*locks)
+    eventually(lambda: of("B").get("waits_for") == "database", what="B has the lock")
+    assert buyers.blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
+
+
+@committed
+def test_a_double_click_is_one_step() -> None:
+    buyers = Round("none")
+    buyers.step("A", "checked")
+    steps.permit(buyers.id, "A", "checked")
+    steps.permit(buyers.id, "A", "checked")
+    eventually(lambda: "written" in buyers.place("A"), what="A has written")
+    permits = f"{steps.board_key(buyers.id)}:A"
+    eventually(lambda: not locks_client().llen(permits), what="the second click was taken")
+    assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
+    buyers.step("A", "sold")
+
+
+@committed
+@pytest.mark.parametrize(
+    ("kind", "name", "executed"),
+    [
+        (redis.Redis, "hsetnx", True),
+        (redis.Redis, "hset", True),
+        (redis.Redis, "blpop", False),
+    ],
+)
+def test_round_survives_a_silent_redis(
+    kind: type, name: str, executed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the page would show a buyer without a thread."""
+    command, silent = getattr(kind, name), list[str]()
+
+    def silent_once(*args: Any, **options: Any) -> Any:
+        if silent:
+            return command(*args, **options)
+        silent.append(name)
+        if executed:
+            command(*args, **options)
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(kind, name, silent_once)
+    buyers = Round("none")
+    for place in ("checked", "written", "sold"):
+        buyers.step("A", place)
+    assert silent == [name]
+    assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
+
+
+@committed
+def test_buyer_starts_once_redis_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A paused Redis executes the command later, and would show a buyer without a thread."""
+    buyers, answered, command = Round("none"), threading.Event(), redis.Redis.hsetnx
+
+    def silent(self: redis.Redis, *args: Any) -> Any:
+        came = command(self, *args)
+        if not answered.is_set():
+            raise redis.TimeoutError("Timeout reading from socket")
+        return came
+
+    monkeypatch.setattr(redis.Redis, "hsetnx", silent)
+    steps.step(buyers.id, "A")
+    answered.set()
+    eventually(lambda: "checked" in buyers.place("A"), what="A has come")
+
+
+@committed
+@pytest.mark.parametrize("lock", ["none", "redis"])
+def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
+    buyers = Round(lock)
+    buyers.step("A", "checked")
+    settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
+    assert "no step for" in buyers.step("A", "rolled_back")["said"]
+    assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
+    settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
+    buyers.step("B", "checked")
+
+
+@committed
+def test_new_round_rolls_the_previous_buyers_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A has written and B waits for A's row: neither buys.
+
+    In the user's own file this is no mistake of the file.
+    """
+    file = tmp_path / "ex05.py"
+    file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
+    monkeypatch.setitem(STRATEGIES, "mine", make_strategy("mine", file))
+    before = Round("mine")
+    for place in ("checked", "written"):
+        before.step("A", place)
+    before.step("B", "blocked")
+    Round("none")
+    assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
+    eventually(lambda: outcomes(before.id) == ["rolled_back"] * 2, what="both are out")
+    assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
+    with pytest.raises(steps.NotNow):
+        steps.step(before.id, "A")
+
+
+@committed
+def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
+    buyers = Round("none")
+    buyers.step("A", "checked")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE application_name = 'oversold buyer A' AND datname = current_database()"
+        )
+        assert cursor.fetchone() == (1,)
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        assert cursor.fetchone() == ("6s",)  # of everybody else
+    assert "idle_in_transaction_session_timeout=65000" in steps.timeout_options(), (
+        "60 s a stop, and 5"
+    )
+
+
+@committed
+def test_steps_work_over_http() -> None:
+    page = Client()
+    begun = page.post("/steps", {"lock": "none"})
+    assert begun.status_code == 201
+    round_id = begun.json()["round"]
+    assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
+    eventually(lambda: "stopped" in page.get("/state").content.decode(), what="A is stopped")
+    answer = page.get("/state").json()["steps"]
+    assert answer["lock"] == "none"
+    assert answer["sale"]["initial_stock"] == 1
+    assert answer["buyers"]["A"]["at"] == "checked"
+    assert answer["buyers"]["B"] == {"status": "ready"}
+    assert page.post("/steps/step", {"round": "another", "buyer": "A"}).status_code == 409
+    assert page.post("/steps/step", {"round": round_id, "buyer": "C"}).status_code == 400
+    refused = page.post("/steps", {"lock": "nonsense"})
+    assert (refused.status_code, refused.json()["error"]) == (400, "unknown lock")

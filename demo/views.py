@@ -1,0 +1,203 @@
+"""The page to project, and the requests of its scripts."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.csrf import ensure_csrf_cookie
+
+from demo import rush_folder, steps
+from demo.lesson import lesson
+from demo.source import source_blocks
+from shop.api.answers import endpoint
+from shop.api.parse import DEFAULT_PRODUCT, parse_integer, parse_product
+from shop.errors import BadInput, Unavailable
+from shop.ops.connections import beside_the_pool
+from shop.sale import reports
+from shop.strategies import STRATEGIES, Strategy
+
+#: Number of sales in the page's table.
+MAX_SALES_SHOWN = 12
+#: The least and the largest value of each number in the form.
+FORM_BOUNDS = {
+    "buyers": (1, 20_000),
+    "stock": (0, 10_000),
+    "hold_ms": (0, settings.SHOP_LONGEST_HOLD_MS),
+}
+#: Why a strategy cannot be chosen, by the setting that it needs.
+MISSING_SERVERS = {
+    "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
+    "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
+}
+#: Verdicts of a rush that a single surplus order overrides; empty while there is none.
+VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
+
+
+@ensure_csrf_cookie
+@endpoint("GET")
+def index(request: HttpRequest) -> HttpResponse:
+    context = {
+        "choices": [(strategy, _missing_servers(strategy)) for strategy in STRATEGIES.values()],
+        "bounds": FORM_BOUNDS,
+        "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
+        "product": DEFAULT_PRODUCT,
+        "buyers": steps.BUYERS,
+        "deadline": rush_folder.DEADLINE_SECONDS,
+        "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
+        "lesson": lesson(request.GET),
+    }
+    return render(request, "demo/page.html", context)
+
+
+@endpoint("GET")
+def state(request: HttpRequest) -> HttpResponse:
+    """Answer with the latest sale, the rush and the round of steps.
+
+    The page asks up to four times a second: this takes one query and one look into Redis.
+    """
+    product = parse_product(request.GET)
+    with beside_the_pool():
+        latest_sales = reports.recent_reports(product, steps.PRODUCT)
+    sales_by_product = {sale["product"]: sale for sale in latest_sales}
+    rushes, runs = rush_folder.read_state()
+    sale = None
+    if product in sales_by_product:
+        sale = judged_sale(sales_by_product[product], runs, rushes["rush"])
+    try:
+        current_round = steps.read_state()
+    except redis.RedisError:
+        current_round = None  # the stock and the orders can be shown without it
+    if current_round is not None:
+        current_round["sale"] = sales_by_product.get(steps.PRODUCT)
+    return JsonResponse({"sale": sale, "rush": rushes, "steps": current_round})
+
+
+@endpoint("GET")
+def history(request: HttpRequest) -> HttpResponse:
+    """Answer with the newest sales, without those that had no buyer."""
+    product = parse_product(request.GET)
+    with beside_the_pool():
+        sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
+    rushes, runs = rush_folder.read_state()
+    judged_sales = [
+        judged_sale(sale, runs, rushes["rush"])
+        for sale in sales
+        if sale["open"] or sale["orders"] or sale["sale"] in runs
+    ]
+    return JsonResponse({"sales": judged_sales})
+
+
+def judged_sale(
+    sale: Mapping[str, Any], runs: Mapping[int, dict[str, Any]], rush: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return the sale with its `verdict`, its `lock`, `is_on` and the figures of its `run`.
+
+    runs   the run of each sale's rush, as in `summary.json`, once the rush has ended
+    rush   the current rush; None if there is none
+
+    During a rush, and for a sale without one, the orders alone decide the verdict: `oversold`, else
+    `running`, `exact`, `open` or `closed`. A rush that was stopped by hand is `stopped`, unless it
+    had oversold by then.
+    """
+    run = runs.get(sale["sale"], {})
+    current_rush = rush if rush and rush["sale"] == sale["sale"] else {}
+    figures = run or current_rush
+    return {
+        **sale,
+        "verdict": _verdict(sale, run, is_on=bool(current_rush)),
+        "lock": figures.get("lock") or ", ".join(sale["locks"]),
+        "is_on": bool(current_rush),
+        "run": {name: figures.get(name) for name in ("buyers", "hold_ms", "duration_s")},
+    }
+
+
+def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any], *, is_on: bool) -> str:
+    rush_verdict = str(run.get("verdict", ""))
+    if run.get("stopped"):
+        rush_verdict = "stopped"
+    if sale["oversold"] and rush_verdict in VERDICTS_OVERRIDDEN_BY_OVERSELLING:
+        return "oversold"
+    if rush_verdict:
+        return rush_verdict
+    if is_on:
+        return "running"
+    if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
+        return "exact"
+    return "open" if sale["open"] else "closed"
+
+
+@endpoint("GET")
+def code(request: HttpRequest, lock: str) -> HttpResponse:
+    if lock not in STRATEGIES:
+        raise BadInput("unknown lock", allowed=STRATEGIES)
+    return JsonResponse({"blocks": source_blocks(STRATEGIES[lock])})
+
+
+@endpoint("GET")
+def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
+    with beside_the_pool():
+        return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
+
+
+@endpoint("POST")
+def start_rush(request: HttpRequest) -> HttpResponse:
+    with _answering_without_redis():
+        rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
+        for name, (least, most) in FORM_BOUNDS.items():
+            rush[name] = parse_integer(
+                request.POST, name, default=None, minimum=least, maximum=most
+            )
+        rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
+    return JsonResponse({"started": rush}, status=202)
+
+
+@endpoint("POST")
+def stop_rush(request: HttpRequest) -> HttpResponse:
+    with _answering_without_redis(), beside_the_pool():
+        rush_folder.stop(product=DEFAULT_PRODUCT)
+    return JsonResponse({}, status=202)
+
+
+@endpoint("POST")
+def begin_steps(request: HttpRequest) -> HttpResponse:
+    with _answering_without_redis():
+        round_id = steps.begin(_parse_strategy(request.POST))
+    return JsonResponse({"round": round_id}, status=201)
+
+
+@endpoint("POST")
+def step(request: HttpRequest) -> HttpResponse:
+    with _answering_without_redis():
+        steps.step(request.POST.get("round", ""), request.POST.get("buyer", ""))
+    return JsonResponse({}, status=202)
+
+
+@contextmanager
+def _answering_without_redis() -> Iterator[None]:
+    """Turn an error of Redis into Unavailable."""
+    try:
+        yield
+    except redis.RedisError as error:
+        raise Unavailable("Redis does not answer; nothing was started") from error
+
+
+def _parse_strategy(form: Mapping[str, str]) -> str:
+    """Return the name of the strategy that a form chooses. Raises BadInput."""
+    available = [
+        strategy.name for strategy in STRATEGIES.values() if not _missing_servers(strategy)
+    ]
+    name = form.get("lock")
+    if name not in available:
+        raise BadInput("unknown lock", allowed=available)
+    return name
+
+
+def _missing_servers(strategy: Strategy) -> str:
+    """Return why a strategy cannot be chosen, or an empty text."""
+    if not strategy.needs or getattr(settings, strategy.needs):
+        return ""
+    return MISSING_SERVERS[strategy.needs]

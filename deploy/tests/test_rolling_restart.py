@@ -1,0 +1,90 @@
+"""deploy/docker/rolling_restart.sh with a program in Docker's place that notes each command."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from servers.embedded import ROOT
+from servers.tests.polling import eventually
+
+#: Writes each command into `calls`; makes a node anew only when `wait` is gone.
+DOCKER = """#!/bin/sh
+folder=$(dirname "$0")
+echo "$*" >> "$folder/calls"
+case "$*" in
+    *"grep -q"*) exit 1 ;;  # nginx has no old worker
+    *"ps -q"*) echo abc ;;
+    inspect*) cat "$folder/health" ;;
+    *force-recreate*) while [ -e "$folder/wait" ]; do sleep 0.05; done ;;
+    *"run --rm migrate"*) exit "$(cat "$folder/migrates")" ;;
+esac
+"""
+
+
+class Restart:
+    """One run of the script; `calls` are the commands of Docker that it has used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        docker = folder / "docker"
+        docker.write_text(DOCKER)
+        docker.chmod(0o755)
+        (folder / "health").write_text("healthy")
+        (folder / "migrates").write_text("0")
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [ROOT / "deploy/docker/rolling_restart.sh", "-f", "one.yml"],
+            env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+    def has_called(self, text: str) -> bool:
+        return (self.folder / "calls").exists() and any(text in call for call in self.calls)
+
+
+@pytest.fixture
+def restart(tmp_path: Path) -> Restart:
+    return Restart(tmp_path)
+
+
+def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> None:
+    process = restart.start()
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert output.splitlines()[-1] == "web-b: back"
+    assert restart.calls[0] == "compose -f one.yml run --rm migrate"
+    made_anew = [call.split()[-1] for call in restart.calls if "force-recreate" in call]
+    assert made_anew == ["web-a", "web-b"]
+
+
+def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> None:
+    (restart.folder / "migrates").write_text("3")
+    process = restart.start()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (3, "")
+    assert len(restart.calls) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_rolling_restart_names_the_node_that_is_out(
+    restart: Restart, number: signal.Signals
+) -> None:
+    (restart.folder / "wait").touch()
+    process = restart.start()
+    eventually(lambda: restart.has_called("force-recreate"), what="it makes a node anew")
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    advice = "still out of nginx; the other node sells. Run this again to put it back"
+    assert errors.splitlines()[-1] == f"web-a: {advice}"

@@ -1,0 +1,193 @@
+"""The cells of the matrix of faults: the verdict on each trial, and its complaints."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from redis import RedisError
+
+from loadtest.expected import expected_of
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import RIVALS
+from loadtest.faults.trial import BUYERS, STOCK, Trial
+from loadtest.judge.history import Event, by_product
+from loadtest.judge.run import Cell
+from loadtest.judge.verdict import Judgement
+from loadtest.report.story import timeline
+from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailable
+
+MAX_KEYS_SHOWN = 3
+#: Seconds for the judge's servers to answer again after a fault.
+READ_TIMEOUT_SECONDS = 30.0
+T = TypeVar("T")
+
+
+def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> list[Cell]:
+    """Return a cell for each trial. Raises ShopUnreachable.
+
+    leaked_keys  keys that remained on the lock servers after the drain
+    """
+    new_events = fault.testbed.new_events()
+    events = by_product(new_events, earlier=fault.testbed.events())
+    for trial in fault.trials:
+        trial_keys = _keys_left_by(fault, trial, leaked_keys)
+        trial.judgement = _judge_trial(fault, trial, events[trial.product], trial_keys)
+    return [_make_cell(fault, trial, evidence) for trial in fault.trials]
+
+
+def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: str) -> list[Cell]:
+    """Return the cells of a fault that proved nothing, for `reason`."""
+    return [
+        _fill_cell(
+            fault_name,
+            strategy,
+            verdict="unknown",
+            evidence=f"none: {reason}",
+            missing=reason,
+        )
+        for strategy in strategies
+    ]
+
+
+def not_run_cell(fault_name: str, strategy: StrategyFacts) -> Cell:
+    """Return the cell of a strategy that is not available.
+
+    The cell is as expected if only the strategy's server is missing; in CI no server may be.
+    """
+    reason = why_unavailable(strategy)
+    complaint = strategy.get("complaint", "")
+    return _fill_cell(
+        fault_name,
+        strategy,
+        verdict="not_run",
+        as_expected=not (complaint or os.environ.get("CI")),
+        missing=reason,
+        wrong=[complaint] if complaint not in ("", reason) else [],
+    )
+
+
+def names_product(key: str, trial: Trial) -> bool:
+    """Return whether a Redis key contains the name of the trial's product."""
+    return bool(re.search(rf"(?<![\w-]){re.escape(trial.product)}(?![\w-])", key))
+
+
+def read_until_answered(read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it again while the shop or Redis does not answer.
+
+    A fault that has ended may leave broken connections behind. Raises the last error after
+    READ_TIMEOUT_SECONDS.
+    """
+    deadline = time.monotonic() + READ_TIMEOUT_SECONDS
+    while True:
+        try:
+            return read()
+        except (ShopUnreachable, RedisError):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
+    """Return the leaked keys that name this trial's product, and those that name no trial's."""
+    rest = [other for other in fault.trials if other is not trial]
+    return [key for key in leaked_keys if not any(names_product(key, other) for other in rest)]
+
+
+def _judge_trial(
+    fault: Fault, trial: Trial, events: Sequence[Event], leaked_keys: Sequence[str]
+) -> Judgement:
+    """Compare the recorded events with the shop's record of the sale."""
+    shop = fault.testbed.shop(RIVALS)
+    orphans = read_until_answered(trial.orphans)
+    report = read_until_answered(partial(shop.settled_sale, trial.sale))
+    return Judgement(
+        events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
+        initial_stock=STOCK,
+        opened=int(report["initial_stock"]),
+        stock_left=int(report["stock_left"]),
+        orders=read_until_answered(partial(shop.orders, trial.sale)),
+        ttl=trial.ttl,
+        fired=not trial.missing,
+        orphan_lock=", ".join(orphans),
+        leaked=[key for key in leaked_keys if key not in orphans],
+        unsettled=report["unsettled"],
+        buyers=[buyer.attempt for buyer in trial.buyers],
+        lock=trial.lock,
+        product=trial.product,
+        sale=trial.sale,
+        recorded=True,
+        robbed=None if fault.two_servers else frozenset([f"{trial.attempts}/victim"]),
+        excused=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
+    )
+
+
+def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
+    """Return the cell of a judged trial."""
+    judgement = trial.judgement
+    recovery = trial.recovery(fault.fired_at) if fault.recovery else None
+    trial.wrong += _complaints(fault, trial, recovery)
+    return _fill_cell(
+        fault.name,
+        trial.strategy,
+        sale=trial.sale,
+        **judgement.as_run(),
+        as_expected=judgement.verdict == trial.expected and not (trial.wrong or trial.missing),
+        evidence=evidence,
+        missing=trial.missing,
+        wrong=list(trial.wrong),
+        recovery_s=recovery,
+        story=timeline(judgement) if judgement.verdict != "exact" else [],
+    )
+
+
+def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
+    """Return what a trial shows to be wrong, besides its verdict."""
+    judgement = trial.judgement
+    complaints = []
+    if complaint := trial.strategy.get("complaint"):
+        complaints.append(complaint)
+    keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
+    if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
+        complaints.append("two holders at a time, and the fault took no lock away")
+    if judgement.leaked:
+        complaints.append(_leaked_keys_complaint(judgement.leaked))
+    longest_recovery = fault.longest_recovery(trial.strategy)
+    if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
+        complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
+    return complaints
+
+
+def _leaked_keys_complaint(keys: Sequence[str]) -> str:
+    names = ", ".join(keys[:MAX_KEYS_SHOWN])
+    hidden = len(keys) - MAX_KEYS_SHOWN
+    if hidden > 0:
+        names += f" and {hidden} more"
+    return f"keys were left on the lock servers: {names}"
+
+
+def _fill_cell(fault_name: str, strategy: StrategyFacts, **facts: Any) -> Cell:
+    """Return a cell with these facts, and with zero or empty values for all others."""
+    cell: dict[str, Any] = {
+        "lock": strategy["name"],
+        "fault": fault_name,
+        "expected": expected_of(strategy).get(fault_name, "exact"),
+        "buyers": BUYERS,
+        "initial_stock": STOCK,
+        "orders": 0,
+        "stock_left": 0,
+        "oversold": 0,
+        "undersold": 0,
+        "lost_updates": 0,
+        "outcomes": {},
+        "violations": [],
+        "wrong": [],
+        "story": [],
+        "hold_ms": 0,
+        "evidence": "",
+        "recovery_s": None,
+        "as_expected": False,
+    }
+    return cast(Cell, cell | facts)

@@ -1,0 +1,111 @@
+"""A buyer in a thread of its own, which asks again with the same key until an answer is final."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+from loadtest.judge.history import History
+from loadtest.judge.intervals import said, type_of
+from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.stack.client import Refused, Shop, ShopUnreachable
+
+#: Seconds that a buyer waits before asking again.
+PAUSE = (0.05, 0.2)
+
+
+@dataclass(eq=False)
+class FaultBuyer:
+    """Buys one unit.
+
+    attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    sale        number of the sale that the buyer comes for; 0: whichever is open
+    stop        the point at which the purchase stops until it is resumed, or empty
+    asks_again  whether the buyer asks again until an answer is final
+    hold_ms     milliseconds that the purchase spends between its check and its decrement
+    first       outcome of the first answer; empty while there is none
+    first_at    when the first answer came, by the monotonic clock; 0 before
+    said        all that the last answer said; empty while there is none, or without one
+    sold_at     when it bought, by the monotonic clock; 0 before
+    started     whether it runs in a thread, or did
+    answered    set when the buyer has its final answer
+    """
+
+    history: History
+    attempt: str
+    lock: str
+    product: str
+    sale: int = 0
+    stop: str = ""
+    asks_again: bool = True
+    hold_ms: int = 0
+    first: str = ""
+    first_at: float = 0.0
+    said: dict[str, Any] = field(default_factory=dict)
+    sold_at: float = 0.0
+    started: bool = False
+    answered: threading.Event = field(default_factory=threading.Event)
+    _enough: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, *shops: Shop) -> None:
+        """Buy in a thread: see `buy`."""
+        self.started = True
+        threading.Thread(target=self.buy, args=shops, daemon=True).start()
+
+    def buy(self, *shops: Shop) -> None:
+        """Ask these nodes in turn until an answer is final or give_up is called."""
+        nodes = cycle(shops)
+        while not (self.answered.is_set() or self._enough.is_set()):
+            self.ask(next(nodes))
+            if not self.asks_again:
+                break
+            if not self.answered.is_set():
+                self._enough.wait(random.uniform(*PAUSE))
+        self.answered.set()
+
+    def ask(self, shop: Shop) -> str:
+        """Ask once, and record the request and its answer. A final one ends the purchase. Returns
+        the outcome."""
+        common = {
+            "attempt": self.attempt,
+            "lock": self.lock,
+            "product": self.product,
+            "sale": self.sale,
+            "node": shop.name,
+        }
+        self.history.record(by="buyer", f="buy", type="invoke", **common)
+        body: dict[str, Any] = {}
+        try:
+            _, body = shop.buy(
+                product=self.product,
+                lock=self.lock,
+                buyer=self.attempt.rpartition("/")[2],
+                key=self.attempt,
+                sale=self.sale,
+                stop=self.stop,
+                hold_ms=self.hold_ms,
+            )
+            outcome = str(body.get("outcome", "unknown"))
+        except Refused:
+            outcome = "unavailable"
+        except ShopUnreachable:
+            outcome = "unknown"
+        if outcome == "error" and "order" not in body and not body.get("allowed"):
+            outcome = "unknown"
+        if outcome == "sold":
+            self.sold_at = time.monotonic()
+        answer = {"outcome": outcome, **common, **said(body)}
+        self.history.record(by="buyer", f="buy", type=type_of(outcome), **answer)
+        if not self.first:
+            self.first_at = time.monotonic()
+            self.first = outcome
+        self.said = body
+        if outcome not in ASK_AGAIN:
+            self.answered.set()
+        return outcome
+
+    def give_up(self) -> None:
+        """Stop asking."""
+        self._enough.set()

@@ -1,0 +1,49 @@
+"""`clock`: the contender's clock is ahead."""
+
+import os
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import RIVALS, TTL
+
+#: Seconds by which the clock of node B is ahead.
+CLOCK_AHEAD_SECONDS = 60.0
+#: The Date of an answer has whole seconds.
+DATE_TOLERANCE_SECONDS = 3.0
+#: A sitecustomize.py: every Python with its folder in PYTHONPATH starts with a wrong clock.
+WRONG_CLOCK = f"""\
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {CLOCK_AHEAD_SECONDS!r}
+time.time_ns = lambda: _time_ns() + {int(CLOCK_AHEAD_SECONDS * 1e9)!r}
+"""
+
+
+class ClockFault(Fault):
+    """Node B's clock is a minute ahead of node A's: in all of its code, not only in the locks that
+    are known to read it. A holder that is ahead would only hold its lock for longer."""
+
+    name = "clock"
+    title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
+    grace = TTL * 0.6  # a lock stolen later than this expired by itself
+
+    def arm(self) -> None:
+        folder = self.testbed.folder / "wrong-clock"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
+        python_path = self.testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
+        path = os.pathsep.join(filter(None, (str(folder), python_path)))
+        self.healing.callback(self.testbed.restart, RIVALS)
+        self.testbed.restart(RIVALS, PYTHONPATH=path)
+
+    def prove(self) -> str:
+        for node, expected in zip(self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True):
+            ahead = measure.clock_ahead(node.url)
+            self.require(
+                abs(ahead - expected) < DATE_TOLERANCE_SECONDS,
+                f"node {node.name} is {ahead:.0f} s ahead",
+            )
+        return (
+            f"the Date of node B's answers is {CLOCK_AHEAD_SECONDS:g} s ahead, that of node A's "
+            "is not"
+        )

@@ -1,0 +1,122 @@
+"""`db-failover`, `db-failover@sync`: PostgreSQL is killed and its replica is promoted."""
+
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import make_conninfo
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import RIVALS, VICTIMS, wait_for
+from loadtest.faults.trial import Trial
+from servers import embedded
+from servers.postgres_copy import PostgresCopy
+from servers.proxy.proxy import Proxy
+
+REPLICA = "replica"
+#: Connections of node B: the last buyer of every strategy may wait in one.
+POOL = "30"
+
+
+class DbFailoverFault(Fault):
+    """Node B moves to a copy of the database that has a replica. Replication becomes a black
+    hole, one more buyer buys and is answered, the server is killed and the replica promoted. An
+    asynchronous replica lacks these orders, and no lock and no database strategy can know that.
+    Redis keeps its data.
+    """
+
+    name = "db-failover"
+    title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
+    stop = ""
+    #: What a last buyer is answered first, and what the last orders show.
+    answer = "sold"
+    shown = ", and lacks the {} orders that were acknowledged last"
+
+    def arm(self) -> None:
+        self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
+        source = make_conninfo(host=str(self.testbed.postgres_socket.parent))
+        self.first = self._copy("first", of=source)
+        self.replication = self.opened.enter_context(Proxy(self.first.socket))
+        port = self.replication.port
+        of = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
+        self.second = self._copy("second", of=of, follows=True)
+        self.second.catch_up_with(self.first)
+        self.way = self.opened.enter_context(Proxy(self.first.socket))
+        url = f"postgresql://postgres@{self.way.address}/{self.database}"
+        self.opened.callback(self.testbed.restart, RIVALS)
+        self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
+        self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
+
+    def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
+        folder = self.testbed.folder / self.run  # a copy of an earlier one would be started again
+        folder.mkdir(exist_ok=True)
+        server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
+        self.opened.callback(server.stop)
+        server.start()
+        embedded.adopt(server.pid)
+        return server
+
+    def fire(self) -> None:
+        """Everybody's last buyer comes, whose order does not reach the replica."""
+        self.second.catch_up_with(self.first)
+        self.replication.black_hole()
+        for trial in self.trials:
+            trial.send(trial.buyer("late"))
+        behind = "not every last buyer got so far"
+        self.require_soon(lambda: self._last() >= len(self.trials), behind)
+        self.dropped = self.replication.dropped
+        self.first.kill()
+        self.second.promote()
+        self.has = self._count(self.second)  # before a consumer writes what it could not
+        self.way.switch(self.second.socket)
+
+    def _last(self) -> int:
+        """Return how many of the last buyers were answered and have their order.
+
+        A promised order is written a moment after the answer.
+        """
+        sold = sum(trial.buyers[-1].first == "sold" for trial in self.trials)
+        return min(sold, self._count(self.first))
+
+    def _count(self, server: PostgresCopy) -> int:
+        """Return how many of the last orders a server has."""
+        late = f"FROM purchase_history WHERE idempotency_key LIKE '{self.run}/%/late'"
+        return int(server.sql(f"SELECT count(*) {late}", self.database)[0][0])
+
+    def prove(self) -> str:
+        count = len(self.trials)
+        self.require(self.dropped, "replication lost nothing")
+        recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
+        self.require(not recovers, "the replica was not promoted")
+        self.require(not self.has, f"the replica has {self.has} of the {count} last orders")
+        return (
+            f"{self.dropped} bytes of replication never arrived; the replica is no longer in "
+            f"recovery{self.shown.format(count)}"
+        )
+
+    def act(self, trial: Trial) -> None:
+        """No buyer of this fault is stopped; the last ones have been answered, or cut off."""
+        late = trial.buyers[-1]
+        wait_for(lambda: late.first, 10)
+        if late.first != self.answer and not (late.first == "sold" and trial.strategy["deferred"]):
+            trial.miss(f"the last buyer was answered {late.first}")
+
+
+class DbFailoverSyncFault(DbFailoverFault):
+    """The same with synchronous_standby_names: a commit is acknowledged when the replica has it.
+    The last buyers wait for that, are cut off, and ask again with their keys."""
+
+    name = "db-failover@sync"
+    title = "the same, and the replica is synchronous"
+    answer = "unknown"
+    shown = "; {} commits waited for it when the server was killed"
+
+    def arm(self) -> None:
+        super().arm()
+        self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
+        self.first.sql("SELECT pg_reload_conf()")
+        state = "SELECT sync_state FROM pg_stat_replication"
+        self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
+
+    def _last(self) -> int:
+        """Return how many commits wait for the replica."""
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        return int(self.first.sql(waits)[0][0])

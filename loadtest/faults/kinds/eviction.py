@@ -1,0 +1,45 @@
+"""`eviction`: Redis evicts the key of a held lock."""
+
+from loadtest.faults.lost_lock import LostLockFault
+
+FILLER = "filler"
+
+
+class EvictionFault(LostLockFault):
+    """maxmemory with volatile-lru evicts keys with a ttl, and most locks are such keys. A lock
+    without a ttl (`setnx`, `setnx-timestamp`) stays; under allkeys-lru it would go too."""
+
+    name = "eviction"
+    title = "maxmemory with volatile-lru: the lock's key goes"
+
+    def fire(self) -> None:
+        self.note()
+        self.healing.callback(self.ask, "DEL", FILLER)
+        off = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
+        self.healing.callback(self.ask, *off.split())
+        self.ask("CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru")
+        self.error("SET", FILLER, "x" * 65536)  # out of memory: everything that may be evicted is
+        self.ask("CONFIG", "SET", "maxmemory", "0")
+
+    def note(self) -> None:
+        """Note which locks may be evicted, and how many keys have been."""
+        self.count_held()
+        self.with_ttl = {
+            trial.lock
+            for trial in self.trials
+            if any(self.ask("PTTL", key) > 0 for key in trial.orphans())
+        }
+        self.before = self.evicted()
+
+    def prove(self) -> str:
+        evicted = self.evicted() - self.before
+        left = {trial.lock for trial in self.trials if trial.orphans()}
+        locked = [trial for trial in self.trials if not trial.strategy["reserves"]]
+        self.require(evicted and (self.with_ttl or not locked), "nothing was evicted")
+        self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
+        stayed = ", ".join(sorted(left)) or "none"
+        return f"evicted_keys +{evicted}; locks without a ttl stayed: {stayed}"
+
+    def evicted(self) -> int:
+        """Return how many keys Redis has evicted since it started."""
+        return int(self.ask("INFO", "stats")["evicted_keys"])

@@ -1,0 +1,103 @@
+"""`failover`, `failover@sentinel`: a replica without the lock becomes the master."""
+
+import signal
+
+from loadtest.faults import measure
+from loadtest.faults.lost_lock import LostLockFault
+from loadtest.faults.testbed import RIVALS, VICTIMS
+from servers import embedded
+from servers.proxy.proxy import Proxy
+from servers.sentinels import MASTER, Sentinels
+
+
+class FailoverFault(LostLockFault):
+    """Replication is a black hole when the victim takes its lock. Then the master is killed, the
+    replica promoted by a command, and everybody sent to it.
+
+    Without the black hole nothing would be lost: on loopback the replica has the bytes at once.
+    """
+
+    name = "failover"
+    title = "the replica is promoted without the lock"
+    loses_promises = True
+
+    def arm(self) -> None:
+        self._replicate()
+        self.proxy.black_hole()
+
+    def _replicate(self) -> None:
+        """Start a replica that has caught up through a proxy."""
+        master = self.testbed.address(self.testbed.main)
+        self.proxy = self.opened.enter_context(Proxy(master))
+        host, port = self.proxy.address.split(":")
+        self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
+        embedded.adopt(self.replica.start())
+        self.testbed.valkeys.append(self.replica)
+
+        def follows() -> bool:
+            replication = measure.ask(self.replica, "INFO", "replication")
+            return str(replication.get("master_link_status")) == "up"  # once it has synchronized
+
+        self.require_soon(follows, "the replica does not catch up")
+
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.testbed.main.stop(signal.SIGKILL)
+        self.replica.promote()
+        for proxy in self.testbed.redis:
+            proxy.switch(self.testbed.address(self.replica))
+        self.testbed.replace_main(self.replica)
+
+    def prove(self) -> str:
+        role = self.ask("INFO", "replication")["role"]
+        self.require(role == "master", f"the replica is still a {role}")
+        self.require_no_lock()
+        self._is_used()
+        return f"the replica is master and has none of the {self.held} locks held before"
+
+    def _is_used(self) -> None:
+        """Require that both nodes reach the new master."""
+        mine = measure.run_id(self.testbed.main, 5.0)
+        for proxy in self.testbed.redis:
+            self.require(measure.run_id(proxy) == mine, "a node was not sent to the new master")
+
+
+class FailoverSentinelFault(FailoverFault):
+    """The same with three real Sentinels: they find the master dead and promote its replica, and
+    the shop asks them for the master. Sentinels and replica reach the master through a proxy that
+    drops replication only."""
+
+    name = "failover@sentinel"
+    title = "three Sentinels promote the replica without the lock"
+    grace = 1.0
+
+    def arm(self) -> None:
+        testbed = self.testbed
+        for node in (VICTIMS, RIVALS):  # when the sales are over: until then it asks the Sentinels
+            self.opened.callback(testbed.restart, node)
+        self._replicate()
+        sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
+        self.sentinels = sentinels
+        self.opened.callback(sentinels.stop)
+        for pid in sentinels.start():
+            embedded.adopt(pid)
+        sentinels.wait_until_ready()
+        for node in (VICTIMS, RIVALS):
+            testbed.restart(node, REDIS_SENTINELS=sentinels.urls, REDIS_SENTINEL_MASTER=MASTER)
+        self.proxy.black_hole_replication()
+
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.testbed.main.stop(signal.SIGKILL)
+        self.proxy.refuse()
+        replica = self.testbed.address(self.replica)
+        nobody = "the Sentinels promote nobody"
+        self.require_soon(lambda: self.sentinels.master() == replica, nobody, 20.0)
+        self.testbed.replace_main(self.replica)
+        for proxy in self.testbed.redis:
+            self.opened.callback(proxy.switch, replica)
+
+    def _is_used(self) -> None:
+        """Both nodes say that they reach their Redis, and the old master is dead."""
+        for number, node in enumerate(self.testbed.nodes):
+            node.wait_until_ready(self.testbed.shop(number))

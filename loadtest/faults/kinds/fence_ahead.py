@@ -1,0 +1,89 @@
+"""`fence-ahead`, `fence-ahead@raised`: the database's fence is ahead of Redis's clock."""
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import RIVALS, each
+from loadtest.faults.trial import Trial
+from loadtest.stack.node import StackError, manage
+
+#: Seconds by which the database's fence is ahead.
+FENCE_AHEAD_SECONDS = 3600.0
+#: Seconds for manage.py raise_fence.
+COMMAND_TIMEOUT_SECONDS = 60.0
+
+
+class FenceAheadFault(Fault):
+    """As after a move to a Redis that is empty and whose clock is behind: every new fence is lower
+    than the database's. Every holder is refused as stale, and so nothing is sold. It ends by
+    itself only after that hour; see fence-ahead@raised."""
+
+    name = "fence-ahead"
+    title = f"the database's fence is {FENCE_AHEAD_SECONDS:g} s ahead of Redis's clock"
+    stop = ""
+    #: The command that the buyers' answer names, for the operator.
+    way_out = "manage.py raise_fence"
+
+    def fire(self) -> None:
+        fence = round((self._clock() + FENCE_AHEAD_SECONDS) * 1_000_000)
+        update = f"UPDATE product SET fence = {fence} WHERE name LIKE '%-{self.run}' RETURNING 1"
+        self.testbed.sql(update)
+
+    def prove(self) -> str:
+        ahead = self.ahead()
+        self.require(
+            ahead > FENCE_AHEAD_SECONDS - 60, f"the database's fence is {ahead:.0f} s ahead only"
+        )
+        return f"the database's fences are {ahead:.0f} s ahead of the TIME that Redis answers"
+
+    def act(self, trial: Trial) -> None:
+        """A buyer is refused, and the answer says why and what to do."""
+        outcome, error = trial.ask_once("refused"), trial.buyers[-1].said.get("error", "")
+        if outcome != "lost":
+            trial.miss(f"a buyer was answered {outcome}, not lost")
+        elif self.way_out not in error:
+            trial.wrong.append(f"the answer does not name {self.way_out}: {error}")
+
+    def observed(self) -> str:
+        refused = sum(not (trial.missing or trial.wrong) for trial in self.trials)
+        return f"{refused} buyers were answered lost, with {self.way_out} as the way out"
+
+    def ahead(self) -> float:
+        """Seconds by which the lowest fence is ahead of Redis's clock."""
+        rows = self.testbed.sql(f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.run}'")
+        return float(rows[0][0]) / 1_000_000 - self._clock()
+
+    def _clock(self) -> float:
+        """Redis's clock, in seconds."""
+        seconds, microseconds = self.ask("TIME")
+        return int(seconds) + int(microseconds) / 1_000_000
+
+
+class FenceAheadRaisedFault(FenceAheadFault):
+    """The same, and an operator runs manage.py raise_fence for each product, while the shop runs.
+    The database's fence stays as it is."""
+
+    name = "fence-ahead@raised"
+    title = f"the same, and an operator runs {FenceAheadFault.way_out}"
+
+    def heal(self) -> None:
+        each(self.trials, self.raise_fence)
+        ahead = self.ahead()
+        if ahead < FENCE_AHEAD_SECONDS - 120:
+            for trial in self.trials:
+                trial.wrong.append(f"the database's fence was lowered: {ahead:.0f} s ahead")
+
+    def observed(self) -> str:
+        raised = sum(not trial.missing for trial in self.trials)
+        return f"{super().observed()}; the command ran for {raised} products"
+
+    def raise_fence(self, trial: Trial) -> None:
+        """Run the operator's command. A trial whose fence was not raised proves nothing."""
+        words = ("raise_fence", trial.product, "--lock", trial.lock)
+        environment, log = self.testbed.nodes[RIVALS].environment, self.testbed.log
+        try:
+            output = manage(
+                *words, environment=environment, log=log, timeout=COMMAND_TIMEOUT_SECONDS
+            )
+        except StackError as error:
+            output = str(error)
+        if "was raised" not in output:
+            trial.miss(f"raise_fence: {output.strip()}")

@@ -1,0 +1,27 @@
+"""`late-release`: the holder releases its lock after the ttl."""
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.trial import Trial
+
+
+class LateReleaseFault(Fault):
+    """The victim is stopped between its COMMIT and its release until the ttl is over. A first rival
+    gets the lock; the victim's late release must not let a second one in beside it."""
+
+    name = "late-release"
+    title = "the release comes after the ttl"
+    stop = "after_commit"
+
+    def prove(self) -> str:
+        shop = self.testbed.shop()
+        for trial in self.trials:
+            if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:
+                trial.miss("the victim has not committed")
+        return "every victim's order is committed, and its lock not released"
+
+    def act(self, trial: Trial) -> None:
+        trial.rival_enters("rival-1", grace=self.grace)
+        trial.outlast_ttl()
+        trial.resume_victim(seconds=0.3)  # the first rival's own ttl runs
+        trial.rival_enters("rival-2", grace=0.3)
+        trial.resume_rivals()

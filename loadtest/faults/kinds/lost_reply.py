@@ -1,0 +1,90 @@
+"""`lost-reply`: the reply to the command that takes the lock is lost."""
+
+import threading
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.trial import NotFired, Trial
+
+
+class LostReplyFault(Fault):
+    """The proxy drops the reply to the victim's first command that names its product: the one that
+    takes the lock. The victim is answered `unavailable`, its command took effect all the
+    same, and it asks again with the same key. Redlock does not need that one reply: its victim has
+    a majority, and stops there."""
+
+    name = "lost-reply"
+    title = "the reply that says that the lock is ours is cut off"
+    stop = ""
+
+    def arm(self) -> None:
+        # One victim after the other: the locks of an asgi node share a connection, and a reply that
+        # is cut off closes it, with what another victim has just sent.
+        self.asking = threading.Lock()
+
+    def enter(self, trial: Trial) -> None:
+        """Let the victim ask once, and look for its lock before it asks again. RedisLock takes its
+        lock back at once; its fence stays."""
+        with self.asking:
+            # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
+            self.require_a_sale(trial, VICTIMS)
+            before = self._on_server(trial)
+            early = self._asked_redlock() if trial.stop else set()
+            # A reservation does not name the product, but its arguments name the attempt.
+            names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
+            proxy = self.testbed.redlock[0] if trial.stop else self.testbed.redis[VICTIMS]
+            rule = proxy.lose_reply(names.encode())
+            self.healing.callback(rule.cancel)
+            victim = trial.victim = trial.buyer("victim", stop=trial.stop)
+            if trial.stop:
+                trial.send(victim, VICTIMS)
+                nobody = "Redlock has no majority"
+                self.require_soon(lambda: self.testbed.is_stopped_at(victim), nobody)
+            else:
+                victim.ask(self.testbed.shop(VICTIMS))
+            reached = self._on_server(trial) != before
+        self.require(rule.fired, "no reply was cut")
+        answers = {"", "unavailable"} if trial.stop else trial.without_reply
+        self.require(victim.first in answers, f"the victim was answered {victim.first}")
+        self.require(reached, "the command that lost its reply never reached the server")
+        if trial.stop:
+            # The victim has its lock still: its connection would be there if it had not been cut.
+            self.require(self._asked_redlock() <= early, "the reply was not cut off")
+
+    def _asked_redlock(self) -> set[tuple[str, str]]:
+        """The connections to Redlock's first server that have just asked it for a lock, and how
+        many commands each has sent."""
+        clients = measure.ask(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
+        return {
+            (client["id"], client.get("tot-cmds", ""))
+            for client in clients
+            if client["cmd"] == "set"
+        }
+
+    def _on_server(self, trial: Trial) -> dict[str, object]:
+        """The keys of the trial's lock with their values."""
+        names = measure.names_of(trial.lock, trial.product)
+        keys = [*names, *(f"{name}:fence" for name in names)]
+        server, db = self.testbed.main, measure.LOCKS_DB
+        if trial.stop:
+            server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
+        if trial.strategy["reserves"]:
+            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
+        return {key: measure.ask(server, "DUMP", key, db=db) for key in keys}
+
+    def prove(self) -> str:
+        proven = [trial for trial in self.trials if not trial.missing]
+        if not proven:
+            raise NotFired(self.trials[0].missing)
+        return (
+            f"{len(proven)} replies were cut: the victims were answered unavailable (redlock: has "
+            "its majority), and what they asked for was on the server"
+        )
+
+    def act(self, trial: Trial) -> None:
+        """The victim asks again, or goes on."""
+        if trial.stop:
+            self.testbed.resume(trial.victim)
+        else:
+            trial.send(trial.victim, VICTIMS)

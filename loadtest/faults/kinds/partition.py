@@ -1,0 +1,53 @@
+"""`partition`: a black hole between the holder's node and Redis."""
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import wait_for
+from loadtest.faults.trial import Trial
+from servers.proxy.proxy import Proxy
+
+
+class PartitionFault(Fault):
+    """A black hole between node A and Redis: no byte passes, no connection is closed. The holder
+    still reaches the database, so it goes on; its renewals and its release do not arrive.
+
+    before  bytes that fell into black holes until it was proved
+    """
+
+    name = "partition"
+    title = "a black hole between the holder's node and Redis"
+    takes_the_lock = True
+    before = 0
+
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy that becomes the black hole."""
+        return self.testbed.redis[self.node]
+
+    def fire(self) -> None:
+        self.healing.callback(self.proxy.pass_on)
+        self.proxy.black_hole()
+
+    def prove(self) -> str:
+        other = self.testbed.redis[1 - self.node]
+        self.require(not measure.run_id(self.proxy), "Redis answers through node A's proxy")
+        self.require(measure.run_id(other), "Redis does not answer node B either")
+        self.before = self.proxy.dropped
+        return "Redis answers a PING by the way of node B, and none by that of node A"
+
+    def meet(self, trial: Trial) -> None:
+        """Node A sells nothing without the lock; node B sells when the lock has expired."""
+        cut_off = trial.send(trial.buyer("cut-off"), self.node)
+        super().meet(trial)
+        wait_for(lambda: cut_off.first, 10)
+        if cut_off.first not in trial.without_reply:
+            trial.wrong.append(f"a buyer of node A was answered {cut_off.first} without Redis")
+
+    def heal(self) -> None:
+        """Undo the fault. If nothing fell into the black hole, no trial proves anything."""
+        for trial in self.trials if self.proxy.dropped == self.before else ():
+            trial.miss("node A sent nothing into the black hole")
+        super().heal()
+
+    def observed(self) -> str:
+        return f"{self.proxy.dropped - self.before} bytes of node A never arrived"

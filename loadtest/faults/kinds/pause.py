@@ -1,0 +1,89 @@
+"""`pause`, `pause@acquired`: the holder's node is stopped for longer than the ttl."""
+
+import signal
+import threading
+import time
+from collections.abc import Collection
+
+import psutil
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import TTL
+from loadtest.faults.trial import Trial
+
+#: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
+#: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
+PAUSE = TTL + 1.0
+
+
+class PauseFault(Fault):
+    """SIGSTOP for node A, and SIGCONT after the ttl.
+
+    Meanwhile nothing in the node can renew a lock or notice its loss. For ways in which this fault
+    can appear to happen without doing so, see loadtest/tests/weakened_faults.py.
+    """
+
+    name = "pause"
+    title = "SIGSTOP of the holder's node past the ttl"
+    grace = PAUSE
+    takes_the_lock = True
+
+    def fire(self) -> None:
+        self.may_resume = threading.Event()  # set when the victims may go on
+        record = self.testbed.record_fault
+        self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
+        self.healing.callback(self.testbed.signal, self.node, signal.SIGCONT)
+        self.testbed.signal(self.node, signal.SIGSTOP)
+        self.since = time.monotonic()
+
+    def prove(self) -> str:
+        """Measured by the pids that the node has now and those that the victims recorded, not by
+        the pids that were signalled."""
+        victims = {trial.victim_pid for trial in self.trials if not trial.missing}
+        pids = {*self.testbed.pids(self.node), *victims}
+        runs = "a process of node A still runs"
+        self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
+        self.watched = measure.switches_of(pids)
+        return f"the {len(pids)} processes of node A are in state T"
+
+    def _are_stopped(self, pids: Collection[int]) -> bool:
+        return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
+
+    def act(self, trial: Trial) -> None:
+        self.meet(trial)
+        self.may_resume.wait(30)
+        self.resume(trial)
+
+    def meanwhile(self) -> None:
+        try:
+            time.sleep(PAUSE)
+            lasted, lasts = time.monotonic() - self.since, self.lasts()
+            for trial in self.trials:
+                trial.was_stopped(lasted)
+                if not lasts:  # also where its lock had ended before
+                    trial.miss("node A was not stopped all the time")
+            self.heal()
+        finally:
+            self.may_resume.set()
+
+    def lasts(self) -> bool:
+        """A process that went on for a moment was given a processor: the kernel counts that."""
+        return self._are_stopped(self.watched) and measure.switches_of(self.watched) == self.watched
+
+
+class PauseAcquiredFault(PauseFault):
+    """The same between acquiring the lock and claiming the fence: only there the fence itself is
+    tested. After the claim the row lock of the victim's transaction keeps rivals out.
+
+    A fence that did its work is seen in the victim's answer: `lost`. The locks without one show
+    that the pause was long enough to break a lock."""
+
+    name = "pause@acquired"
+    title = "the same before the fence is claimed"
+    stop = "acquired"
+
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        if trial.expected == "exact":
+            trial.victim_must_be("lost")

@@ -1,0 +1,36 @@
+"""`quorum`: two of Redlock's five servers are cut off, then three."""
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.trial import Trial
+
+
+class QuorumFault(Fault):
+    """With two of Redlock's five servers cut off the shop sells, with three it refuses. `restart`
+    shows that a server which comes back empty leads to two holders."""
+
+    name = "quorum"
+    title = "2 of 5 servers are cut off, then 3"
+    stop = ""
+
+    def fire(self) -> None:
+        for proxy in self.testbed.redlock:
+            self.healing.callback(proxy.pass_on)
+        for proxy in self.testbed.redlock[3:]:
+            proxy.black_hole()
+
+    def prove(self) -> str:
+        self._require_answering(3)
+        return "2 of 5 servers do not answer, then 3"
+
+    def act(self, trial: Trial) -> None:
+        for number in (1, 2, 3):
+            self.must_be_answered(trial, f"two-gone-{number}", "sold")
+        self.testbed.redlock[2].black_hole()
+        for number in (1, 2, 3):
+            self.must_be_answered(trial, f"three-gone-{number}", "unavailable")
+        self._require_answering(2)
+
+    def _require_answering(self, expected: int) -> None:
+        answering = sum(bool(measure.run_id(proxy)) for proxy in self.testbed.redlock)
+        self.require(answering == expected, f"{answering} of 5 servers answer, not {expected}")

@@ -1,0 +1,32 @@
+"""`redis-down`: Redis is down, and later back and empty."""
+
+import signal
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.trial import Trial
+
+
+class RedisDownFault(Fault):
+    """SIGKILL of Valkey; later it starts empty. Meanwhile no strategy that needs it may sell."""
+
+    name = "redis-down"
+    title = "Redis is down, later back and empty"
+    stop = ""
+    loses_promises = True
+
+    def fire(self) -> None:
+        self.healing.callback(self.testbed.restart_empty, self.testbed.main)
+        self.testbed.main.stop(signal.SIGKILL)
+
+    def prove(self) -> str:
+        self.require(self.lasts(), "Redis answers")
+        return "Redis answers nothing, before the buyers ask and after"
+
+    def lasts(self) -> bool:
+        return not measure.run_id(self.testbed.main)
+
+    def act(self, trial: Trial) -> None:
+        outcome = "sold" if trial.strategy["backend"] == "postgresql" else "unavailable"
+        for number in (1, 2, 3):
+            self.must_be_answered(trial, f"rival-{number}", outcome)

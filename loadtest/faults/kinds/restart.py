@@ -1,0 +1,42 @@
+"""`restart`: Redis restarts empty while a holder is inside."""
+
+from loadtest.faults import measure
+from loadtest.faults.lost_lock import LostLockFault
+from servers import embedded
+
+
+class RestartFault(LostLockFault):
+    """SIGKILL of Valkey and a start with an empty memory, on the same port.
+
+    Of Redlock's five servers 4 and 5 are cut off while the victim locks 1, 2 and 3. Then 3 restarts
+    empty and 4 and 5 are back: 3, 4 and 5 are a majority for the rival.
+    """
+
+    name = "restart"
+    title = "Redis restarts empty while a holder is inside"
+    loses_promises = True
+
+    def arm(self) -> None:
+        for proxy in self.testbed.redlock[3:]:
+            self.healing.callback(proxy.pass_on)
+            proxy.refuse()
+
+    def fire(self) -> None:
+        self.before = self._run_ids()
+        self.held = self.count_held()
+        for server in self._servers():
+            self.testbed.restart_empty(server)
+        self.heal()
+
+    def prove(self) -> str:
+        same = self.before & self._run_ids()
+        self.require(not same, "Redis, or Redlock's third server, did not restart")
+        self.require_no_lock()
+        return f"new run_ids, and no key of the {self.held} locks held before"
+
+    def _servers(self) -> list[embedded.Valkey]:
+        """The main Redis, and Redlock's third server: a small testbed has none."""
+        return [self.testbed.main, *self.testbed.valkeys[3:4]]
+
+    def _run_ids(self) -> set[str]:
+        return {measure.run_id(server, 5.0) for server in self._servers()}

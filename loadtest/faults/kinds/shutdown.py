@@ -1,0 +1,72 @@
+"""`shutdown`, `shutdown@short`: SIGTERM for the holder's node, with and without time to finish."""
+
+import time
+
+from loadtest.faults.node_end import NODE_END_TIMEOUT_SECONDS, NodeEndFault
+from loadtest.faults.testbed import VICTIMS, wait_for
+from loadtest.faults.trial import Trial
+from loadtest.stack.client import Shop
+
+
+class ShutdownFault(NodeEndFault):
+    """SIGTERM with a graceful timeout longer than the purchases: node A answers everybody."""
+
+    name = "shutdown"
+    title = "SIGTERM, and time enough to finish"
+    grace = 0.3
+    ttl = 5.0  # only the answers matter here, not how long a lock stays
+
+    def enter(self, trial: Trial) -> None:
+        super().enter(trial)
+        guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
+        self.testbed.resume(guest)
+        trial.send(guest, VICTIMS)
+        nobody = f"{trial.lock}: the guest did not arrive"
+        self.require_soon(lambda: self.testbed.is_stopped_at(guest), nobody)
+
+    def prove(self) -> str:
+        shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
+        self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
+        self.require(self.process.poll() is None, "node A has ended already")
+        for trial in self.trials:
+            if trial.victim.first or not self.testbed.is_stopped_at(trial.victim):
+                trial.miss("SIGTERM came when its victim was not at its point any more")
+        return "node A accepts no new buyers, has not ended, and its victims are at their points"
+
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        if (first := trial.first_answer(10)) != "sold":
+            trial.wrong.append(f"the victim was answered {first}, not sold")
+        if not trial.guest.answered.wait(10) or trial.guest.first == "unknown":
+            trial.wrong.append("the guest behind the victim got no answer")
+
+    def meanwhile(self) -> None:
+        wait_for(lambda: self.process.poll() is not None, NODE_END_TIMEOUT_SECONDS + self.grace)
+        self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
+        self.require_nothing_left()
+
+
+class ShutdownShortFault(NodeEndFault):
+    """The same with a graceful timeout shorter than the purchases: it ends like a crash."""
+
+    name = "shutdown@short"
+    title = "SIGTERM, and too little time"
+    recovery = True
+
+    def arm(self) -> None:
+        self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
+
+    def enter(self, trial: Trial) -> None:
+        super().enter(trial)
+        trial.rival_enters("rival-1", grace=0, stop="")  # two would show what `crash` shows
+
+    def prove(self) -> str:
+        self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
+        self.require_nothing_left()
+        self.fired_at = time.monotonic()  # a lock may outlive the node by its ttl at most
+        for trial in self.trials:
+            trial.victim_must_be("unknown", 5)
+        return f"node A ended with code {self.process.returncode}, its victims unanswered"
+
+    def act(self, trial: Trial) -> None:
+        """The rivals buy in the drain."""

@@ -1,0 +1,23 @@
+"""`slow`: the holder works for longer than the ttl."""
+
+import psutil
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.trial import Trial
+
+
+class SlowFault(Fault):
+    """The victim waits after its read, in a process that runs, until its ttl is long over."""
+
+    name = "slow"
+    title = "the holder works for longer than the ttl"
+
+    def prove(self) -> str:
+        states = map(measure.state_of, self.testbed.pids(self.node))
+        self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
+        return f"the victims are stopped at {self.stop}, node A runs"
+
+    def resume(self, trial: Trial) -> None:
+        trial.outlast_ttl()
+        super().resume(trial)

@@ -1,0 +1,75 @@
+"""`slow-write`: the network between the holder's node and PostgreSQL is slow."""
+
+import time
+
+from loadtest.faults.fault import Fault, span
+from loadtest.faults.testbed import ANSWER_TIMEOUT
+from loadtest.faults.trial import Trial
+
+#: Seconds for each chunk between node A and PostgreSQL, in each direction.
+DELAY_SECONDS = 0.8
+
+
+class SlowWriteFault(Fault):
+    """Kleppmann's case: no process and no lock server is slow, but the network to the database is.
+    The victim sends its write within its ttl, and it arrives after the ttl."""
+
+    name = "slow-write"
+    title = f"{DELAY_SECONDS:g} s each way between the holder's node and PostgreSQL"
+
+    def arm(self) -> None:
+        self.probe = self.open_postgres_probe()
+        self.answer_times: list[float] = []
+        self.round_trips: list[float] = []
+
+    def fire(self) -> None:
+        """Every victim sends its write at once, within its ttl."""
+        self.healing.callback(self.testbed.postgres.pass_on)
+        self.testbed.postgres.delay(DELAY_SECONDS)
+        self.sent_at = time.monotonic()
+        for trial in self.trials:
+            trial.resume_victim(seconds=0)
+
+    def prove(self) -> str:
+        took = self._measure_round_trip()
+        self.require(took >= 2 * DELAY_SECONDS, f"a round trip takes {took:.2f} s only")
+        return f"a round trip of node A to PostgreSQL takes {took:.2f} s"
+
+    def meanwhile(self) -> None:
+        """Measure round trips until every victim has its answer, and once more after that.
+
+        Otherwise a delay that ended early would look like one that lasted.
+        """
+        is_over = False
+        while not is_over:
+            is_over = all(trial.missing or trial.victim.first for trial in self.trials)
+            took = self._measure_round_trip()
+            if took < 2 * DELAY_SECONDS:
+                for trial in self.trials:
+                    trial.miss(f"a round trip took {took:.2f} s only while the victims wrote")
+                return
+
+    def _measure_round_trip(self) -> float:
+        began = time.monotonic()
+        self.probe.execute("SELECT 1")
+        self.round_trips.append(time.monotonic() - began)
+        return self.round_trips[-1]
+
+    def resume(self, trial: Trial) -> None:
+        """The victims are writing. Wait for their answers before the rivals go on: else nobody
+        knows whose write was later."""
+        trial.resume_rivals()
+        trial.first_answer(2 * ANSWER_TIMEOUT)
+        if not trial.victim.first:
+            trial.miss("the victim has no answer")
+            return
+        took = trial.victim.first_at - self.sent_at
+        self.answer_times.append(took)
+        if took < 2 * DELAY_SECONDS:
+            trial.miss(f"the victim was answered after {took:.2f} s")
+
+    def observed(self) -> str:
+        return (
+            f"the victims had their answers {span(self.answer_times)} after they wrote; meanwhile "
+            f"{len(self.round_trips)} round trips took {span(self.round_trips)}"
+        )

@@ -1,0 +1,40 @@
+"""`split-brain`: two masters, one for each node."""
+
+import signal
+
+from loadtest.faults import measure
+from loadtest.faults.kinds.failover import FailoverFault
+from loadtest.faults.testbed import RIVALS, VICTIMS
+
+
+class SplitBrainFault(FailoverFault):
+    """Replication is a black hole when the victim takes its lock. Then the replica is promoted, and
+    node B uses it. Node A keeps the old master, which renews and releases as before: no holder
+    can notice."""
+
+    name = "split-brain"
+    title = "two masters: the replica is promoted, and only node B follows"
+    two_servers = True
+
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.old = self.testbed.main
+        self.opened.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
+        self.replica.promote()
+        replica = self.testbed.address(self.replica)
+        self.testbed.redis[RIVALS].switch(replica)
+        # When its victims have released on the old master.
+        self.healing.callback(self.testbed.redis[VICTIMS].switch, replica)
+        self.testbed.replace_main(self.replica)
+
+    def prove(self) -> str:
+        for node, server in ((VICTIMS, self.old), (RIVALS, self.testbed.main)):
+            info = measure.ask(server, "INFO")
+            reached = measure.run_id(self.testbed.redis[node])
+            self.require(reached == info["run_id"], "a node does not have the Redis of its own")
+            self.require(info["role"] == "master", f"a node has a {info['role']}")
+        self.require_no_lock()
+        return (
+            "node A and node B have a Redis each, both with the role of master; that of node B has "
+            f"none of the {self.held} locks held before"
+        )

@@ -1,0 +1,53 @@
+"""`stall`: Redis is stopped for longer than its clients' timeout."""
+
+import os
+import signal
+
+import psutil
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.trial import Trial
+
+#: Seconds for each chunk between node A and Redis while `stall` has its first buyers.
+CONNECT_DELAY_SECONDS = 0.05
+
+
+class StallFault(Fault):
+    """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
+    carried out after SIGCONT: a lock that nobody knows of. That takes a connection which is open
+    already: a new one waits for Redis before it sends anything."""
+
+    name = "stall"
+    title = "Redis is stopped past its clients' timeout"
+
+    def arm(self) -> None:
+        """Slow the first buyers down, so that they are there at once, with a connection each."""
+        self.healing.callback(self.testbed.redis[VICTIMS].pass_on)
+        self.testbed.redis[VICTIMS].delay(CONNECT_DELAY_SECONDS)
+
+    def enter(self, trial: Trial) -> None:
+        self.require_a_sale(trial, VICTIMS)
+
+    def fire(self) -> None:
+        self.heal()
+        self.pid = int(self.ask("INFO", "server")["process_id"])
+        self.healing.callback(os.kill, self.pid, signal.SIGCONT)
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def prove(self) -> str:
+        self.require_soon(self.lasts, "Redis still runs", 2.0)
+        return "Redis is in state T until every victim has given up"
+
+    def lasts(self) -> bool:
+        return measure.state_of(self.pid) == psutil.STATUS_STOPPED
+
+    def act(self, trial: Trial) -> None:
+        names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
+        sent = self.testbed.redis[VICTIMS].look_for(names.encode())
+        self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
+        sent.cancel()
+        is_own = "verdicts" in trial.strategy  # a lock of one's own has any name, or is none
+        if not (sent.fired or is_own):
+            trial.miss("no command of the victim was on its way to Redis")

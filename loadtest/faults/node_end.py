@@ -1,0 +1,21 @@
+"""Base of the faults that end node A."""
+
+from loadtest.faults.fault import Fault
+
+#: Seconds for the node to end after it has answered every buyer.
+NODE_END_TIMEOUT_SECONDS = 10.0
+
+
+class NodeEndFault(Fault):
+    """SIGTERM for node A. It is started again when the buyers have acted."""
+
+    def fire(self) -> None:
+        self.healing.callback(self.testbed.restart, self.node)
+        self.process = self.testbed.process_of(self.node)
+        self.testbed.nodes[self.node].terminate()
+
+    def require_nothing_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
+        """Raise NotFired if a process of the node does not end in time: measured by the pids that
+        it has now, a worker that was spared among them."""
+        left = "a process of node A is left"
+        self.require_soon(lambda: not self.testbed.pids(self.node), left, seconds)

@@ -1,0 +1,53 @@
+"""The requests and the times that Locust's processes recorded in a load run."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from loadtest.judge.intervals import Request, grouped
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What Locust recorded from `begin` to `end`, in seconds of the monotonic clock.
+
+    requests     by product; the first request of a purchase has the time at which it was due
+    cpu          processor seconds of each part in that time; None if they cannot be read
+    is_busy      whether Locust computed for more than 90 % of the time
+    turned_away  open model: arrivals above the cap
+    shares       number of processes whose buyers are known
+    """
+
+    requests: Mapping[str, Sequence[Request]]
+    begin: float
+    end: float
+    cpu: Mapping[str, float | None] = field(default_factory=dict)
+    is_busy: bool = False
+    turned_away: int = 0
+    shares: int = 1
+
+    @cached_property
+    def purchases(self) -> list[list[Request]]:
+        """The requests of each purchase, in the order in which they were sent."""
+        purchases: list[list[Request]] = []
+        for requests in self.requests.values():
+            purchases += grouped(requests, lambda request: request.attempt).values()
+        return purchases
+
+
+def read_measurement(folder: Path) -> Measurement:
+    """Return the measurement that the processes of a run wrote into its folder."""
+    shares = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
+    requests: dict[str, list[Request]] = defaultdict(list)
+    for share in shares:
+        for product, packed_requests in share["requests"].items():
+            requests[product] += [Request(*fields) for fields in packed_requests]
+    return Measurement(
+        requests,
+        turned_away=sum(share["turned_away"] for share in shares),
+        shares=len(shares),
+        **json.loads((folder / "window.json").read_text()),
+    )

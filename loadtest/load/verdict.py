@@ -1,0 +1,120 @@
+"""The verdict on a load run: the sale of each product is judged as the sale of a rush is."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadtest.judge.buyer_events import buyer_events
+from loadtest.judge.intervals import Request
+from loadtest.judge.verdict import Judgement
+from loadtest.load.measurement import Measurement
+from loadtest.load.plan import LoadPlan
+from loadtest.stack.client import Shop
+
+#: How long orders that were promised are waited for: a strategy may settle them later.
+SETTLE_TIMEOUT_SECONDS = 30.0
+#: Answers after which nothing was sold. A buyer who came within LATE_SECONDS of the end and had no
+#: other answers had no time to ask again, and is left out of the verdict. If an order has its key,
+#: the judge finds an order without a request.
+REFUSALS = frozenset({"busy", "lost", "unavailable", "throttled"})
+LATE_SECONDS = 5.0
+#: Verdicts, the worst first.
+WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
+#: Figures of a run that are the sums of those of its products.
+SUMMED_FIELDS = ("initial_stock", "orders", "stock_left", "oversold", "undersold", "lost_updates")
+
+
+def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str, Any]:
+    """Return the fields of a run that the judge decides. The verdict is the worst of a product's.
+
+    Waits for orders that a strategy settles later. Raises ShopUnreachable.
+    """
+    refused = _late_refused_attempts(measurement)
+    products: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
+    for product, sale in plan.sales.items():
+        report = shop.settled_sale(sale, seconds=SETTLE_TIMEOUT_SECONDS)
+        requests = [
+            request
+            for request in measurement.requests.get(product, ())
+            if request.attempt not in refused
+        ]
+        products.append(_product_figures(plan, product, report))
+        verdicts.append(_judge_product(plan, product, requests, report, shop))
+    return _combine(verdicts, products, refused=len(refused))
+
+
+def _late_refused_attempts(measurement: Measurement) -> set[str]:
+    """Return the attempts of the buyers who were refused and had no time to ask again."""
+    late_from = (measurement.end - LATE_SECONDS) * 1e9
+    return {
+        purchase[0].attempt
+        for purchase in measurement.purchases
+        if purchase[0].sent >= late_from and {request.outcome for request in purchase} <= REFUSALS
+    }
+
+
+def _product_figures(plan: LoadPlan, product: str, report: Mapping[str, Any]) -> dict[str, Any]:
+    lag_ms = report.get("settlement_lag_ms") or {"p99": None}
+    return {
+        "product": product,
+        "sale": plan.sales[product],
+        "asked": plan.stock,
+        "orders": int(report["orders"]),
+        "left": int(report["stock_left"]),
+        "lag": lag_ms["p99"],
+    }
+
+
+def _judge_product(
+    plan: LoadPlan,
+    product: str,
+    requests: Sequence[Request],
+    report: Mapping[str, Any],
+    shop: Shop,
+) -> dict[str, Any]:
+    """Return the verdict on the sale of one product, from its requests and its report."""
+    sale = plan.sales[product]
+    order_count = int(report["orders"])
+    stock_left = int(report["stock_left"])
+    is_untouched = not requests and not order_count and stock_left == plan.stock
+    judgement = Judgement(
+        events=buyer_events(requests, plan.lock, product, sale),
+        initial_stock=plan.stock,
+        opened=int(report["initial_stock"]),
+        stock_left=stock_left,
+        orders=shop.orders(sale) if requests or order_count else (),
+        unsettled=report.get("unsettled", 0),
+        lock=plan.lock,
+        product=product,
+        sale=sale,
+    )
+    verdict: dict[str, Any] = {**judgement.as_run()}
+    if is_untouched:
+        verdict |= {"verdict": "exact", "why": ""}
+    return verdict
+
+
+def _combine(
+    verdicts: Sequence[Mapping[str, Any]], products: Sequence[Mapping[str, Any]], *, refused: int
+) -> dict[str, Any]:
+    """Return the verdict on all products together. `refused` buyers count as never answered."""
+    worst = min(verdicts, key=lambda verdict: WORST_FIRST.index(verdict["verdict"]))
+    outcomes: Counter[str] = Counter()
+    violations: list[str] = []
+    findings: list[str] = []
+    for verdict in verdicts:
+        outcomes += Counter(verdict["outcomes"])
+        violations += verdict["violations"]
+        findings += verdict["findings"]
+    lags_ms = [product["lag"] for product in products if product["lag"] is not None]
+    return {
+        **worst,
+        **{name: sum(verdict[name] for verdict in verdicts) for name in SUMMED_FIELDS},
+        "outcomes": dict(outcomes),
+        "never_answered": refused + sum(verdict["never_answered"] for verdict in verdicts),
+        "violations": list(dict.fromkeys(violations)),
+        "findings": findings,
+        "settlement_lag_ms": max(lags_ms, default=None),
+        "products": products,
+    }

@@ -1,0 +1,166 @@
+"""Locust as a library, in a process of its own: one start serves every rush.
+
+It reads the options of a rush as a JSON object on one line, and answers with the rush's run. A line
+with `look_again` is answered with how the orders of the last rush have changed. A line with a
+`folder` makes it run the rushes of the shop's page, which are requested through that folder:
+demo/rush_folder.py describes its files. The process ends with its input, so with its parent. The
+users are those of the locustfile; no other module imports that or Locust.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gevent
+import locust
+from gevent.event import Event
+from gevent.fileobject import FileObject
+from locust.argument_parser import parse_options
+from locust.env import Environment
+from locust.html import get_html_report
+from locust.log import setup_logging
+from locust.runners import STATE_STOPPED, MasterRunner
+
+from loadtest.locustfile import ShopUser, rushes
+from servers.loopback import free_port
+
+#: Buyers started per second. Above 100 Locust warns that the rate may not be kept. That does not
+#: matter here: the barrier waits for all of them.
+SPAWN_RATE = 400
+#: Time between two looks at the progress of a rush, and at the requests of the page.
+POLL_INTERVAL_SECONDS = 0.2
+
+ReportProgress = Callable[[dict[str, Any]], bool]
+
+
+class Child:
+    """The environment of all rushes, and its runner.
+
+    workers  processes with the buyers; if it is one, this process has them
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        events: Any = locust.events
+        options = parse_options(args=["--restock-token", ""])
+        self.default_options = dict(vars(options))
+        self.environment = Environment(
+            user_classes=[ShopUser], events=events, parsed_options=options
+        )
+        if workers == 1:
+            self.runner: Any = self.environment.create_local_runner()
+        else:
+            port = free_port()
+            self.runner = self.environment.create_master_runner("127.0.0.1", port)
+            for _ in range(workers):
+                _start_worker(port)
+        events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
+        self.is_over = Event()
+        rushes.end_run = self.is_over.set  # this process stops each run itself
+
+    def rush(
+        self, options: dict[str, Any], report: ReportProgress = lambda progress: False
+    ) -> dict[str, Any]:
+        """Run one rush with these options, and return its run.
+
+        report  is called several times a second with the progress; returns whether to stop
+        """
+        self._wait_for_workers()
+        self.is_over.clear()
+        options = {**self.default_options, **options}
+        self.environment.host, *other_hosts = options.pop("hosts")
+        rushes.token = options.pop("restock_token")
+        report_file = options.pop("report", "")
+        options["num_users"] = options.pop("buyers")
+        options["nodes"] = ",".join(other_hosts)
+        vars(self.environment.parsed_options).update(options)
+        start = gevent.spawn(self.runner.start, options["num_users"], SPAWN_RATE)
+        while not self.is_over.wait(POLL_INTERVAL_SECONDS):
+            progress = rushes.progress()
+            if progress is not None and report(progress):
+                break
+        start.join()
+        if report_file:
+            page = get_html_report(self.environment)  # type: ignore[no-untyped-call]
+            Path(report_file).write_text(str(page))
+        self.runner.stop()
+        return rushes.last_run
+
+    def serve(self, folder: Path, options: dict[str, Any]) -> NoReturn:
+        """Run each rush that the shop's page asks for, with these options and those of the page."""
+        wanted_file = folder / "wanted"
+        stop_file = folder / "stop"
+        runs: dict[int, dict[str, Any]] = {}
+
+        def write_state(state: object) -> None:
+            new_file = folder / ".state"
+            new_file.write_text(json.dumps(state))
+            new_file.replace(folder / "state")
+
+        def report(progress: dict[str, Any]) -> bool:
+            write_state({"rush": progress, "runs": runs})
+            return stop_file.exists()
+
+        while True:
+            gevent.sleep(POLL_INTERVAL_SECONDS)
+            if not wanted_file.exists():
+                continue
+            run = self.rush({**options, **json.loads(wanted_file.read_text())}, report)
+            if "error" not in run:
+                runs[run["sale"]] = run
+            write_state({"rush": None, "runs": runs})
+            stop_file.unlink(missing_ok=True)
+            wanted_file.unlink()
+
+    def _wait_for_workers(self) -> None:
+        """Wait until all workers are ready and the last run is over.
+
+        Locust's master itself checks the latter only once a second.
+        """
+        if not isinstance(self.runner, MasterRunner):
+            return
+        while not self._are_workers_ready(self.runner):
+            self.runner.check_stopped()
+            gevent.sleep(0.02)
+
+    def _are_workers_ready(self, runner: MasterRunner) -> bool:
+        is_idle = runner.state in ("ready", STATE_STOPPED)
+        return is_idle and len(runner.clients.ready) == self.workers
+
+
+def _start_worker(port: int) -> None:
+    """Start a worker of the Locust master on this port."""
+    command = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--worker"]
+    command += ["--master-host", "127.0.0.1", "--master-port", str(port)]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+
+def main(workers: int) -> None:
+    with os.fdopen(os.dup(1), "w") as output:
+        os.dup2(2, 1)  # what a target prints goes to the log
+        setup_logging("INFO")  # type: ignore[no-untyped-call]
+        child = Child(workers)
+        requests = gevent.queue.Queue()
+
+        def read_requests() -> None:
+            for line in FileObject(os.dup(0)):
+                requests.put(json.loads(line))
+            os.killpg(0, signal.SIGKILL)  # with its workers: there is nothing to be lost
+
+        gevent.spawn(read_requests)
+        while True:
+            request = requests.get()
+            folder = request.pop("folder", "")
+            if folder:
+                child.serve(Path(folder), request)
+            answer = rushes.look_again() if "look_again" in request else child.rush(request)
+            print(json.dumps(answer), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,109 @@
+"""The report.html of a run: one file that opens from disk, without a network.
+
+It is assembled from the files of page/, the shared assets and the data; its scripts draw the rest.
+"""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from loadtest.judge.history import Event
+from loadtest.judge.intervals import ProductHistory, grouped
+from loadtest.judge.run import Summary
+from loadtest.report import tables as report
+from loadtest.report.lanes import timeline
+from servers.embedded import ROOT
+
+NAME = "report.html"
+PAGE = Path(__file__).parent / "page"
+ASSETS = ROOT / "demo" / "static" / "assets"
+ECHARTS = ASSETS / "vendor" / "echarts"
+#: In this order, after the shared dom.js. They become one module, because a file that is opened
+#: from disk cannot import another one.
+SCRIPTS = ("marks.js", "timeline.js", "lanes.js", "verdicts.js", "detail.js", "main.js")
+#: The charting library asks to keep these texts.
+LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
+
+
+def write(
+    folder: Path,
+    summary: Summary,
+    events: Sequence[Event],
+    *,
+    title: str,
+    faults: Mapping[str, str] | None = None,
+) -> Path:
+    """Write report.html into a folder and return its path.
+
+    summary  the content of summary.json
+    events   the history of all its runs, oldest first; a run without events has no timeline
+    title    a few words on what was run
+    faults   the effect of each fault, by name; without any the report is a table of rushes
+    """
+    data = {
+        **report_data(summary, events),
+        "title": title,
+        "where": report.setup_of(summary) if summary["runs"] else "",
+        "faults": dict(faults or {}),
+    }
+    if not faults:
+        sheet = report.sheet(summary["runs"], report.DEMO_COLUMNS)
+        data["table"] = {"heads": sheet.heads, "rows": [texts for _, texts in sheet.rows]}
+    path = folder / NAME
+    path.write_text(render(data), encoding="utf-8")
+    return path
+
+
+def render(data: Mapping[str, Any], *extra_scripts: Path) -> str:
+    """Return the page with its data, and with `extra_scripts` after its own.
+
+    Text in the data stays text, even if it looks like HTML or JavaScript.
+    """
+    scripts = [ASSETS / "dom.js", *(PAGE / name for name in SCRIPTS), *extra_scripts]
+    return Template(_read(PAGE / NAME)).substitute(
+        title=html.escape(data["title"]),
+        where=html.escape(data["where"]),
+        style=_read(ASSETS / "look.css") + _read(PAGE / "report.css"),
+        data=as_json(data),
+        echarts=_script(_read(ECHARTS / "echarts.min.js")),
+        script=_script("\n".join(map(_read, scripts))),
+        licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
+    )
+
+
+def as_json(data: Any) -> str:
+    """Return JSON for the inside of a <script>: it opens and closes no tag and no comment."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _script(text: str) -> str:
+    """Escape a script for the inside of <script>. Both words occur in its strings only."""
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
+    """Return the runs of the summary, each with its `timeline` (None if nothing was recorded).
+
+    The attempts of a rush begin with the run's `attempts`; those of a cell name its fault and its
+    strategy; the last part of an attempt's id is the buyer.
+    """
+    fault_events = (event for event in events if event["by"] == "fault")
+    events_by_fault = grouped(fault_events, itemgetter("f"))
+    buyer_events = (event for event in events if "attempt" in event)
+    events_by_run = grouped(buyer_events, lambda event: event["attempt"].rpartition("/")[0])
+    run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}
+    runs = []
+    for run in summary["runs"]:
+        name = run.get("attempts") or run_names.get((run["fault"], run["lock"]), "")
+        run_events = [*events_by_run.get(name, ()), *events_by_fault.get(run["fault"], ())]
+        run_events.sort(key=itemgetter("t"))
+        runs.append({**run, "timeline": timeline(ProductHistory(run_events), run)})
+    return {"runs": runs}

@@ -1,0 +1,186 @@
+"""One run as lanes, one per buyer: its waits, its holds of the lock, its commits, its refusals.
+
+Small arrays and no objects, because a matrix has thousands of lanes. Times are milliseconds since
+the first buyer of the run asked.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from loadtest.judge.history import Event
+from loadtest.judge.intervals import Commit, ProductHistory
+from loadtest.judge.lock_rules import overlaps
+from loadtest.judge.run import Run
+from loadtest.judge.stock_rules import stale_writes
+from loadtest.report.story import last_commits, name
+
+Row: TypeAlias = list[object]
+
+
+class CommitState(IntEnum):
+    """The effect of a commit, as the page draws it."""
+
+    #: No event shows whether it happened.
+    UNKNOWN = 0
+    SOLD = 1
+    #: It sold, and erased the decrements of other orders.
+    STALE = 2
+
+
+def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
+    """Return what the page draws for a run; None if no buyer was recorded.
+
+    lanes     [buyer, node] in the order of their first requests; below, a lane is an index into it
+    requests  [lane, sent, answered or None, outcome, order or None]
+    holds     [lane, asked or None, start, end, fence or None, outcome of the release]
+    commits   [lane, read or None, committed, stock that was read or None, order or None,
+              CommitState]
+    overlaps  [lane, start, end, the other's lane]: two for every two holds that overlap
+    faults    [when, phase, type, what]
+    shelf     [when, orders, stock] after each commit
+    end       when the last event happened
+    """
+    if not history.requests:
+        return None
+    return Timeline(history, run).tables()
+
+
+class Timeline:
+    """The tables of one run."""
+
+    def __init__(self, history: ProductHistory, run: Run) -> None:
+        self.history = history
+        self.run = run
+        self.start = history.requests[0].sent
+        self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_of)}
+        self.holds = [hold for hold in history.holds if hold.attempt in self.lane_numbers]
+        self.commits = self._commits_by_order()
+        self.happened = [commit for commit in self.commits if commit.done is not None]
+        self.end = max(event["t"] for event in history.events if event["by"] != "fault")
+
+    def tables(self) -> dict[str, Any]:
+        return {
+            "lanes": self.lanes(),
+            "requests": self.requests_table(),
+            "holds": self.holds_table(),
+            "commits": self.commits_table(),
+            "overlaps": self.overlaps_table(),
+            "faults": self.faults_table(),
+            "shelf": self.shelf_table(),
+            "end": self.milliseconds(self.end),
+        }
+
+    def milliseconds(self, time_ns: int | None) -> float | None:
+        """Return the milliseconds since the first buyer asked, to the hundredth."""
+        return None if time_ns is None else round((time_ns - self.start) / 1e6, 2)
+
+    def row(self, attempt: str, times: Sequence[int | None], *facts: object) -> Row:
+        """Return the lane of an attempt, the times in milliseconds, and the facts."""
+        return [self.lane_numbers[attempt], *map(self.milliseconds, times), *facts]
+
+    def lanes(self) -> list[Row]:
+        nodes = {
+            event["attempt"]: event["node"]
+            for event in self.history.events
+            if "attempt" in event and "node" in event
+        }
+        return [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
+
+    def requests_table(self) -> list[Row]:
+        rows = []
+        for request in self.history.requests:
+            times = (request.sent, request.answered)
+            rows.append(self.row(request.attempt, times, request.outcome, request.order))
+        return rows
+
+    def holds_table(self) -> list[Row]:
+        rows = []
+        for hold in self.holds:
+            times = (hold.asked or None, hold.start, hold.end)
+            release = hold.outcome if hold.released else "never released"
+            rows.append(self.row(hold.attempt, times, hold.fence, release))
+        return rows
+
+    def commits_table(self) -> list[Row]:
+        states = self._states_by_attempt()
+        rows = []
+        for commit in self.commits:
+            times = (commit.read_at, commit.done or commit.begun)
+            state = states[commit.attempt]
+            rows.append(self.row(commit.attempt, times, commit.amount, commit.order, state))
+        return rows
+
+    def overlaps_table(self) -> list[Row]:
+        rows = []
+        for early, late in overlaps(self.holds):
+            times = (late.start, min(early.end, late.end))
+            rows.append(self.row(early.attempt, times, self.lane_numbers[late.attempt]))
+            rows.append(self.row(late.attempt, times, self.lane_numbers[early.attempt]))
+        return rows
+
+    def faults_table(self) -> list[Row]:
+        return [
+            self._fault_row(event)
+            for event in self.history.events
+            if event["by"] == "fault" and event.get("phase") != "arm"
+        ]
+
+    def shelf_table(self) -> list[Row]:
+        """Return the stock after each commit.
+
+        Without lost updates every order took one unit. With them each commit left the stock that
+        it had read, less one.
+        """
+        initial = self.run["initial_stock"]
+        orders = self.run["orders"]
+        left = self.run["stock_left"]
+        rows: list[Row] = [[0.0, 0, initial]]
+        in_time = sorted(self.happened, key=lambda commit: commit.done or 0)
+        for number, commit in enumerate(in_time, 1):
+            stock = initial - number
+            if self._lost_updates() and commit.amount is not None:
+                stock = commit.amount - 1
+            rows.append([self.milliseconds(commit.done), number, stock])
+        rows.append(
+            [self.milliseconds(self.end), orders, initial - orders if left is None else left]
+        )
+        return rows
+
+    def _commits_by_order(self) -> list[Commit]:
+        """Return the last commit of each lane, in the order of the commits.
+
+        This project's shop numbers its orders in that order. Another shop may not, and may have
+        numbers of several types; its commits are sorted by time alone.
+        """
+        commits = [
+            commit
+            for commit in last_commits(self.history).values()
+            if commit.attempt in self.lane_numbers
+        ]
+        is_numbered = "target" not in self.run
+
+        def place(commit: Commit) -> tuple[int, int]:
+            number = commit.order if is_numbered and isinstance(commit.order, int) else 0
+            return number, commit.begun
+
+        return sorted(commits, key=place)
+
+    def _states_by_attempt(self) -> dict[str, CommitState]:
+        states = {
+            commit.attempt: CommitState.UNKNOWN if commit.done is None else CommitState.SOLD
+            for commit in self.commits
+        }
+        amounts = [commit.amount for commit in self.happened]
+        known_amounts = [amount for amount in amounts if amount is not None]
+        if self._lost_updates() > 0 and known_amounts == amounts:
+            for index, _ in stale_writes(self.run["initial_stock"], known_amounts):
+                states[self.happened[index].attempt] = CommitState.STALE
+        return states
+
+    def _lost_updates(self) -> int:
+        return self.run.get("lost_updates") or 0
+
+    def _fault_row(self, event: Event) -> Row:
+        when = self.milliseconds(event["t"])
+        return [when, event.get("phase", ""), event["type"], event.get("what", "")]

@@ -1,0 +1,139 @@
+"""Every private or replaced name of the HTTP client of Locust's users, which is geventhttpclient.
+
+A new version of geventhttpclient may rename them: `install` says which one is missing. This module
+does not import Locust, which patches the process; loadtest/rush/locust_private.py does.
+"""
+
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gevent import monkey
+from geventhttpclient.client import HTTPClient
+from geventhttpclient.connectionpool import ConnectionPool
+from geventhttpclient.useragent import UserAgent
+
+#: Python's own poll(): gevent's lets other greenlets run, so that answers would be read while
+#: buyers have yet to send.
+_poll = monkey.get_original("select", "poll")
+_take_connection = ConnectionPool.get_socket
+
+
+class MissingName(RuntimeError):
+    """A library no longer has a private name on which the rush relies."""
+
+
+def install() -> None:
+    """Replace two methods of geventhttpclient's connection pool, for the whole process.
+
+    Raises MissingName.
+    """
+    require_names()
+    ConnectionPool.get_socket = _call_before_connection  # type: ignore[method-assign,assignment]
+    ConnectionPool._is_socket_alive = _is_connection_open  # type: ignore[method-assign,assignment]
+
+
+def require_names() -> None:
+    """Raise MissingName unless geventhttpclient has every name that this module uses."""
+    names = {
+        "ConnectionPool.get_socket": hasattr(ConnectionPool, "get_socket"),
+        "ConnectionPool._is_socket_alive": hasattr(ConnectionPool, "_is_socket_alive"),
+        "HTTPClient._connection_pool": sets_attribute(HTTPClient, "_connection_pool"),
+        "UserAgent._urlopen": hasattr(UserAgent, "_urlopen"),
+        "UserAgent.clientpool": sets_attribute(UserAgent, "clientpool"),
+    }
+    raise_for_missing("geventhttpclient", names, used_in=__file__)
+
+
+def sets_attribute(owner: type, name: str) -> bool:
+    """Return whether the constructor of a class mentions this attribute."""
+    constructor: Any = owner.__init__  # type: ignore[misc]
+    return name in constructor.__code__.co_names
+
+
+def raise_for_missing(library: str, names: dict[str, bool], *, used_in: str) -> None:
+    """Raise MissingName if any of these names of a library, which a file uses, does not exist."""
+    missing = [name for name, exists in names.items() if not exists]
+    if missing:
+        raise MissingName(
+            f"this version of {library} has no {', '.join(missing)}: install the version in "
+            f"requirements.txt, or adapt {used_in}"
+        )
+
+
+def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
+    """Call `callback` before each request of this FastHttpSession, when only its bytes are unsent.
+
+    geventhttpclient builds a request, with its headers and its cookies, and then takes a connection
+    of its pool. Between that and the first byte there is no other work. Locust counts the request
+    without the time that `callback` takes.
+    """
+    client_pool = session.client.clientpool
+    find_client = client_pool.get_client
+    send_request = session.request
+    callback_seconds = 0.0
+
+    def timed_callback() -> None:
+        nonlocal callback_seconds
+        began = time.monotonic()
+        callback()
+        callback_seconds += time.monotonic() - began
+
+    def get_client(url: Any) -> Any:
+        client = find_client(url)
+        client._connection_pool.before_sending = timed_callback
+        return client
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        nonlocal callback_seconds
+        callback_seconds = 0.0
+        response = send_request(*arguments, **options)
+        counted = vars(response).get("request_meta")
+        if counted:
+            counted["response_time"] -= callback_seconds * 1000
+            counted["start_time"] += callback_seconds
+        return response
+
+    client_pool.get_client = get_client
+    session.request = request
+
+
+def check_each_host(session: Any, check: Callable[[str], object]) -> None:
+    """Call `check` with the host of each request and each redirect of this FastHttpSession.
+
+    What `check` raises ends the request before anything is sent.
+    """
+    open_url = session.client._urlopen
+
+    def checked_open_url(request: Any) -> Any:
+        check(str(request.url_split.host).strip("[]"))
+        return open_url(request)
+
+    session.client._urlopen = checked_open_url
+
+
+def is_counted(response: Any) -> bool:
+    """Return whether the `with` block of a response was entered: at its end Locust counts it."""
+    return bool(response._entered)  # of Locust's ResponseContextManager
+
+
+def _call_before_connection(pool: Any) -> Any:
+    """Take a connection of a pool, once its user may send."""
+    before_sending = getattr(pool, "before_sending", None)
+    if before_sending is not None:
+        before_sending()
+    return _take_connection(pool)
+
+
+def _is_connection_open(_: Any, connection: Any) -> bool:
+    """Return whether a kept connection has received nothing, not even its end.
+
+    geventhttpclient uses select(), which cannot watch files above 1,023: with more buyers in a
+    process, the others would have to connect again during the rush.
+    """
+    if connection is None or connection.fileno() < 0:
+        return False
+    poll = _poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)

@@ -1,0 +1,184 @@
+"""The buyers of one process in a rush: they wait at a barrier, buy, and report once."""
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import gevent
+from gevent.event import Event
+
+from loadtest.judge.intervals import Request
+from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.rush import messages
+from loadtest.rush.http_client_private import call_before_sending
+from loadtest.rush.target_steps import TargetSteps
+from loadtest.stack.client import ShopUnreachable
+from loadtest.target.answer import Answer
+from loadtest.target.ours import OurShop
+from loadtest.target.target import Buyer, Target
+
+#: How long gevent runs ready greenlets before it looks for answers. During a release it is longer,
+#: so that every buyer sends first.
+USUAL_SWITCH_SECONDS = sys.getswitchinterval()
+RELEASE_SWITCH_SECONDS = 1.0
+
+
+def wait_forever() -> NoReturn:
+    """Wait until Locust stops this user: it would replace one that ends."""
+    while True:
+        Event().wait()
+
+
+@dataclass
+class LocalBuyers:
+    """The buyers of this process in one rush.
+
+    Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
+    some buyers would still be connecting.
+
+    announcement  the announcement of the rush
+    numbers       the numbers of the buyers of this process
+    send_message  sends a message to the process that opened the sale
+    requests      by the buyer's key
+    ahead         by how many seconds this machine's clock is ahead of that process's
+    """
+
+    announcement: Mapping[str, Any]
+    numbers: range
+    target: Target
+    nodes: list[str]
+    send_message: Callable[..., object]
+    requests: dict[str, list[Request]] = field(default_factory=dict)
+    arrived: int = 0
+    left: int = 0
+    released_at: float = 0.0
+    _is_over: bool = False
+    _has_reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.id = str(self.announcement["rush"])
+        self.ahead = messages.seconds_ahead(self.announcement["clock"])
+        self._free_numbers = iter(self.numbers)
+        self._barrier = Event()
+        self._purchasing: set[str] = set()
+
+    def join(self, user: Any) -> Buyer:
+        """Return the next buyer for a Locust user, and choose its node of the shop.
+
+        A surplus user waits forever: somebody pressed w in Locust's terminal.
+        """
+        number = next(self._free_numbers, None)
+        if number is None:
+            wait_forever()
+        user.client.base_url = self.nodes[number % len(self.nodes)]
+        buyer = Buyer(number, f"{self.id}/buyer-{number}", user.client)
+        call_before_sending(user.client, lambda: self.send(buyer.key))
+        return buyer
+
+    def steps(self, user: Any) -> Any:
+        """Return the object whose methods are a buyer's steps: Locust's user or a TargetSteps."""
+        if isinstance(self.target, OurShop):
+            return user
+        return TargetSteps(self.target, self.nodes, user.client, self.break_off)
+
+    def send(self, key: str) -> None:
+        """Record that a request of this buyer is sent now. The first one waits at the barrier.
+
+        Requests that connect, and the second request of one buy(), are not recorded.
+        """
+        if key not in self._purchasing:
+            return
+        self._purchasing.remove(key)
+        if key not in self.requests:
+            self._wait_at_barrier()
+        self.requests.setdefault(key, []).append(Request(key, time.monotonic_ns()))
+
+    def _wait_at_barrier(self) -> None:
+        """Wait until every buyer of the rush has arrived."""
+        if self._barrier.is_set():  # too late: this buyer is not waited for any more
+            wait_forever()
+        self.arrived += 1
+        if self.arrived == len(self.numbers):
+            self.send_message(messages.ARRIVED)
+        self._barrier.wait()
+        if self._is_over:
+            wait_forever()
+
+    def release(self, at: float) -> None:
+        """Release all waiting buyers at `at`, a time on the coordinator's monotonic clock."""
+        released_at = at + self.ahead
+        gc.freeze()  # no collection walks through thousands of buyers while they send
+        sys.setswitchinterval(RELEASE_SWITCH_SECONDS)
+        gevent.sleep(max(0.0, released_at - time.monotonic()))
+        self.released_at = released_at
+        self._barrier.set()
+
+    def ask(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
+        """Let a buyer send its purchase, and record its times and its answer.
+
+        The first request waits at the barrier when only its bytes are left to be sent.
+        """
+        self._purchasing.add(buyer.key)
+        answer = buy(buyer)
+        self.send(buyer.key)  # if buy() made no request of its own
+        answer.record(self.requests[buyer.key][-1])
+        return answer
+
+    def read(self, response: Any) -> Answer:
+        """Return the meaning of an answer of this project's shop. Locust counts it accordingly."""
+        answer = self.target.read(response)
+        answer.count(response)
+        return answer
+
+    def asks_again(self, answer: Answer) -> bool:
+        """Return whether a buyer with this answer asks again. If so, wait for the answer's pause.
+
+        It does unless it is late, or a repetition might buy twice.
+        """
+        may_repeat = answer.outcome == "busy" or self.target.repeatable
+        deadline = self.released_at + self.announcement["deadline_s"]
+        is_late = self._is_over or time.monotonic() > deadline
+        if not may_repeat or answer.outcome not in ASK_AGAIN or is_late:
+            return False
+        gevent.sleep(answer.pause())
+        return True
+
+    def leave(self) -> NoReturn:
+        """Let a buyer with its last answer wait. The last buyer reports for all."""
+        self.left += 1
+        if self.left == self.arrived:
+            self.report()
+        wait_forever()
+
+    def break_off(self, error: ShopUnreachable) -> NoReturn:
+        """Report that the target is wrong: there will be no verdict."""
+        self.send_message(messages.BROKEN, error=str(error))
+        wait_forever()
+
+    def hear(self, message: Any) -> None:
+        """Take a message of the process that opened the sale."""
+        if message.type == messages.GO:
+            gevent.spawn(self.release, message.data["at"])
+        elif message.type == messages.END:
+            self.close()
+
+    def close(self) -> None:
+        """End the rush: buyers send nothing any more. Report the requests so far."""
+        self._is_over = True
+        self._barrier.set()
+        self.report()
+
+    def report(self) -> None:
+        """Send all requests of these buyers and their answers, once, in the coordinator's time."""
+        if self._has_reported:
+            return
+        self._has_reported = True
+        gc.unfreeze()
+        sys.setswitchinterval(USUAL_SWITCH_SECONDS)
+        packed_requests: list[list[Any]] = []
+        for requests in self.requests.values():
+            packed_requests += [messages.pack_request(request, self.ahead) for request in requests]
+        self.send_message(messages.REPORT, arrived=self.arrived, requests=packed_requests)

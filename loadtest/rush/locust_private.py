@@ -1,0 +1,68 @@
+"""Every private or replaced name of Locust.
+
+A new version of Locust may rename them: `install` says which one is missing.
+loadtest/rush/http_client_private.py has those of its HTTP client.
+"""
+
+from typing import Any
+
+import locust.runners
+from locust.contrib.fasthttp import ResponseContextManager
+from locust.dispatch import UsersDispatcher
+from locust.runners import MasterRunner, Runner, WorkerNode
+
+from loadtest.rush import http_client_private
+from loadtest.rush.http_client_private import raise_for_missing, sets_attribute
+
+#: Missed heartbeats, one per second, after which Locust considers a worker lost. Its own limit of 3
+#: is too low if thousands of buyers begin at once. A worker keeps the limit of when it connected.
+MAX_MISSED_HEARTBEATS = 20
+
+
+def install(**_: Any) -> None:
+    """Replace names of Locust and of its HTTP client, for the whole process.
+
+    To be called before a runner is made: as a listener of init_command_line_parser. Raises
+    MissingName.
+    """
+    require_names()
+    http_client_private.install()
+    locust.runners.HEARTBEAT_LIVENESS = MAX_MISSED_HEARTBEATS
+
+
+def require_names() -> None:
+    """Raise MissingName unless Locust has every name that this module uses."""
+    raise_for_missing(
+        "locust",
+        {
+            "runners.HEARTBEAT_LIVENESS": hasattr(locust.runners, "HEARTBEAT_LIVENESS"),
+            "Runner._users_dispatcher": sets_attribute(Runner, "_users_dispatcher"),
+            "UsersDispatcher._worker_nodes": sets_attribute(UsersDispatcher, "_worker_nodes"),
+            "UsersDispatcher.add_worker": hasattr(UsersDispatcher, "add_worker"),
+            "UsersDispatcher.remove_worker": hasattr(UsersDispatcher, "remove_worker"),
+            "ResponseContextManager._entered": hasattr(ResponseContextManager, "_entered"),
+        },
+        used_in=__file__,
+    )
+
+
+class FixedDispatcher(UsersDispatcher):
+    """Locust's dispatcher without rebalancing, which would stop buyers during their purchase.
+
+    A worker that joins gets buyers from the next rush on. The buyers of a lost worker are not
+    replaced: they may have bought.
+    """
+
+    def add_worker(self, worker_node: WorkerNode) -> None:
+        """Ignore a worker that joins during a rush."""
+
+    def remove_worker(self, worker_node: WorkerNode) -> None:
+        """Ignore a worker that is lost during a rush."""
+
+
+def workers_by_dispatch_order(runner: Any) -> list[str]:
+    """Return the ids of the workers in the order in which they get users; none without workers."""
+    if not isinstance(runner, MasterRunner):
+        return []
+    dispatcher: Any = runner._users_dispatcher
+    return [node.id for node in dispatcher._worker_nodes]

@@ -1,0 +1,283 @@
+"""The rushes of one Locust: this process opens their sales, has their buyers, or does both.
+
+The process that opens the sales is the only one, or the master.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+from gevent.lock import RLock
+from locust.env import Environment
+from locust.exception import RPCError
+from locust.runners import MasterRunner, WorkerRunner
+
+from loadtest.judge.history import History
+from loadtest.judge.verdict import EXIT_CODES
+from loadtest.rush import messages
+from loadtest.rush.local_buyers import LocalBuyers, wait_forever
+from loadtest.rush.locust_options import hosts, load_target, require_permissions
+from loadtest.rush.locust_private import FixedDispatcher, workers_by_dispatch_order
+from loadtest.rush.messages import logger
+from loadtest.rush.open_files import allow_connections
+from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush
+from loadtest.rush.verdict_text import verdict_text
+from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.node import StackError
+from loadtest.target.target import Target, TargetError
+from servers.loopback import ask_loopback_directly
+
+#: The error of a Locust that made no rush.
+NO_RUSH = "there was no rush"
+
+
+class LocustRushes:
+    """The rushes of one Locust, one after the other.
+
+    opens_sales  whether this process opens the sales: it is no worker
+    token        the shop's SHOP_RESTOCK_TOKEN
+    rush         the last rush whose sale this process opened
+    last_run     the run of the last rush that was judged, empty before the first
+    buyers       the buyers of this process in the last rush that it had buyers in
+    """
+
+    environment: Environment
+    runner: Any
+    options: Any
+    opens_sales = False
+    token = ""
+    rush: Rush | None = None
+    buyers: LocalBuyers | None = None
+
+    def __init__(self) -> None:
+        self.last_run: dict[str, Any] = {}
+        self.is_set_up = Event()
+        self._gathering = RLock()
+        self._judging = RLock()
+        #: Ends a run that would go on forever.
+        self.end_run: Callable[[], object] = self._end_run
+
+    def set_up(self, environment: Any) -> None:
+        """Take over the runs of this Locust. Ends the process with 2 if the target is unusable."""
+        ask_loopback_directly()
+        self.environment = environment
+        self.runner = environment.runner
+        options = environment.parsed_options
+        self.options = options
+        self.token = options.restock_token
+        options.restock_token = ""  # Locust sends the options to its workers
+        vars(options).setdefault("rush", None)
+        for kind in messages.KINDS:
+            self.runner.register_message(kind, self._hear)
+        if isinstance(self.runner, WorkerRunner):
+            environment.process_exit_code = 0  # the verdict is the master's
+        else:
+            self._require_usable_target()
+            environment.dispatcher_class = FixedDispatcher
+            self.opens_sales = True
+            gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
+        self.is_set_up.set()
+
+    def _require_usable_target(self) -> None:
+        """End the process with 2 unless there is a target that may be rushed."""
+        try:
+            load_target(self.environment)
+            buyers = int(self.options.num_users or 1)
+            for warning in require_permissions(self.environment, buyers):
+                logger.warning("%s", warning)
+        except TargetError as error:
+            logger.error("%s", error)
+            sys.exit(2)
+
+    def _hear(self, msg: Any, **_: Any) -> None:
+        """Pass a message on. Messages of another rush are ignored."""
+        for listener in (self.buyers, self.rush):
+            if listener is not None and listener.id == msg.data["rush"]:
+                listener.hear(msg)
+
+    # --- the buyers of this process -------------------------------------------------------------
+
+    def join(self) -> LocalBuyers:
+        """Return the buyers of this process in the present rush, for one more of them."""
+        self.is_set_up.wait()  # a worker may have users before that
+        with self._gathering:
+            announcement = self.options.rush
+            is_new = announcement and (
+                self.buyers is None or self.buyers.id != announcement["rush"]
+            )
+            if is_new:
+                self._gather(announcement)
+        return self.buyers or wait_forever()
+
+    def _gather(self, announcement: dict[str, Any]) -> None:
+        """Prepare the buyers of this process for an announced rush."""
+        shares = announcement["shares"]
+        share = shares.get(self.runner.client_id) or shares.get(LOCAL)
+        if share is None:  # Locust has sent users nevertheless
+            wait_forever()
+
+        def send_message(kind: str, **content: Any) -> None:
+            # Without the master, Locust ends this process after a minute.
+            with suppress(RPCError):
+                self.runner.send_message(kind, {"rush": announcement["rush"], **content})
+
+        numbers = range(*share)
+        try:
+            target = self._target_of_buyers(announcement)
+            allow_connections(
+                len(numbers),
+                process=f"Locust with {len(numbers)} buyers in a process",
+                advice="take more processes",
+            )
+        except (ShopUnreachable, StackError) as error:
+            send_message(messages.BROKEN, error=str(error))
+            wait_forever()
+        nodes = hosts(self.environment)
+        self.buyers = LocalBuyers(announcement, numbers, target, nodes, send_message)
+        send_message(messages.HERE, pid=os.getpid())
+
+    def _target_of_buyers(self, announcement: dict[str, Any]) -> Target:
+        """Return the target, with what open() set in the process that opened the sale."""
+        if self.rush is not None:
+            return self.rush.target
+        target = load_target(self.environment)
+        vars(target).update(announcement["state"])
+        return target
+
+    # --- the rush, where its sale is opened -----------------------------------------------------
+
+    def begin(self) -> None:
+        """Open a sale, announce it to the processes with buyers, and watch the rush."""
+        if not self.opens_sales:
+            return
+        options = self.options
+        rush = Rush(
+            target=Target(self.environment.host or ""),
+            buyers=int(options.num_users or 1),
+            stock=int(options.stock),
+            deadline_s=float(options.deadline),
+            runner=self.runner,
+            workers=workers_by_dispatch_order(self.runner),
+        )
+        self.rush = rush
+        options.rush = None
+        try:
+            rush.target = load_target(self.environment, self.token)
+            require_permissions(self.environment, rush.buyers)
+            options.rush = rush.open()  # which Locust sends to each worker with its users
+        except ShopUnreachable as error:
+            rush.failure = error
+        gevent.spawn(self._watch, rush)
+
+    def _watch(self, rush: Rush) -> None:
+        """End the run when all buyers have their answers: Locust itself would not."""
+        rush.watch()
+        if self._conclude(rush):
+            self.end_run()
+
+    def _end_run(self) -> None:
+        while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
+            gevent.sleep(POLL_INTERVAL_SECONDS)  # its start would go on after the stop
+        if self.options.headless:
+            self.runner.quit()
+        else:
+            self.runner.stop()
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return how far the present rush is, or None without one.
+
+        `left_s` is the time until its buyers give up, None before their release. With several
+        processes only the reports are known.
+        """
+        rush = self.rush
+        if rush is None or rush.is_judged:
+            return None
+        if self.buyers is not None and self.buyers.id == rush.id:
+            arrived = self.buyers.arrived
+            answered = self.buyers.left
+        else:
+            arrived = sum(
+                len(process.buyers) for process in rush.processes.values() if process.arrived
+            )
+            answered = rush.arrived
+        seconds_left = rush.released_at + rush.deadline_s - time.monotonic()
+        return {
+            "sale": rush.target.sale,
+            "lock": rush.target.name,
+            "buyers": rush.buyers,
+            "arrived": arrived,
+            "answered": answered,
+            "left_s": round(max(0.0, seconds_left), 1) if rush.released_at else None,
+        }
+
+    # --- its end --------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Judge a rush that is stopped midway, by a button, a signal or --run-time."""
+        if self.rush is not None:
+            self._conclude(self.rush, stopped=True)
+
+    def verdict(self) -> tuple[str, int]:
+        """Return the result of the last rush in words, and the exit code. A worker has none."""
+        if not self.opens_sales:
+            return "", 0
+        self.end()
+        run = self.last_run or {"verdict": "unknown", "error": NO_RUSH}
+        return verdict_text(run), EXIT_CODES[run["verdict"]]
+
+    def look_again(self) -> dict[str, Any]:
+        """Return what Rush.look_again() returns for the last rush, or an `error`."""
+        if self.rush is None:
+            return {"error": NO_RUSH}
+        try:
+            return self.rush.look_again()
+        except ShopUnreachable as error:
+            return {"error": str(error)}
+
+    def _conclude(self, rush: Rush, *, stopped: bool = False) -> bool:
+        """Judge a rush once, and keep its run. Return whether this call judged it.
+
+        A call while another one judges waits for that one.
+        """
+        with self._judging:
+            if rush.is_judged:
+                return False
+            rush.is_judged = True
+            rush.stopped = stopped
+            self.last_run = self._write_files(rush, rush.judge())
+            logger.info("%s", verdict_text(self.last_run))
+            return True
+
+    def _write_files(self, rush: Rush, run: dict[str, Any]) -> dict[str, Any]:
+        """Write the files of --history and --result, and return the run.
+
+        The verdict is `unknown` if a file cannot be written: a run without it is no evidence.
+        """
+
+        def write_history(path: str) -> None:
+            with History(path) as history:
+                for event in rush.events():
+                    history.record(**event)
+
+        def write_result(path: str) -> None:
+            Path(path).write_text(json.dumps(run))
+
+        for option, write in (("history", write_history), ("result", write_result)):
+            path = getattr(self.options, option)
+            if not path:
+                continue
+            try:
+                write(path)
+            except OSError as error:
+                message = f"--{option} cannot be written ({error}): name a file that can be"
+                logger.error("%s", message)
+                run = {**run, "verdict": "unknown", "error": message}
+        return run

@@ -1,0 +1,47 @@
+"""Parsers of the options of a rush, with their bounds."""
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+Parse = Callable[[str], Any]
+
+
+def number_parser(minimum: float, maximum: float, kind: type = float) -> Parse:
+    """Return a parser of numbers. It raises ArgumentTypeError, which names the bounds."""
+    is_whole = kind is int
+    pattern = r"[0-9]{1,12}" if is_whole else r"[0-9]{1,9}(\.[0-9]{1,9})?"
+    description = "a whole number" if is_whole else "a number"
+
+    def parse(text: str) -> Any:
+        if not re.fullmatch(pattern, text) or not minimum <= kind(text) <= maximum:
+            raise ArgumentTypeError(
+                f"{text[:64]!r} is not {description} from {minimum:.12g} to {maximum:.12g}"
+            )
+        return kind(text)
+
+    return parse
+
+
+whole_number_parser = partial(number_parser, kind=int)
+
+
+def parse_name(text: str) -> str:
+    """Return the name of a product or a strategy. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text):
+        raise ArgumentTypeError(f"{text[:64]!r} is not 1 to 64 letters, digits, - and _")
+    return text
+
+
+parse_buyers = whole_number_parser(1, 20_000)
+#: The parsers of a rush's options, by option. The shop has the same bounds for the stock, the hold
+#: and the product.
+RUSH_OPTIONS: dict[str, Parse] = {
+    "lock": parse_name,
+    "stock": whole_number_parser(0, 1_000_000),
+    "hold_ms": whole_number_parser(0, 5_000),
+    "product": parse_name,
+    "deadline": number_parser(0.1, 3_600),
+}

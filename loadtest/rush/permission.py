@@ -1,0 +1,49 @@
+"""Permission to rush a machine: another machine than this one only if the user names it."""
+
+import socket
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from loadtest.target.target import TargetError
+
+#: The option with which a user allows a rush on another machine.
+PERMISSION_FLAG = "--i-may-load"
+
+
+def hostname_of(url: str) -> str:
+    """Return the name or address of the machine in a URL. Raises TargetError if there is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise TargetError(f"{url!r} is no address of a shop: give one like http://127.0.0.1:8001")
+    return parts.hostname
+
+
+def is_loopback(hostname: str) -> bool:
+    """Return whether a name resolves to this machine alone. An unknown name does not."""
+    try:
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(hostname, None)}
+    except (OSError, UnicodeError):
+        return False
+    without_zones = [address.partition("%")[0] for address in addresses]
+    return bool(addresses) and all(ip_address(address).is_loopback for address in without_zones)
+
+
+def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
+    """Raise TargetError unless the shop is on this machine or on the machine of the given name.
+
+    Return a warning to print, which is empty for this machine.
+    """
+    hostname = hostname_of(url)
+    if is_loopback(hostname):
+        return ""
+    if allowed_hostname.lower() == hostname.lower():
+        return (
+            f"{buyers} buyers will rush {hostname} at one instant: stop it with Ctrl-C if you "
+            "must not"
+        )
+    other_permission = f"; {PERMISSION_FLAG} names {allowed_hostname}" if allowed_hostname else ""
+    raise TargetError(
+        f"{hostname} is not this machine{other_permission}. {buyers} buyers at one instant may "
+        "take a shop down, and against one that is not yours it is an attack. If you may: "
+        f"{PERMISSION_FLAG} {hostname}"
+    )

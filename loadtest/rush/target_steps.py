@@ -1,0 +1,149 @@
+"""The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
+
+Locust counts each request by what the target reads in its answer: sold out is no failure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from loadtest.judge.sale_record import OUTCOMES
+from loadtest.rush.http_client_private import check_each_host, is_counted
+from loadtest.rush.permission import hostname_of
+from loadtest.target.answer import NONE, Answer
+from loadtest.target.target import Buyer, Target, TargetError, call, excerpt, file_of, wrong
+
+#: The usual reason for an answer in HTML.
+HTML_HINT = (
+    "An HTML page is often a login or an error: does prepare() log in and send the CSRF token? "
+    "Where the shop answers with pages, read response.text or response.url. "
+)
+
+
+@dataclass
+class TargetSteps:
+    """The steps of one buyer of another shop, which has these addresses.
+
+    client     the buyer's HTTP client; requests to any other host are refused from now on
+    give_up    called if the target is wrong: the rush ends without a verdict
+    responses  the responses that Locust has not counted yet, each with whether it was requested
+               with catch_response
+    """
+
+    target: Target
+    nodes: Iterable[str]
+    client: Any
+    give_up: Callable[[TargetError], NoReturn]
+    responses: list[tuple[Any, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hosts = {hostname_of(node) for node in self.nodes}
+        self._send_request = self.client.request
+        self.client.request = self.request
+        check_each_host(self.client, self._require_own_host)
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        """Send a request of this buyer, and keep its response open."""
+        response = self._send_request(*arguments, **{**options, "catch_response": True})
+        self.responses.append((response, bool(options.get("catch_response"))))
+        return response
+
+    def connect(self, buyer: Buyer) -> None:
+        """Take the steps before the barrier: login, cart."""
+        try:
+            try:
+                call(self.target, self.target.prepare, buyer)
+            finally:
+                self._require_success()  # an answer that is an error explains later exceptions
+        except TargetError as error:
+            self.give_up(error)
+
+    def buy(self, buyer: Buyer) -> Answer:
+        """Send the purchase once, and return the meaning of its answer."""
+        try:
+            purchase_response = call(self.target, self.target.buy, buyer)
+            if not self.responses:
+                raise TargetError(
+                    f"{file_of(self.target)}: buy() sent nothing with buyer.client: send the "
+                    "purchase with it"
+                )
+            answer = read_answer(self.target, purchase_response)
+        except TargetError as error:
+            self.give_up(error)
+        for response, _ in self.responses:
+            with response:
+                if response is purchase_response:
+                    answer.count(response)
+                else:
+                    response.success()
+        self.responses.clear()
+        return answer
+
+    def _require_own_host(self, host: str) -> None:
+        """Raise TargetError unless a request or a redirect goes to the shop."""
+        if host not in self.hosts:
+            own_hosts = ", ".join(sorted(self.hosts))
+            raise TargetError(
+                f"a request or a redirect leads to {host}, and only {own_hosts} may be asked: pass "
+                "allow_redirects=False, or another --host"
+            )
+
+    def _require_success(self) -> None:
+        """Report the requests of prepare() to Locust. Raises TargetError for the first error.
+
+        An error of a request that was sent with catch_response=True is allowed.
+        """
+        sent = self.responses
+        self.responses = []
+        for response, may_fail in sent:
+            failed = not may_fail and not 0 < response.status_code < 400
+            if not is_counted(response):
+                _count(response, failed)
+            if failed:
+                sent_request = response.request_meta
+                reason = excerpt(response) if response.status_code else response.error
+                raise TargetError(
+                    f"prepare(): {sent_request['request_type']} {sent_request['url']} was answered "
+                    f"{reason}. Repair that request, or send it with catch_response=True if it may "
+                    "fail"
+                )
+
+
+def _count(response: Any, failed: bool) -> None:
+    """Let Locust count a response, as a failure or as a success."""
+    with response:
+        if failed:
+            response.failure(str(response.status_code))
+        else:
+            response.success()
+
+
+def read_answer(target: Target, response: Any) -> Answer:
+    """Return the meaning of a response to buy(). If none came, the outcome is unknown.
+
+    Raises TargetError if buy() returned no response, or if the target cannot read it. A 5xx that it
+    cannot read is an answer that leaves the outcome open.
+    """
+    status = getattr(response, "status_code", None)
+    if not isinstance(status, int):
+        raise TargetError(
+            f"{file_of(target)}: buy() returned {response!r:.60}; return the response of the "
+            "request that buys, as buyer.client.post() returns it"
+        )
+    if status == 0:
+        return NONE
+    try:
+        answer = target.read(response)
+    except Exception as error:  # any: the code is the user's
+        if status >= 500:
+            return Answer("error", why=excerpt(response), open=True)
+        content_type = str((response.headers or {}).get("Content-Type", ""))
+        hint = HTML_HINT if "html" in content_type else ""
+        note = f"It was to read {excerpt(response)}. {hint}"
+        raise wrong(target, "read", error, note) from error
+    if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
+        raise TargetError(
+            f"{file_of(target)}: read() returned {answer!r:.60} for {excerpt(response)}; return "
+            'sold(), sold_out(), again() or error("why")'
+        )
+    return answer

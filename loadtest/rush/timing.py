@@ -1,0 +1,66 @@
+"""Durations, percentiles and concurrency of the requests of a rush."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from math import ceil
+from typing import Any
+
+from loadtest.judge.intervals import Request, grouped
+
+
+def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
+    """Return the timing figures of a run in summary.json, which judge/run.py describes.
+
+    `buy_ms` is about each buyer's whole purchase, `requests` about each single request, repeated
+    ones included.
+    """
+    purchases = grouped(requests, lambda request: request.attempt).values()
+    first_sent_s = [purchase[0].sent / 1e9 for purchase in purchases]
+    answered = [
+        (purchase[0].sent / 1e9, _answer_times(purchase))
+        for purchase in purchases
+        if _answer_times(purchase)
+    ]
+    began_s = min((sent for sent, _ in answered), default=0.0)
+    ended_s = max((times[-1] for _, times in answered), default=0.0)
+    purchase_ms = [(times[-1] - sent) * 1000 for sent, times in answered]
+    request_ms = [
+        (request.answered - request.sent) / 1e6
+        for request in requests
+        if request.answered is not None
+    ]
+    spread_s = max(first_sent_s) - min(first_sent_s) if first_sent_s else 0.0
+    return {
+        "duration_s": round(ended_s - began_s, 3),
+        "buy_ms": percentiles(purchase_ms, 50, 95, 99),
+        "arrival_spread_ms": round(spread_s * 1000, 1),
+        "began_s": began_s,
+        "requests": percentiles(request_ms, 50, 99),
+        "in_flight": max_in_flight([(sent, times[0]) for sent, times in answered]),
+    }
+
+
+def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
+    """Return the largest number of requests that were sent and not yet answered at one instant."""
+    changes: list[tuple[float, int]] = []
+    for sent, answered in intervals:
+        changes += [(sent, 1), (answered, -1)]
+    changes.sort()
+    return max(accumulate(change for _, change in changes), default=0)
+
+
+def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
+    """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
+
+    Each is the smallest value that at least that percentage of the values does not exceed (nearest
+    rank). Without values all are 0.
+    """
+    ordered = sorted(values) or [0.0]
+    ranks = {f"p{percent}": ceil(len(ordered) * percent / 100) for percent in percents}
+    ranks["max"] = len(ordered)
+    return {name: round(ordered[rank - 1], 1) for name, rank in ranks.items()}
+
+
+def _answer_times(purchase: Sequence[Request]) -> list[float]:
+    """Return when the requests of a purchase were answered, in seconds."""
+    return [request.answered / 1e9 for request in purchase if request.answered is not None]

@@ -1,0 +1,18 @@
+"""The result of a rush in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def verdict_text(run: Mapping[str, Any]) -> str:
+    """Return the result of a rush in one line, followed by a line for each reason."""
+    headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
+    if "orders" in run:
+        headline += (
+            f": {run['orders']} orders for {run['initial_stock']} units, "
+            f"{run['stock_left']} left on the shelf"
+        )
+    not_judged = [f"not judged: {what}" for what in run.get("not_judged", ())]
+    reasons = [run.get("why"), *run.get("findings", ()), run.get("error")]
+    unique_reasons = dict.fromkeys(str(reason) for reason in reasons if reason)
+    return "\n".join([headline, *not_judged, *unique_reasons])

@@ -1,0 +1,92 @@
+"""Restricts Locust's web UI to its own page and to programs on this machine.
+
+A browser lets any web page send a form to http://127.0.0.1:8089, and stock Locust takes it, with
+headers that let the page read the answer. Two headers that no page can forge show such requests:
+Origin and Sec-Fetch-Site. The Host header shows DNS rebinding: the page's own name has come to
+mean 127.0.0.1, so to the browser Locust is the page's own server.
+"""
+
+import os
+import re
+from typing import Any
+
+import flask
+from locust.env import Environment
+
+from loadtest.rush.option_parsers import RUSH_OPTIONS
+
+#: Names under which Locust may be asked, whatever the port.
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+#: What a form may set besides the options of a rush. Any other option of Locust is a name of a
+#: file, an address or a secret, and set on its command line only.
+FORM = {"user_count", "spawn_rate", "run_time", "profile", "host"}
+#: No page may show Locust in a frame or load a part of it.
+HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
+
+
+def install(environment: Environment, web_ui: Any) -> None:
+    """Guard this web UI.
+
+    `LOCUST_ALLOWED_HOSTS` names more hosts, without ports. `CSRF_TRUSTED_ORIGINS` names more
+    origins under which a browser has Locust's own page, such as that of a forwarded port; the shop
+    reads the same variable. Both are comma-separated.
+
+    The restock token goes to the host that was given at the start: no form may name another one.
+    """
+    if web_ui is None:
+        return
+    hosts = {*LOOPBACK, *_words(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))}
+    origins = _words(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
+
+    def refuse() -> tuple[dict[str, Any], int] | None:
+        reason = _refusal(flask.request, hosts, origins, environment)
+        return ({"success": False, "message": reason}, 403) if reason else None
+
+    def own(response: flask.Response) -> flask.Response:
+        for name, _ in list(response.headers):
+            if name.startswith("Access-Control"):
+                del response.headers[name]
+        response.headers.update(HEADERS)
+        return response
+
+    web_ui.app.before_request(refuse)
+    web_ui.app.after_request_funcs.setdefault(None, []).insert(0, own)  # runs last
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of a comma-separated list, in lower case."""
+    return {word.strip().lower() for word in text.split(",")} - {""}
+
+
+def _is_trusted(origin: str, trusted: set[str]) -> bool:
+    """Return whether an origin is one of these, https://*.example.com among them."""
+    scheme, _, host = origin.lower().partition("://")
+    parents = {f"{scheme}://*{host[dot:]}" for dot, sign in enumerate(host) if sign == "."}
+    return not trusted.isdisjoint({origin.lower(), *parents})
+
+
+def _refusal(
+    request: flask.Request, hosts: set[str], trusted: set[str], environment: Environment
+) -> str:
+    """Return why this request is refused, or an empty string."""
+    host, origin = request.headers.get("Host", ""), request.headers.get("Origin", "")
+    site = request.headers.get("Sec-Fetch-Site", "")
+    if re.sub(r":\d+$", "", host).lower() not in hosts:
+        return f"the host {host[:64]!r} is not allowed here: name it in LOCUST_ALLOWED_HOSTS"
+    if origin and origin.partition("://")[2] != host and not _is_trusted(origin, trusted):
+        advice = f", or if it is, start with CSRF_TRUSTED_ORIGINS={origin[:64]}"
+        return (
+            f"a page of {origin[:64]!r} is not allowed here, only Locust's own is: open that one"
+            f"{advice if '://' in origin else ''}"
+        )
+    if site not in ("", "same-origin", "none") and not (
+        request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
+    ):  # a click on a link to Locust opens its page
+        return "a page of another site is not allowed here, only Locust's own is: open that one"
+    if request.path == "/user":
+        return "the classes of users are set by the locustfile only"
+    if strange := set(request.form) - FORM - set(RUSH_OPTIONS):
+        return f"{min(strange)[:64]} is set on Locust's command line only"
+    if request.form.get("host", environment.host) != environment.host:
+        return "host is set on Locust's command line only"
+    return ""

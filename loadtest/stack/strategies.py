@@ -1,0 +1,65 @@
+"""The strategies to try, as loadtest/expected.py describes them and not as the shop does.
+
+A shop that is judged does not choose what it is judged by. Where GET /strategies differs from what
+is expected, the strategy carries a complaint, and no verdict of it is as expected.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from loadtest.expected import EXPECTED, TRAITS
+from loadtest.stack.client import StrategyFacts
+
+
+def describe_strategies(
+    names: Sequence[str],
+    listing: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, str],
+    *,
+    missing: Mapping[str, str],
+) -> list[StrategyFacts]:
+    """Return these strategies with our own facts, and a complaint where the listing differs.
+
+    names        names of strategies in loadtest/expected.py
+    listing      the strategies of GET /strategies
+    environment  the variables of the nodes, which decide which strategies are available
+    missing      why the servers of a setting did not start, by setting
+    """
+    listed_by_name = {str(entry.get("name")): entry for entry in listing}
+    return [_describe(name, listed_by_name.get(name), environment, missing) for name in names]
+
+
+def _describe(
+    name: str,
+    listed: Mapping[str, Any] | None,
+    environment: Mapping[str, str],
+    missing: Mapping[str, str],
+) -> StrategyFacts:
+    needs = TRAITS[name].needs
+    facts = {
+        "name": name,
+        "expected": {"rush": EXPECTED[name]["rush"]},
+        **asdict(TRAITS[name]),
+        "available": not needs or bool(environment.get(needs)),
+    }
+    if listed is None:
+        complaint = f"GET /strategies does not list {name}"
+        facts |= {"available": False, "missing": complaint, "complaint": complaint}
+        return cast(StrategyFacts, facts)
+    differences = [
+        f"{field}: {listed.get(field)!r}, not {value!r}"
+        for field, value in facts.items()
+        if listed.get(field) != value
+    ]
+    if differences:
+        facts["complaint"] = f"GET /strategies says of {name} {'; '.join(differences)}"
+    if needs in missing:
+        facts |= {"available": False, "missing": missing[needs]}
+    return cast(StrategyFacts, facts)
+
+
+def complaints_of(strategies: Sequence[StrategyFacts]) -> list[str]:
+    """Return what is wrong with the shop's listing of these strategies."""
+    complaints = [strategy.get("complaint", "") for strategy in strategies]
+    return [complaint for complaint in complaints if complaint]

@@ -1,0 +1,59 @@
+"""A server that only one strategy needs and that does not start leaves the other ones running."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtest.commands import faults, rushes
+from loadtest.tests.checkout import runs_of
+from servers import zookeeper
+
+SMALL: dict[str, Any] = {"buyers": 6, "stock": 3}
+
+
+@pytest.fixture(params=["ended", "silent"])
+def broken_zookeeper(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """A ZooKeeper that ends at its start or never answers. Returns what a run says of it."""
+    program = tmp_path / "java"
+    sleeps = "exec sleep 600" if request.param == "silent" else "exit 1"
+    program.write_text(f"#!/bin/sh\necho there is no Java here\n{sleeps}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(zookeeper, "JAR", program)
+    monkeypatch.setattr(zookeeper, "START_TIMEOUT_SECONDS", 0.5)
+    return "no answer in 0.5 s" if request.param == "silent" else "it ended"
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_matrix_leaves_out_a_strategy_whose_server_did_not_start(
+    ci: str, broken_zookeeper: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    printed = io.StringIO()
+    locks = ("zookeeper", "conditional")
+    code = rushes.matrix(Console(file=printed, width=200), locks=locks, **SMALL)
+    missing, sold = runs_of(results)
+    assert (missing["verdict"], missing["as_expected"]) == ("not_run", not ci)
+    assert missing["why"].startswith(f"ZooKeeper did not start: {broken_zookeeper}")
+    assert missing["why"].endswith("; see run.log")
+    assert "there is no Java here" in (results / "latest" / "run.log").read_text()
+    assert sold["verdict"] == "exact"
+    assert code == (1 if ci else 0), printed.getvalue()
+
+
+def test_faults_leave_out_a_strategy_whose_server_did_not_start(
+    broken_zookeeper: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    printed = io.StringIO()
+    console = Console(file=printed, width=200)
+    faults.run(console, faults=("slow",), locks=("zookeeper", "conditional"))
+    cells = {cell["lock"]: cell for cell in runs_of(results)}
+    assert cells["zookeeper"]["verdict"] == "not_run"
+    assert cells["zookeeper"]["missing"].startswith("ZooKeeper did not start")

@@ -1,0 +1,149 @@
+"""What is judged is our own description of a strategy, not the shop's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+import pytest
+
+from loadtest.commands.rushes import not_run, with_complaint
+from loadtest.expected import EXPECTED, TRAITS
+from loadtest.faults.kinds.pause import PauseFault
+from loadtest.faults.kinds.slow import SlowFault
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import Testbed
+from loadtest.judge.run import Run
+from loadtest.stack.client import Shop
+from loadtest.stack.stack import StackError
+from loadtest.stack.strategies import complaints_of, describe_strategies
+
+#: Variables of nodes that have Redlock's servers, and no ZooKeeper.
+ENVIRONMENT = {"REDLOCK_URLS": "redis://127.0.0.1:1"}
+
+
+def make_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
+    """Return an honest GET /strategies of these strategies, with these changes to all."""
+    return [
+        {
+            "name": name,
+            "expected": {"rush": EXPECTED[name]["rush"]},
+            **asdict(TRAITS[name]),
+            "available": TRAITS[name].needs in ("", *ENVIRONMENT),
+            **changes,
+        }
+        for name in names
+    ]
+
+
+def describe(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
+    return describe_strategies(names, listing, ENVIRONMENT, missing={})
+
+
+def test_traits_have_a_row_for_every_strategy() -> None:
+    assert list(TRAITS) == list(EXPECTED)
+
+
+def test_honest_listing_has_no_complaint() -> None:
+    strategies = describe(*EXPECTED, listing=make_listing(*EXPECTED))
+    assert complaints_of(strategies) == []
+    unavailable = [strategy["name"] for strategy in strategies if not strategy["available"]]
+    assert unavailable == ["zookeeper"]
+
+
+def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
+    [strategy] = describe("row-lock", listing=make_listing("redis"))
+    run = not_run(strategy, buyers=2)
+    assert (run["verdict"], run["as_expected"]) == ("not_run", False)
+    assert run["why"] == "GET /strategies does not list row-lock"
+
+
+def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
+    [strategy] = describe("conditional", listing=make_listing("conditional", available=False))
+    assert strategy["available"]
+    assert strategy["complaint"] == (
+        "GET /strategies says of conditional available: False, not True"
+    )
+    run = with_complaint(cast(Run, {"verdict": "exact", "as_expected": True}), strategy)
+    assert not run["as_expected"]
+    assert run["findings"] == [strategy["complaint"]]
+
+
+def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
+    assert not_run(strategy)["as_expected"]
+    assert not_run(strategy)["why"].startswith("ZOOKEEPER_HOSTS is not set")
+
+
+@pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
+def test_wrong_trait_is_a_complaint_and_ours_counts(change: dict[str, Any]) -> None:
+    [strategy] = describe("redis", listing=make_listing("redis", **change))
+    assert strategy["renewed"]
+    assert strategy["fenced"]
+    assert strategy["complaint"]
+
+
+def test_field_that_is_gone_is_a_complaint() -> None:
+    listing = make_listing("redis")
+    del listing[0]["renewed"]
+    [strategy] = describe("redis", listing=listing)
+    assert strategy["renewed"]
+    assert strategy["complaint"] == "GET /strategies says of redis renewed: None, not True"
+
+
+def test_lying_listing_is_found_under_a_fault(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One name is left out, one is called unavailable, one has lost `renewed`."""
+    list_strategies = Shop.strategies
+
+    def lie(shop: Shop) -> list[Any]:
+        entries: list[Any] = [e for e in list_strategies(shop) if e["name"] != "row-lock"]
+        for entry in entries:
+            if entry["name"] == "conditional":
+                entry["available"] = False
+            if entry["name"] == "redis":
+                del entry["renewed"]
+        return entries
+
+    names = ("token", "redis", "row-lock", "conditional")
+    assert complaints_of(testbed.strategies(names)) == []
+    monkeypatch.setattr(Shop, "strategies", lie)
+    strategies = testbed.strategies(names)
+    cells = {cell["lock"]: cell for cell in play(SlowFault(testbed), strategies)}
+    verdicts = {name: (cell["verdict"], cell["as_expected"]) for name, cell in cells.items()}
+    assert verdicts == {
+        "token": ("oversold", True),
+        "redis": ("exact", False),
+        "row-lock": ("not_run", False),
+        "conditional": ("exact", False),
+    }
+    assert cells["redis"]["wrong"] == ["GET /strategies says of redis renewed: None, not True"]
+    assert cells["row-lock"]["missing"] == "GET /strategies does not list row-lock"
+
+
+def test_strategy_of_which_nothing_is_expected_is_refused(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_strategies = Shop.strategies
+
+    def list_another(shop: Shop) -> list[Any]:
+        return [*list_strategies(shop), {"name": "another"}]
+
+    monkeypatch.setattr(Shop, "strategies", list_another)
+    with pytest.raises(StackError, match="lists another, without an expected verdict"):
+        testbed.strategies()
+
+
+def test_unavailable_cell_without_a_complaint_is_as_expected(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except in CI, where no server may be missing."""
+    [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
+    for ci in ("", "true"):
+        monkeypatch.setenv("CI", ci)
+        [cell] = play(PauseFault(testbed), [strategy])
+        assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
+        assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"

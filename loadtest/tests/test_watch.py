@@ -1,0 +1,55 @@
+"""Work that waits for a server ends when that server does."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest.stack import watch
+from loadtest.stack.node import StackError
+from loadtest.stack.watch import unless_ended
+
+DEAD = "node A ended; see the log"
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """An event that nothing sets before the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_work_returns_and_raises_as_it_does_alone() -> None:
+    assert unless_ended(lambda: 5, lambda: "") == 5
+    for error in (TimeoutError("slow"), StackError("no log")):
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(type(error), match=str(error)):
+            unless_ended(fail, lambda: "")
+
+
+def test_work_that_waits_is_given_up_when_a_server_ends(never: threading.Event) -> None:
+    waits = threading.Event()
+
+    def work() -> None:
+        waits.set()
+        never.wait()
+
+    with pytest.raises(StackError, match=DEAD):
+        unless_ended(work, lambda: DEAD if waits.is_set() else "")
+
+
+def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error may come a moment before the server is known to have ended."""
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 60.0)
+    looks = iter(["", "", DEAD, DEAD])
+
+    def fail() -> None:
+        raise ConnectionResetError("reset by peer")
+
+    with pytest.raises(StackError, match=DEAD) as raised:
+        unless_ended(fail, lambda: next(looks))
+    assert isinstance(raised.value.__cause__, ConnectionResetError)

@@ -1,0 +1,75 @@
+"""Faults that only appear to happen, on real servers: no signal, no kill, nothing dropped.
+
+WEAKENED=all plays every weakened fault for every strategy that the fault concerns; otherwise a
+selection is played for two strategies.
+"""
+
+import os
+
+import pytest
+
+from loadtest.expected import STOPS
+from loadtest.faults import FAULTS
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import Testbed
+from loadtest.tests.weakened_faults import WEAKENED_FAULTS, WeakenedFault
+
+ALL = os.environ.get("WEAKENED") == "all"
+SOME = {
+    ("pause@acquired", "master only, by the list"),
+    ("pause", "for a moment"),
+    ("shutdown", "nobody was left"),
+    ("failover", "no switch"),
+    ("lost-reply", "request dropped"),
+    ("unknown-commit", "COMMIT dropped"),
+    ("redis-down", "no kill"),
+    ("stall", "no connection"),
+    ("partition", "both nodes"),
+    ("partition", "the cut-off buyer asks node B"),
+    ("fence-ahead@raised", "lowered"),
+    ("slow", "victims released"),
+    ("late-release", "victims released"),
+    ("slow-write", "delay lifted"),
+}
+LOCKS = ("token", "redis")
+CHOSEN = [
+    pytest.param(fault, one, id=f"{fault}-{one.how}")
+    for one in WEAKENED_FAULTS
+    for fault in one.faults.split()
+    if ALL or (fault, one.how) in SOME
+]
+#: Locks that a long ttl does not change: the database's, and three that have no ttl of their own.
+ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
+    *("serializable", "buckets", "skip-locked", "reserve"),
+}
+
+
+@pytest.mark.parametrize(("fault", "neuter"), CHOSEN)
+def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
+    testbed: Testbed, fault: str, neuter: WeakenedFault
+) -> None:
+    strategies = testbed.strategies(() if ALL else LOCKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neuter.owner, neuter.name, neuter.instead)
+        cells = play(FAULTS[fault](testbed), strategies)
+    if "ttl" in neuter.how:
+        testbed.repair()
+    noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
+    assert noticing
+    passed = {
+        cell["lock"]: cell["verdict"] for cell in noticing if not (cell["missing"] or cell["wrong"])
+    }
+    if fault == "crash":  # stopped before their EXPIRE: no ttl to be too long yet
+        passed = {lock: passed[lock] for lock in passed if STOPS.get(lock, {}).get("crash") is None}
+    assert not passed, f"{len(passed)} of {len(noticing)} did not notice: {passed}"
+    # A flawed lock may oversell all the same.
+    assert {cell["verdict"] for cell in noticing if cell["missing"]} <= {"unknown", "oversold"}
+    assert not any(cell["as_expected"] for cell in noticing if cell["missing"] or cell["wrong"])
+    print(f"{fault}, {neuter.how}: {len(noticing)} of {len(cells)}: {cells[0]['missing']}")
+
+
+def test_the_testbed_is_as_it_was_after_all_that(testbed: Testbed) -> None:
+    strategies = testbed.strategies(LOCKS)
+    for name in ("redis-down", "db-kill", "db-failover", "fence-ahead@raised", "late-release"):
+        cells = play(FAULTS[name](testbed), strategies)
+        assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -1,0 +1,255 @@
+"""Ways to make a fault that looks made and is not, on real servers."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.fault_buyer import FaultBuyer
+from loadtest.faults.kinds import busy, clock, db_kill, misconf
+from loadtest.faults.kinds.crash import CrashFault
+from loadtest.faults.kinds.eviction import EvictionFault
+from loadtest.faults.kinds.fence_ahead import FenceAheadFault, FenceAheadRaisedFault
+from loadtest.faults.kinds.late_release import LateReleaseFault
+from loadtest.faults.kinds.partition import PartitionFault
+from loadtest.faults.kinds.pause import PAUSE, PauseFault
+from loadtest.faults.kinds.redis_down import RedisDownFault
+from loadtest.faults.kinds.shutdown import ShutdownFault, ShutdownShortFault
+from loadtest.faults.kinds.slow import SlowFault
+from loadtest.faults.kinds.slow_write import SlowWriteFault
+from loadtest.faults.kinds.stall import StallFault
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
+from loadtest.faults.trial import Trial
+from servers.postgres_copy import PostgresCopy
+from servers.proxy.connection import Closed, Connection
+from servers.proxy.proxy import Proxy
+from servers.valkey import Valkey
+
+F = TypeVar("F", bound=Fault)
+#: A script that keeps Redis busy for a moment only.
+SHORT = "local n = 0 while n < 5000000 do n = n + 1 end"
+
+
+@dataclass(frozen=True, slots=True)
+class WeakenedFault:
+    """How a fault is neutered: what it has under this name is something else instead.
+
+    faults    names of the faults, each of which is neutered in this way
+    only_ttl  whether only locks that end by themselves notice: the others have no ttl
+    """
+
+    faults: str
+    how: str
+    owner: Any
+    name: str
+    instead: Any
+    only_ttl: bool = False
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+_fire_shutdown, _fire_pause, _fire_stall = ShutdownFault.fire, PauseFault.fire, StallFault.fire
+_whole_pids, _send, _switch = Testbed.pids, Trial.send, Proxy.switch
+_match_rules = Connection._match_rules
+
+
+def release_victims(prove: Callable[[F], str]) -> Callable[[F], str]:
+    """The victims go on as soon as it is proved that they are stopped, and are answered."""
+
+    def prove_and_release(fault: F) -> str:
+        evidence = prove(fault)
+        for trial in fault.trials:
+            trial.resume_victim(seconds=5)
+        return evidence
+
+    return prove_and_release
+
+
+_prove_slow_write = SlowWriteFault.prove
+
+
+def lift_delay(fault: SlowWriteFault) -> str:
+    """The network is fast again as soon as its delay is proved."""
+    evidence = _prove_slow_write(fault)
+    fault.testbed.postgres.pass_on()
+    return evidence
+
+
+def too_late(fault: ShutdownFault) -> None:
+    """SIGTERM when everybody has been answered."""
+    for trial in fault.trials:
+        trial.resume_victim(seconds=10)
+        trial.guest.answered.wait(10)
+    _fire_shutdown(fault)
+
+
+def for_a_moment(fault: PauseFault) -> None:
+    """SIGCONT as soon as it is proved, and SIGSTOP again just before anybody looks."""
+
+    def go_on() -> None:
+        wait_for(lambda: hasattr(fault, "watched"), 10)
+        fault.testbed.signal(VICTIMS, signal.SIGCONT)
+        time.sleep(PAUSE - 0.15)
+        fault.testbed.signal(VICTIMS, signal.SIGSTOP)
+
+    _fire_pause(fault)
+    threading.Thread(target=go_on, daemon=True).start()
+
+
+def kill_master(fault: CrashFault) -> None:
+    process = fault.testbed.process_of(VICTIMS)
+    process.kill()
+    process.wait()
+
+
+def signal_master(testbed: Testbed, node: int, what: signal.Signals) -> None:
+    """Only the first process of a node gets a signal."""
+    os.kill(testbed.pids(node)[0], what)
+
+
+def master_only(testbed: Testbed, node: int) -> list[int]:
+    """The list of pids that fires and proves knows the master alone."""
+    return _whole_pids(testbed, node)[:1]
+
+
+def long_ttl(testbed: Testbed, seconds: float) -> None:
+    """Locks live for 60 s, whatever the fault asks for."""
+    testbed.ttl = 60
+    for node in (VICTIMS, RIVALS):
+        testbed.restart(node)
+
+
+def drop_request(connection: Connection, request: bytes) -> None:
+    """The proxy drops the request and not its reply, and says that it dropped the reply."""
+    _match_rules(connection, request)
+    if connection._losing is not None:
+        connection._losing.fire(b"+OK")
+        raise Closed
+
+
+def deliver_reply(connection: Connection, reply: bytes) -> None:
+    """The proxy delivers the reply, and says that it dropped it."""
+    rule, connection._losing = connection._losing, None
+    assert rule is not None
+    rule.fire(reply)
+
+
+def cut_off_both(fault: PartitionFault) -> None:
+    """The black hole swallows what both nodes send to Redis."""
+    for proxy in fault.testbed.redis:
+        proxy.black_hole()
+
+
+def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS) -> FaultBuyer:
+    """The buyer who is to be cut off asks the node that is not, and is sold a unit."""
+    return _send(trial, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
+
+
+def lower_fence(fault: FenceAheadRaisedFault, trial: Trial) -> None:
+    """The operator lowers the database's fence, and holders that are stale may write again."""
+    fault.testbed.sql(f"UPDATE product SET fence = 0 WHERE name = '{trial.product}' RETURNING 1")
+
+
+def stop_nothing(fault: StallFault) -> None:
+    fault.pid = int(fault.ask("INFO", "server")["process_id"])
+
+
+def stop_unconnected(fault: StallFault) -> None:
+    """Node A has no connection when Redis stops: what it sends first is never a lock's command."""
+    fault.testbed.redis[VICTIMS].cut()
+    _fire_stall(fault)
+
+
+def end_nothing(fault: ShutdownFault) -> None:
+    fault.process = fault.testbed.process_of(VICTIMS)
+
+
+def no_switch() -> Callable[[Proxy, Any], None]:
+    """The nodes' proxies are not sent to the new master."""
+    left = [2]
+
+    def ignore(proxy: Proxy, target: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:  # it is the repair that switches now
+            _switch(proxy, target)
+
+    return ignore
+
+
+WEAKENED_FAULTS = [
+    WeakenedFault(
+        "crash slow late-release pause restart",
+        "ttl 60 s",
+        Testbed,
+        "set_ttl",
+        long_ttl,
+        only_ttl=True,
+    ),
+    WeakenedFault("crash", "no signal", CrashFault, "fire", nothing),
+    WeakenedFault("crash", "master only", CrashFault, "fire", kill_master),
+    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", nothing),
+    WeakenedFault("pause pause@acquired", "master only", Testbed, "signal", signal_master),
+    WeakenedFault("pause pause@acquired", "master only, by the list", Testbed, "pids", master_only),
+    WeakenedFault("pause", "for a moment", PauseFault, "fire", for_a_moment),
+    WeakenedFault("pause@acquired", "ttl 60 s", Testbed, "set_ttl", long_ttl),
+    WeakenedFault("clock", "not ahead", clock, "WRONG_CLOCK", ""),
+    WeakenedFault("restart", "no kill", Testbed, "restart_empty", nothing),
+    WeakenedFault("failover split-brain", "not promoted", Valkey, "promote", nothing),
+    WeakenedFault("failover", "no switch", Proxy, "switch", no_switch()),
+    WeakenedFault("split-brain", "no switch", Proxy, "switch", no_switch()),
+    WeakenedFault(
+        "failover split-brain db-failover db-failover@sync",
+        "replicated",
+        Proxy,
+        "black_hole",
+        nothing,
+    ),
+    WeakenedFault("failover@sentinel", "replicated", Proxy, "black_hole_replication", nothing),
+    WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", nothing),
+    WeakenedFault("partition", "both nodes", PartitionFault, "fire", cut_off_both),
+    WeakenedFault("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
+    WeakenedFault("slow-write", "no delay", Proxy, "delay", nothing),
+    WeakenedFault("slow-write", "delay lifted", SlowWriteFault, "prove", lift_delay),
+    WeakenedFault("slow", "victims released", SlowFault, "prove", release_victims(SlowFault.prove)),
+    WeakenedFault(
+        "late-release",
+        "victims released",
+        LateReleaseFault,
+        "prove",
+        release_victims(LateReleaseFault.prove),
+    ),
+    WeakenedFault("misconf", "nothing refused", misconf, "REFUSALS", {"OOM": ("PING", "PING")}),
+    WeakenedFault("misconf", "snapshots succeed", misconf, "LASTING", []),
+    WeakenedFault("fence-ahead fence-ahead@raised", "not ahead", FenceAheadFault, "fire", nothing),
+    WeakenedFault(
+        "fence-ahead@raised", "lowered", FenceAheadRaisedFault, "raise_fence", lower_fence
+    ),
+    WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", nothing),
+    WeakenedFault("quorum", "nothing cut off", Proxy, "black_hole", nothing),
+    WeakenedFault("lost-reply", "request dropped", Connection, "_match_rules", drop_request),
+    WeakenedFault("unknown-commit", "COMMIT dropped", Connection, "_match_rules", drop_request),
+    WeakenedFault(
+        "lost-reply unknown-commit", "reply delivered", Connection, "_lose", deliver_reply
+    ),
+    WeakenedFault(
+        "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", nothing
+    ),
+    WeakenedFault("busy", "ends early", busy, "ENDLESS", SHORT),
+    WeakenedFault("busy", "not busy", busy, "ENDLESS", "return 1"),
+    WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", nothing),
+    WeakenedFault("stall", "no signal", StallFault, "fire", stop_nothing),
+    WeakenedFault("stall", "no connection", StallFault, "fire", stop_unconnected),
+    WeakenedFault("eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.note),
+    WeakenedFault("db-kill", "no kill", db_kill, "KILL", "SELECT 1, true WHERE false"),
+    WeakenedFault("db-kill", "one only", db_kill, "KILL", f"{db_kill.KILL} LIMIT 1"),
+    WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", end_nothing),
+    WeakenedFault("shutdown", "nobody was left", ShutdownFault, "fire", too_late),
+    WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", end_nothing),
+    WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", nothing),
+]

@@ -1,0 +1,139 @@
+"""What all locks of one client share in a process, and how a thread acquires with it.
+
+One per client, by its connection pool: two clients of one address may have different users, or
+verify the server differently, and neither may act as the other.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from .acquisition import Acquisition, Ask, Listen, Step
+from .clock import now
+from .connection import Address, Connections
+from .lazy import lazily
+from .protocol import Wake, WireError
+from .steps import run_steps
+from .wakeups import Mailbox, WakeUps
+from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from .cluster.cluster_lock import SlotResources
+
+    LockResources: TypeAlias = "ClientResources | SlotResources"  # what a lock needs of its server
+
+T = TypeVar("T")
+
+#: Upper bound on the waiters of a process that poll at one moment: each takes a connection.
+MAX_CONCURRENT_POLLS = 50
+
+
+def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
+    """Do the steps of an acquisition and return their result.
+
+    It raises WireError, and propagates the exceptions of signal handlers.
+    """
+    turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS))
+    has_turn = False
+
+    def do(step: Step) -> Any:
+        nonlocal has_turn
+        if isinstance(step, Listen):
+            return shared.wakeups.listen(step.until)
+        if isinstance(step, Ask):
+            try:
+                return shared.connections.call(step.command, within=step.within)
+            finally:
+                if has_turn:
+                    has_turn = False
+                    turns.release()
+        wake = _sleep(acquisition, step.mailbox)
+        if wake is None:
+            left = max(0.0, min(acquisition.end - now(), threading.TIMEOUT_MAX))
+            has_turn = turns.acquire(timeout=left)
+        return wake
+
+    try:
+        return run_steps(steps, do)
+    finally:
+        if has_turn:
+            turns.release()
+
+
+def undo(shared: LockResources, acquisition: Acquisition) -> None:
+    """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
+    step = acquisition.undo()
+    if step is None:
+        return
+    reply = None
+    try:
+        reply = shared.connections.call(step.command, within=step.within)
+    except WireError as error:
+        reply = error
+    finally:
+        acquisition.undone(reply)
+
+
+def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
+    """Return the wake-up, or None when it is time to poll.
+
+    It is time when the subscription broke, the holder's lease ended, or the wait is over.
+    """
+    while True:
+        left = acquisition.asks_at() - now()
+        if left <= 0:
+            return None
+        try:
+            return mailbox.get(timeout=min(left, threading.TIMEOUT_MAX))
+        except queue.Empty:
+            continue
+
+
+class ClientResources:
+    """Lives as long as its client, or a lock of it. Threads and connections end with it."""
+
+    def __init__(self, pool: Any) -> None:
+        address = Address(pool)
+        self.connections = Connections(address, most=pool.max_connections)
+        self.watchdog = Watchdog(address)
+        self.wakeups = WakeUps(address, self.watchdog)
+        self.connections.on_demoted = self.wakeups.resubscribe
+        self.watchdog.on_demoted = self.connections.demoted
+        self.wakeups.on_demoted = self.connections.disconnect
+        for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
+            weakref.finalize(self, close).atexit = False  # the last one first
+
+    def after_fork(self) -> None:
+        """In the child: what the parent has open is the parent's."""
+        self.connections.disconnect()
+        self.wakeups.after_fork()
+        self.watchdog.after_fork()
+
+
+#: By what identifies the client: its pool, or a cluster's client itself.
+_shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def shared_of(client: Any, make: Callable[[Any], T]) -> T:
+    """Return this process's resources for a client, created by `make` when first used.
+
+    Args:
+        client: The identity of the client: its pool, or a cluster's client itself.
+        make: Creates the resources.
+    """
+    resources: T = _shared.get(client) or _shared.setdefault(client, make(client))
+    return resources
+
+
+def _after_fork() -> None:
+    for shared in list(_shared.values()):
+        shared.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

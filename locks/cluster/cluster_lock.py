@@ -1,0 +1,141 @@
+"""The resources that the locks of one redis.RedisCluster share.
+
+They are connections and a watchdog for each node, and for each slot with waiters a subscription at
+the slot's primary. The routes of commands are decided in slots.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from ..connection import Connections, ask_anew
+from ..lazy import lazily
+from ..protocol import Call, WireError
+from ..steps import run_steps
+from ..wakeups import WakeUps
+from ..watchdog import Watchdog
+from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
+from .slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
+
+T = TypeVar("T")
+
+
+class ThreadClusterNodes(ClusterNodes):
+    """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
+
+    def __init__(self, client: Any) -> None:
+        known = client.get_nodes()
+        valkey = getattr(client, "get_valkey_connection", None)
+        pool = (valkey or client.get_redis_connection)(known[0]).connection_pool
+        super().__init__(client, known, pool, client.user_on_connect_func)
+        self.make_connections = partial(Connections, most=pool.max_connections)
+        self.make_watchdog = NodeWatchdog
+        self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
+
+    def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
+        """Do the steps of route() in this thread; their result. Raises WireError."""
+
+        def do(step: Hop) -> Any:
+            if isinstance(step, Send):
+                return send(step)
+            threading.Event().wait(step.pause)
+            return self.refresh()
+
+        return run_steps(steps, do)
+
+    def refresh(self) -> None:
+        """Ask the nodes in turn who has which slot, unless that was done just now."""
+        with lazily(self, "_refreshing", threading.Lock):
+            if not self.was_refreshed():
+                run_steps(self.look_up(), self._slots_as_seen_by)
+
+    def _slots_as_seen_by(self, place: Place) -> Any:
+        try:
+            return ask_anew(self.at(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS)[0]
+        except Exception as error:
+            return error
+
+    def close(self) -> None:
+        """Close all connections: the cluster is no longer used."""
+        for wakeups in list(self.wakeups.values()):
+            wakeups.close()
+        for node in self.all():
+            node.connections.disconnect()
+            node.watchdog.close()
+
+    def after_fork(self) -> None:
+        """In the child: what the parent has open is the parent's."""
+        vars(self).pop("_refreshing", None)
+        for wakeups in list(self.wakeups.values()):
+            wakeups.after_fork()
+        for node in self.all():
+            node.connections.disconnect()
+            node.watchdog.after_fork()
+
+
+class NodeWatchdog(NodeRenewals, Watchdog):
+    """Renews the leases on one node."""
+
+    def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        replies = super()._ask(calls, timeout)
+        elsewhere, refresh = self.redirected(calls, replies)
+        for number, place in elsewhere.items():
+            there = self.home.at(place).connections
+            try:
+                replies[number] = there.call(calls[number], within=timeout, asking=True)
+            except WireError as error:
+                replies[number] = error
+        if refresh:
+            self.home.refresh()
+        return replies
+
+
+class SlotWakeUps(SlotSubscription, WakeUps):
+    """The waiters of one slot, and the thread that wakes them."""
+
+    def listen(self, until: float) -> None:
+        """Subscribe at the node that has the slot, as WakeUps.listen() does."""
+        if not self.waiters.listening:
+            listen = super().listen
+            steps = route(self.nodes.topology, self.slot, until)
+            self.nodes.drive(steps, lambda _: listen(until))
+
+    def _has_moved(self, connection: Any) -> bool:
+        if self.waiters.mailboxes:
+            self.suspect()
+            self.nodes.refresh()
+        return self.is_replaced()
+
+
+class SlotResources(SlotCommands):
+    """What a lock needs of its cluster: the same parts as client_resources.ClientResources has."""
+
+    def __init__(self, cluster: ClusterResources, key: bytes) -> None:
+        super().__init__(cluster.nodes, key)
+        self._cluster = cluster  # keeps it alive
+
+    def call(self, command: Call, *, within: float | None) -> Any:
+        """As Connections.call, but `within` includes the time until a slot has settled."""
+
+        def send(step: Send) -> Any:
+            there = self.watchdog.at(step.place).connections
+            reply = there.call(command, within=step.within, asking=step.asking)
+            if not step.asking:
+                self.wakeups.seen_at(step.place)
+            return reply
+
+        return self._cluster.nodes.drive(self.route(command, within), send)
+
+
+class ClusterResources:
+    """Lives as long as its client, or a lock of it."""
+
+    def __init__(self, client: Any) -> None:
+        self.nodes = ThreadClusterNodes(client)
+        self.nodes.refresh()
+        weakref.finalize(self, self.nodes.close).atexit = False
+        self.after_fork = self.nodes.after_fork

@@ -1,0 +1,273 @@
+"""redis-py's Lock, kept by RedisLock: change one argument, and get its queue and its wake-ups.
+
+    client.lock("report", timeout=30, lock_class=locks.compat.Lock)
+    CACHES = {"default": {"OPTIONS": {"REDIS_CLIENT_CLASS": "locks.compat.Redis"}, ...}}
+
+The key is redis-py's, so old and new locks of one name exclude each other while a change is rolled
+out. FROM_REDIS_PY.md has the steps, and what differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal
+
+try:
+    from redis import Redis as Client
+except ImportError:  # where valkey-py alone is installed
+    from valkey import Valkey as Client  # type: ignore[assignment]
+
+from .errors import LockBackendError, LockLost, LockTimeout, Release
+from .lease import Lease
+from .protocol import ADD, ANY_HOLDER, SET, WireError
+from .redis_lock import RedisLock
+
+logger = logging.getLogger(__name__)
+
+Token = bytes | str
+
+
+def _exceptions_of(client_or_connection: type) -> Any:
+    """Return the module with the exceptions of a client or connection class."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
+    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
+    return next(module for module in modules if hasattr(module, "NoScriptError"))
+
+
+class _Local(threading.local):
+    """What a thread has: None in each that has acquired nothing."""
+
+    token: bytes | None = None
+    lease: Lease | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Lock:
+    """A lock with the methods, arguments and exceptions of redis.lock.Lock.
+
+    Attributes:
+        redis: A redis.Redis or RedisCluster, or valkey-py's: then it raises valkey-py's exceptions.
+        timeout: Seconds after which the lock ends. None: it is renewed while this process lives.
+        sleep: Seconds. Nothing polls, but a shorter wait means one try, as in redis-py.
+        ttl: Seconds that a lock without a timeout survives its process. An attribute of the class.
+    """
+
+    ttl = 10.0
+
+    redis: Any
+    name: Token
+    timeout: float | None = None
+    sleep: float = 0.1
+    blocking: bool = True
+    blocking_timeout: float | None = None
+    thread_local: bool = True
+    raise_on_release_error: bool = True
+
+    def __post_init__(self) -> None:
+        self.thread_local = bool(self.thread_local)
+        self.local: Any = _Local() if self.thread_local else SimpleNamespace(token=None, lease=None)
+        client, timeout = self.redis, self.timeout
+        pool = getattr(client, "connection_pool", None)  # a cluster's client has none
+        self._exceptions = _exceptions_of(type(client) if pool is None else pool.connection_class)
+        key = self._encode(self.name)
+        named = key.decode(errors="backslashreplace")
+        self._lock = RedisLock(client, named, key=key, ttl=timeout or self.ttl, renew=not timeout)
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this thread acquired here, None without one."""
+        lease: Lease | None = self.local.lease
+        return lease
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Acquire the lock. Each argument that is None has the lock's own setting.
+
+        Args:
+            sleep: Seconds; a shorter wait means one try.
+            blocking: Whether to wait at all.
+            blocking_timeout: Seconds to wait at most.
+            token: Used instead of a random token.
+
+        Returns:
+            Whether the lock was acquired.
+
+        Raises:
+            ValueError: `token` is empty, `*` or not UTF-8.
+        """
+        pause = self.sleep if sleep is None else sleep
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        blocks = self.blocking if blocking is None else blocking
+        if not blocks or (wait is not None and wait < pause):
+            wait = 0.0
+        own = None if token is None else self._encode(token)
+        if own in (b"", ANY_HOLDER):
+            raise ValueError(f"{token!r} cannot be a token; give text that nobody else uses")
+        try:
+            lease = self._lock.acquire(wait)
+            if own is not None:
+                lease = self._rename(lease, own)
+        except LockTimeout:
+            return False
+        except LockLost as error:
+            raise self._error("LockNotOwnedError", "Not acquired: it ended at once.") from error
+        except LockBackendError as error:
+            raise (error.__cause__ or error) from error
+        self.local.token, self.local.lease = lease.token.encode(), lease
+        # A lock with a timeout may just end, as after a cooldown: nobody is told. One without is
+        # renewed until it is released or lost, even where nothing refers to it any more: its token
+        # may be in another process. Kept last: what an interrupt leaves behind ends with its ttl.
+        renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
+        if renewal is not None and not self.timeout:
+            renewal.keep = lease
+            self._lock._watchdog.add(renewal)
+        return True
+
+    def locked(self) -> bool:
+        """Return whether the lock has a holder."""
+        return self._owner() is not None
+
+    def owned(self) -> bool:
+        """Return whether the token of this thread has the lock."""
+        token = self._token()
+        return token is not None and self._owner() == token
+
+    def release(self) -> None:
+        """Release the lock that has the token of this thread, wherever it was acquired.
+
+        If the server does not answer, redis-py's exception is raised and the token is kept, so that
+        release() can be called again.
+
+        Raises:
+            LockError: This thread has no token.
+            LockNotOwnedError: The lock is free, or has another token.
+        """
+        token = self._token()
+        if token is None:
+            raise self._error("LockError", "Nothing to release: acquire the lock first.")
+        name = token.decode(errors="backslashreplace")
+        before = self.local.token, self.local.lease
+        try:
+            # First: as soon as it is released, another thread may have it here, with its own token.
+            self.local.token = self.local.lease = None
+            renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
+            released = self._ask(self._lock._call, self._lock.release_of(token)) == 1
+        except BaseException:
+            if self.local.token is None:
+                self.local.token, self.local.lease = before
+            raise
+        lease = before[1] if renewal is None else renewal.keep
+        if lease is not None and lease.token == name:
+            lease.outcome = Release.RELEASED if released else Release.EXPIRED
+        if not released:
+            raise self._error("LockNotOwnedError", "Not released: the lock had ended before.")
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Prolong the lock.
+
+        Args:
+            additional_time: Seconds.
+            replace_ttl: Whether the seconds replace the remaining time instead of adding to it.
+        """
+        return self._prolong("extend", additional_time, SET if replace_ttl else ADD)
+
+    def reacquire(self) -> Literal[True]:
+        """Make the lock end `timeout` seconds from now."""
+        return self._prolong("reacquire", self.timeout, SET)
+
+    def __enter__(self) -> Lock:
+        if self.acquire():
+            return self
+        raise self._error("LockError", "Not acquired within the time given; ask again later.")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release. Unlike in redis-py the block's own exception is never replaced."""
+        try:
+            self.release()
+        except Exception as failed:
+            if error is not None:
+                error.add_note(f"{self.name!r}: and its release failed: {failed}")
+            elif self.raise_on_release_error or not isinstance(failed, self._exceptions.LockError):
+                raise
+            logger.warning("%r: not released when leaving the block: %s", self.name, failed)
+
+    def _rename(self, lease: Lease, token: bytes) -> Lease:
+        """Give the lease that token.
+
+        It was queued with a unique token, because two callers may bring the same one.
+        """
+        try:
+            return self._lock.adopt(lease.hand_over(), token=token.decode())
+        except BaseException:
+            self._lock._watchdog.abandon(lease.token, self._lock)
+            raise
+
+    def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
+        token, lease = self._token(), self.lease
+        if token is None:
+            raise self._error("LockError", f"Nothing to {what}: acquire the lock first.")
+        if not self.timeout or seconds is None:
+            raise self._error("LockError", f"Nothing to {what}: it has no timeout.")
+        if lease is not None and lease.token.encode() != token:
+            lease = None
+        commands = self._lock._lease_commands()
+        if self._ask(commands.do, commands.prolong(lease, token, seconds, how)) != 1:
+            raise self._error("LockNotOwnedError", f"Not able to {what}: the lock has ended.")
+        return True
+
+    def _token(self) -> bytes | None:
+        """Return this thread's token as bytes."""
+        return None if self.local.token is None else self._encode(self.local.token)
+
+    def _owner(self) -> bytes | None:
+        owner: bytes | None = self._ask(self._lock._call, self._lock.command("inspect"))[0]
+        return owner
+
+    def _ask(self, ask: Callable[[Any], Any], what: Any) -> Any:
+        try:
+            return ask(what)
+        except WireError as error:
+            raise error.__cause__ or error from None
+
+    def _error(self, kind: str, text: str) -> Exception:
+        error: Exception = getattr(self._exceptions, kind)(text)
+        error.lock_name = self.name  # type: ignore[attr-defined]  # older ones take no argument
+        return error
+
+    def _encode(self, text: Token) -> bytes:
+        encoded: bytes = self.redis.get_encoder().encode(text)
+        return encoded
+
+
+class Redis(Client):
+    """A client whose lock() makes the locks of this module. For django-redis: `cache.lock()`."""
+
+    def lock(
+        self,
+        name: str,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        lock_class: Any = None,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        """Return a lock, as redis.Redis.lock() does."""
+        kind = lock_class or Lock
+        return kind(self, name, timeout, sleep, blocking, blocking_timeout, *more, **options)

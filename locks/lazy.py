@@ -1,0 +1,28 @@
+"""Attributes that are created when they are first used."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def lazily(owner: object, name: str, make: Callable[[], T]) -> T:
+    """Return an attribute of `owner`, created by `make` when it is first used.
+
+    It is for threading's primitives: gevent may patch threading after this package was imported and
+    locks were made. `setdefault` is atomic, so two threads that come at once get the same object.
+
+    Args:
+        owner: The object that has the attribute.
+        name: The attribute's name.
+        make: Called without arguments to create the attribute.
+
+    Returns:
+        The attribute.
+    """
+    attributes = vars(owner)
+    if name in attributes:
+        existing: T = attributes[name]
+        return existing
+    created: T = attributes.setdefault(name, make())
+    return created

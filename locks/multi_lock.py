@@ -1,0 +1,203 @@
+"""MultiLock: several locks at once, without a deadlock and without half of them.
+
+ASYNCIO.md says how tasks take several locks in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from weakref import WeakMethod
+
+from .clock import now
+from .errors import LockLost, Release
+from .lease import Lease
+from .lock import HoldContext, Lock
+
+#: The outcomes, worst first: the worst outcome of its leases is that of a MultiLease.
+OUTCOMES_WORST_FIRST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED, Release.HANDED_OVER
+
+
+K = TypeVar("K", bound=Any)  # a Lock
+
+
+def in_order(locks: Iterable[K]) -> tuple[K, ...]:
+    """Return the locks in the order of their names, each once.
+
+    A MultiLock is replaced by its locks.
+
+    Raises:
+        ValueError: There is no lock, two different locks have one name, or two names have one key:
+            the holder of the first would wait for the second in vain.
+    """
+    named: dict[str, K] = {}
+    names: dict[object, str] = {}
+    for lock in itertools.chain.from_iterable(getattr(each, "locks", (each,)) for each in locks):
+        if _what(named.setdefault(lock.name, lock)) != _what(lock):
+            raise ValueError(f"two different locks are called {lock.name!r}: give one another name")
+        other = names.setdefault(_what(lock)[1:], lock.name) if hasattr(lock, "keys") else lock.name
+        if other != lock.name:
+            raise ValueError(f"{other!r} and {lock.name!r} have one key: give only one of them")
+    if not named:
+        raise ValueError("no locks are given: name what is to be locked")
+    return tuple(named[name] for name in sorted(named))
+
+
+def name_of(several: Iterable[Any]) -> str:
+    """Return the common name of several locks or leases."""
+    return ", ".join(each.name for each in several)
+
+
+def in_turn(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
+    """Each of the locks with the seconds that are left of the wait when its turn comes."""
+    end = math.inf if wait is None else now() + wait
+    left = wait
+    for lock in locks:
+        yield lock, left
+        left = None if wait is None else max(0.0, end - now())
+
+
+def to_release(leases: Sequence[Lease]) -> list[Lease]:
+    """Return the leases that were not released yet, the last one first."""
+    return [each for each in reversed(leases) if each.outcome in (None, Release.UNKNOWN)]
+
+
+def _what(lock: object) -> tuple[object, ...]:
+    """Equal for two objects that are the same lock, if their names are."""
+    client = getattr(lock, "client", None)
+    pool = getattr(client, "connection_pool", client)
+    return type(lock), pool, (getattr(lock, "keys", None) or [None])[0]
+
+
+class MultiLock(Lock):
+    """Holds all of the given locks or none.
+
+    They are acquired in the order of their names, so that two callers that want the same locks
+    cannot each hold one and wait for the other. `wait` covers all of them together. A lock that is
+    listed twice is acquired once.
+
+        cart = MultiLock(RedisLock(client, f"product:{id}", ttl=10) for id in (42, 7))
+        with cart.hold(wait=5) as lease:
+            lease.fences["product:42"]
+
+    Args:
+        locks: The locks.
+
+    Raises:
+        ValueError: There is no lock, or two different locks have one name.
+    """
+
+    def __init__(self, locks: Iterable[Lock]) -> None:
+        self.locks = in_order(locks)
+        super().__init__(name_of(self.locks), ttl=min(lock.ttl for lock in self.locks))
+
+    def acquire(self, wait: float | None) -> MultiLease:
+        """Acquire all locks. After any exception those that were acquired are released.
+
+        Args:
+            wait: Seconds to wait at most for all locks together. None: no limit.
+
+        Returns:
+            The lease of all locks.
+
+        Raises:
+            LockTimeout: A lock was not free within the wait.
+            LockBackendError: The server of a lock did not answer, or refused.
+            LockLost: One lock was lost during the wait for another.
+        """
+        started = now()
+        leases: list[Lease] = []
+        try:
+            for lock, left in in_turn(self.locks, wait):
+                leases.append(lock.acquire(left))
+            return MultiLease(leases, started=started)
+        except BaseException as error:
+            for failed in _release(leases):
+                error.add_note(f"{self.name}: and a release failed: {failed!r}")
+            raise
+
+    def hold(self, wait: float | None) -> HoldContext[MultiLease]:
+        """See Lock.hold()."""
+        return HoldContext(self, wait)
+
+
+class MultiLease(Lease):
+    """The leases of several locks. If one is lost, all are; the others are held until the release.
+
+    Attributes:
+        leases: The lease of each lock, in the order of the locks' names.
+
+    Raises:
+        LockLost: One of the leases is lost already.
+    """
+
+    def __init__(self, leases: Sequence[Lease], *, started: float) -> None:
+        self.leases = tuple(leases)
+        super().__init__(
+            name=name_of(self.leases),
+            token=" ".join(lease.token for lease in self.leases),
+            deadline=0.0,
+            waited_seconds=now() - started,
+            release=self._release_all,
+        )
+        for lease in self.leases:
+            lease.lost_with = WeakMethod(self.mark_lost)
+        for lease in self.leases:
+            if lease.lost:
+                raise LockLost("lost while others were waited for; start again", name=lease.name)
+
+    @property
+    def fences(self) -> Mapping[str, int | None]:
+        """The fence of each lock by its name."""
+        return {lease.name: lease.fence for lease in self.leases}
+
+    @property
+    def deadline(self) -> float:
+        """The deadline of the lease that ends first."""
+        return min(lease.deadline for lease in self.leases)
+
+    @deadline.setter
+    def deadline(self, _: float) -> None:
+        """Ignore the deadline: each of the leases has its own."""
+
+    def check(self) -> None:
+        """Raise LockLost when one of the leases can no longer be trusted. No round trip."""
+        super().check()
+        for lease in self.leases:
+            lease.check()
+
+    def extend(self, seconds: float) -> None:
+        """Extend each of the leases, as Lease.extend() does.
+
+        Args:
+            seconds: Seconds from now.
+        """
+        for lease in self.leases:
+            lease.extend(seconds)
+
+    def owned(self) -> bool:
+        """Return whether the server says that all of the locks are ours: a round trip for each."""
+        return all(lease.owned() for lease in self.leases)
+
+    def _release_all(self, _: Lease) -> Release:
+        errors = _release(self.leases)
+        if errors:
+            raise errors[0]
+        outcomes = {lease.outcome for lease in self.leases}
+        return next(outcome for outcome in OUTCOMES_WORST_FIRST if outcome in outcomes)
+
+
+def _release(leases: Sequence[Lease]) -> list[Exception]:
+    """Release all leases, the last one first, and return the exceptions they raised."""
+    failed = []
+    for lease in to_release(leases):
+        try:
+            lease.release()
+        except Exception as error:
+            failed.append(error)
+        except BaseException:  # Ctrl-C: the others are released before it goes on
+            _release(leases)
+            raise
+    return failed

@@ -1,0 +1,145 @@
+"""The arguments of RedisLock and AsyncRedisLock, and the commands that follow from them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
+from .lease import BaseLease
+from .protocol import FENCE_TTL, Arg, Call, WireError, keys_of, milliseconds, script
+
+logger = logging.getLogger(__name__)
+
+B = TypeVar("B", bound=BaseLease)
+
+
+def check_name_and_ttl(name: str, ttl: float) -> None:
+    """Check the name and the ttl of a lock.
+
+    Args:
+        name: The name of a lock.
+        ttl: Its ttl in seconds.
+
+    Raises:
+        TypeError: The name is not a string.
+        ValueError: The name is empty, or the ttl is not a positive, finite number of seconds.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {name!r}")
+    if not name:
+        raise ValueError("name must not be empty: name what is protected, such as 'product:42'")
+    if not (math.isfinite(ttl) and ttl >= 0.001):  # a server counts in milliseconds
+        raise ValueError(f"ttl must be finite and at least 0.001 seconds, not {ttl!r}")
+
+
+class Options(Generic[B]):
+    """The arguments of RedisLock and AsyncRedisLock, which RedisLock describes.
+
+    Attributes:
+        keys: The four keys in Redis that hand_over.lua lists.
+        renewed_for: Seconds for which a lease is renewed, or inf.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        *,
+        ttl: float,
+        key: str | bytes | None = None,
+        renew: bool = True,
+        max_hold: float | None = None,
+        fence_ttl: float = FENCE_TTL,
+        on_lost: Callable[[B, LossReason], None] | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        check_name_and_ttl(name, ttl)
+        if max_hold is not None and not max_hold >= ttl:
+            raise ValueError(f"max_hold must be at least the ttl, {ttl} s, not {max_hold!r}")
+        if not fence_ttl >= ttl or fence_ttl == math.inf:
+            raise ValueError(
+                f"fence_ttl must be finite and at least the ttl, {ttl} s, not {fence_ttl!r}"
+            )
+        self.client = client
+        self.name = name
+        self.ttl = ttl
+        self.renew = renew
+        self.max_hold = max_hold
+        self.fence_ttl = fence_ttl
+        self.on_lost = on_lost
+        self.metrics = metrics
+        self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
+        self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        if on_lost or metrics:
+            from . import hooks  # noqa: F401  now, since an import can hang in a forked child
+        self._connect(client)
+
+    def _connect(self, client: Any) -> None:
+        raise NotImplementedError
+
+    def _lost(self, lease: B, reason: LossReason) -> None:
+        emit(self.metrics, "lost", self.name, reason)
+        if self.on_lost is not None:
+            self.on_lost(lease, reason)
+
+    def command(self, name: str, *args: Arg) -> Call:
+        """Return the call of a script with the lock's keys and these arguments."""
+        return script(name), self.keys, args
+
+    def release_of(self, token: str | bytes) -> Call:
+        """Return the command that releases the lock if this token has it, or leaves the queue."""
+        return self.command("release", token, milliseconds(self.fence_ttl))
+
+    def _count_release(self, lease: BaseLease, reply: Any) -> Release:
+        """Return the outcome of a release, and count it.
+
+        Args:
+            lease: The lease that was released.
+            reply: The reply of release.lua, or the exception in its place.
+        """
+        outcome = Release.UNKNOWN
+        if isinstance(reply, Exception):
+            again = "tried again until " if lease.unique else ""
+            logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, again, reply)
+        elif reply == 1:
+            outcome = Release.RELEASED
+        elif lease.outcome is not Release.UNKNOWN:
+            outcome = Release.EXPIRED  # else it may have been the release before that freed it
+        emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
+        return outcome
+
+    def _unknown(self, error: WireError) -> LockBackendError:
+        text = f"the server was not reached or refused, nothing is known about the lock: {error}"
+        return LockBackendError(text, name=self.name)
+
+    def _not_free(self, wait: float | None) -> LockTimeout:
+        logger.debug("%s: not free within %s s", self.name, wait)
+        return LockTimeout(name=self.name)
+
+
+def is_cluster(client: Any, *, awaited: bool) -> bool:
+    """Return whether the client is that of a cluster.
+
+    Args:
+        client: Any object.
+        awaited: Whether the client's commands have to be awaited.
+
+    Raises:
+        TypeError: It is not a client, or its commands block where they should be awaited, or the
+            reverse.
+    """
+    kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
+    cluster = kind is None and hasattr(client, "nodes_manager")
+    connect = getattr(kind, "connect", None)
+    awaits = hasattr(client, "__await__") if cluster else inspect.iscoroutinefunction(connect)
+    if awaits is not awaited or not (cluster or kind):
+        lock, module = ("AsyncRedisLock", "redis.asyncio") if awaited else ("RedisLock", "redis")
+        raise TypeError(
+            f"client is {type(client).__module__}.{type(client).__name__}: {lock} needs a "
+            f"{module}.Redis or a {module}.RedisCluster; AsyncRedisLock is for redis.asyncio"
+        )
+    return cluster

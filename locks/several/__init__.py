@@ -1,1 +1,0 @@
-"""Several locks at once, without a deadlock and without half of them."""

@@ -1,0 +1,32 @@
+"""Generators of steps, and a function that runs them by blocking."""
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def run_steps(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
+    """Do each step by calling `do`, and send its result back into the generator.
+
+    Args:
+        steps: The generator. An exception of `do` is thrown into it.
+        do: Does one step and returns its result.
+
+    Returns:
+        The generator's result. Its exceptions are passed on.
+    """
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = do(step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()  # also when a signal handler raised between two steps

@@ -1,0 +1,64 @@
+"""Nobody waits longer than the ttl of a dead holder, whatever was promised before it.
+
+A lease that is not renewed and never released stands for a holder that died.
+"""
+
+import threading
+
+from ... import LockTimeout, RedisLock, Release
+from ...protocol import keys_of
+from ..waiting import in_thread, queued, waiter
+from .doors import Door
+
+
+def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
+    """The waiter saw a lease of a minute; a holder with a short one came and died in between."""
+    lock = door.lock("extended", ttl=1)
+    lease = lock.acquire(5)
+    lease.extend(60)
+    dead_holder = waiter(RedisLock(door.admin, "extended", ttl=1, renew=False))
+    living_waiter = waiter(lock, wait=60)
+    lease.release()
+    dead_holder.result(5)
+    assert living_waiter.result(10).release() is Release.RELEASED
+
+
+def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
+    """The keys were deleted, or evicted, and newcomers of the same process found the lock free."""
+    lock = door.lock("deleted", ttl=1, renew=False)
+    lock.acquire(5)
+
+    def take_turn() -> None:
+        lock.acquire(wait=60).release()
+
+    old_waiters = [in_thread(take_turn) for _ in range(4)]
+    queued(lock, len(old_waiters))
+    should_stop = threading.Event()
+
+    def come_again() -> None:
+        while not should_stop.is_set():
+            try:
+                with lock.hold(wait=5):
+                    should_stop.wait(0.02)
+            except LockTimeout:
+                pass
+
+    for key in keys_of("deleted"):
+        door.admin.delete(key)
+    newcomers = [in_thread(come_again) for _ in range(3)]
+    try:
+        for old_waiter in old_waiters:
+            old_waiter.result(10)
+    finally:
+        should_stop.set()
+    for newcomer in newcomers:
+        newcomer.result(20)
+
+
+def test_adopter_that_died_blocks_for_its_ttl(door: Door) -> None:
+    """Not for the time within which it might adopt the lease."""
+    lock = door.lock("handed", ttl=1)
+    adopting_lock = RedisLock(door.admin, "handed", ttl=1, renew=False)
+    adopting_lock.adopt(lock.acquire(5).hand_over(within=60))
+    assert door.admin.pttl("lock:{handed}") <= 1000
+    assert waiter(lock, wait=60).result(10).release() is Release.RELEASED

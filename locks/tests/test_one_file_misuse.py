@@ -1,0 +1,123 @@
+"""OneFileLock refuses what would lock nothing, and what cannot work, before it is too late."""
+
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from ..one_file import LockLost, OneFileLock
+
+
+@pytest.mark.parametrize(
+    "make_client",
+    [
+        redis.asyncio.Redis,
+        lambda: redis.asyncio.Redis().pipeline(),
+        lambda: redis.Redis().pipeline(),
+    ],
+    ids=["asyncio", "asyncio pipeline", "pipeline"],
+)
+def test_client_that_does_not_answer_is_refused(make_client: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match=r"must be a redis\.Redis"):
+        OneFileLock(make_client(), "x", ttl=1)
+
+
+def test_answer_that_is_no_fence_is_refused() -> None:
+    """A client that nothing gives away when the lock is made."""
+
+    class Collector:
+        def execute_command(self) -> None: ...
+
+        def register_script(self, script: str) -> Callable[..., object]:
+            return lambda *_: object()
+
+    with pytest.raises(TypeError, match="instead of an integer"):
+        OneFileLock(Collector(), "x", ttl=1).hold(wait=0).__enter__()
+
+
+async def coroutine_function() -> None: ...
+
+
+def generator_function() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator_function() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "function", [coroutine_function, generator_function, async_generator_function]
+)
+def test_block_is_no_decorator(client: redis.Redis, function: Callable[..., Any]) -> None:
+    """A decorator would release the lock before such a function has run."""
+    lock = OneFileLock(client, "x", ttl=1)
+    with pytest.raises(TypeError, match="not callable"):
+        lock.hold(wait=1)(function)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["", None, 5, b"x"])
+def test_name_that_is_no_text_is_refused(client: redis.Redis, name: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="name"):
+        OneFileLock(client, name, ttl=1)
+
+
+@pytest.mark.parametrize("wait", ["5", -1, float("nan")])
+def test_wait_that_is_no_duration_is_refused(client: redis.Redis, wait: Any) -> None:
+    """Where the lock is free, too."""
+    lock = OneFileLock(client, "x", ttl=1)
+    with pytest.raises((TypeError, ValueError)):
+        lock.hold(wait=wait)
+
+
+def test_block_is_entered_once(client: redis.Redis) -> None:
+    """Two threads that shared one would release each other's lock."""
+    block = OneFileLock(client, "x", ttl=1).hold(wait=1)
+    with block, pytest.raises(RuntimeError, match="anew"), block:
+        pass
+
+
+def test_encoding_of_the_client_does_not_change_the_key(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only redis-py's own packer encodes by it, which serves where hiredis is not installed."""
+    monkeypatch.setattr(redis.connection, "HIREDIS_AVAILABLE", False)
+    with redis.Redis(port=port_of(client), encoding="latin-1") as other_client:
+        lock = OneFileLock(client, "täst%", ttl=1)
+        with OneFileLock(other_client, "täst%", ttl=1).hold(wait=1):
+            assert client.exists("lock:{täst%25}")
+            with pytest.raises(TimeoutError), lock.hold(wait=0):
+                pass
+
+
+def port_of(client: redis.Redis) -> int:
+    port: int = client.connection_pool.connection_kwargs["port"]
+    return port
+
+
+def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(LockLost):
+            lease.check()
+        monkeypatch.undo()
+    assert lease.outcome == "released"
+
+
+def test_lock_is_held_where_no_thread_can_be_started(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in atexit from Python 3.12 on: then it is not renewed."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
+        lease.check()
+    assert lease.outcome == "released"
+    assert "no thread for _renew" in caplog.text

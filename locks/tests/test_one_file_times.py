@@ -1,0 +1,164 @@
+"""OneFileLock on a server that is late, silent or gone, and under interrupts: bounded times."""
+
+import gc
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .. import one_file
+from ..one_file import Lease, LockTimeout, OneFileLock
+from ..testing.server import Server, eventually
+from .waiting import in_thread
+
+
+def recommended_client(port: int) -> redis.Redis:
+    """The client of the module's docstring."""
+    return redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 1))
+
+
+def test_grant_that_came_too_late_is_asked_for_again(own_server: Server) -> None:
+    """The server is silent for longer than the ttl; the lease is good all the same, and renewed."""
+    client = own_server.client(socket_timeout=5)
+    lock = OneFileLock(client, "x", ttl=0.5)
+    with lock.hold(wait=1):
+        pass  # the server has the scripts from here on
+    own_server.signal(signal.SIGSTOP)
+    timer = threading.Timer(0.8, own_server.signal, [signal.SIGCONT])
+    timer.start()
+    with lock.hold(wait=1) as lease:
+        lease.check()
+        time.sleep(0.8)  # it is renewed
+        lease.check()
+    assert lease.outcome == "released"
+    timer.join()
+
+
+def test_silent_server_blocks_for_the_client_s_time_outs_only(own_server: Server) -> None:
+    """Acquiring asks for as long as the client does, and what cleans up blocks nobody."""
+    client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
+    lock = OneFileLock(client, "x", ttl=3)
+    with lock.hold(wait=1):
+        pass
+    own_server.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
+        pass
+    assert time.monotonic() - started < 0.9  # one time-out; acquiring and cleaning up were 1.0
+    own_server.signal(signal.SIGCONT)
+    eventually(lambda: not client.exists("lock:{x}"))
+
+
+def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
+    """Its server is silent."""
+    client = recommended_client(own_server.port)
+    lock = OneFileLock(client, "x", ttl=6)
+    with lock.hold(wait=1):
+        pass
+    own_server.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
+        pass
+    assert time.monotonic() - started < 4  # two tries of a second each; redis-py's default: 55
+    own_server.signal(signal.SIGCONT)
+    client.close()
+
+
+def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), OneFileLock(client, "x", ttl=10).hold(wait=1) as lease:
+        client.delete("lock:{x}")
+    assert lease.outcome == "expired"
+    assert "x: the lease was lost before its release" in caplog.text
+
+
+def test_a_lock_that_is_not_free_is_not_cleaned_up(client: redis.Redis) -> None:
+    """Each timeout would cost a thread and a command."""
+    lock = OneFileLock(client, "x", ttl=10)
+    with lock.hold(wait=1):
+        calls = commands(client)
+        with pytest.raises(LockTimeout), lock.hold(wait=0):
+            pass
+        assert commands(client) - calls == 1
+
+
+def commands(client: redis.Redis) -> int:
+    statistics: dict[str, Any] = client.info("commandstats")
+    return int(statistics.get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+class Interrupt(BaseException):
+    """Raised as by a signal handler."""
+
+
+class Interrupter:
+    """Raises Interrupt at the n-th bytecode of one_file.py in this thread."""
+
+    def __init__(self, number: int) -> None:
+        self.remaining = number
+        self.has_fired = False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != one_file.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.remaining -= 1
+            if self.remaining < 0 and not self.has_fired:
+                self.has_fired = True
+                sys.settrace(None)
+                raise Interrupt
+        return self
+
+
+def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> bool:
+    """Hold the lock once. Return whether the interrupt fired; its traceback is forgotten."""
+    interrupter = Interrupter(number)
+    try:
+        block = lock.hold(wait=1)
+        sys.settrace(interrupter)
+        with block as lease:
+            del block
+            leases.append(lease)
+    except Interrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return interrupter.has_fired
+
+
+def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -> None:
+    """Each ends with its ttl at the latest, though variables still refer to the leases."""
+    leases: list[Lease] = []
+    number = 0
+    while hold_interrupted(OneFileLock(client, f"interrupted {number}", ttl=0.6), number, leases):
+        number += 1
+    assert number > 100
+    gc.collect()
+    eventually(lambda: not client.keys("lock:{interrupted*}"), within=5)
+    eventually(lambda: not list(renewing_threads()), within=5)
+
+
+def renewing_threads() -> Iterator[threading.Thread]:
+    return (thread for thread in threading.enumerate() if thread.name == "locks.one_file")
+
+
+def test_lease_is_renewed_while_its_block_runs_whatever_is_collected(client: redis.Redis) -> None:
+    """Nothing but the block itself keeps the object that the renewing thread looks for."""
+
+    def hold() -> None:
+        with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
+            for _ in range(3):
+                gc.collect()
+                time.sleep(0.5)
+                lease.check()
+
+    in_thread(hold).result(10)

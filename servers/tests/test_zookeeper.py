@@ -1,0 +1,39 @@
+"""ZooKeeper starts whatever the path and the locale of its user are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from servers import zookeeper
+from servers.embedded import ROOT
+from servers.loopback import runtime_folder
+
+START = """
+import sys, tempfile
+from pathlib import Path
+from servers.zookeeper import ZooKeeper
+
+with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, open(sys.argv[2], "wb") as log:
+    server = ZooKeeper(Path(folder), log=log)
+    server.start()
+    try:
+        server.wait_until_ready()
+    finally:
+        server.stop()
+"""
+
+
+@pytest.mark.skipif(not zookeeper.is_installed(), reason=zookeeper.MISSING)
+def test_zookeeper_starts_in_a_folder_beyond_ascii(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under LC_ALL=C Java has no name for such a working directory, and does not start there."""
+    checkout = tmp_path / "ü"
+    checkout.mkdir()
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    command = [sys.executable, "-c", START, str(runtime_folder()), str(tmp_path / "log")]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,74 @@
+"""Settlement figures: kept, broken and unsettled promises of a sale, and how late orders were."""
+
+import logging
+from collections import Counter
+from math import ceil
+from typing import Any, cast
+
+import redis
+
+from shop.lua import lua
+from shop.ops.redis import locks_client
+from shop.reserve.promises import STREAM, can_have_promises, count_key, endings_key
+from shop.sale.reports import UNKNOWN_SETTLEMENT
+
+logger = logging.getLogger("shop.reserve.settlement_report")
+
+LAG_FIELD_PREFIX = "lag:"
+
+
+def read_settlement(sale: int) -> dict[str, Any]:
+    """Return the settlement figures of a sale, as far as its Redis remembers them."""
+    if not can_have_promises():
+        return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
+    client = locks_client()
+    try:
+        _, unsettled = lua("list_promises")(client, [count_key(sale), STREAM], [sale])
+        # Read after the promises: one that is settled in between is counted twice, not left out.
+        fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
+    except redis.RedisError as error:
+        logger.warning("the promises of sale %s are not known: %s", sale, error)
+        return UNKNOWN_SETTLEMENT
+    count = {name.decode(): int(number) for name, number in fields.items()}
+    return {
+        "settled": count.get("kept", 0),
+        "unsettled": len(unsettled),
+        "broken_promises": count.get("broken", 0) + count.get("again", 0),
+        "settlement_lag_ms": _lag_percentiles(count),
+    }
+
+
+def read_backlog() -> tuple[int, float]:
+    """Return the number of unsettled promises of all sales, and the age of the oldest in seconds.
+
+    Raises redis.RedisError.
+    """
+    client = locks_client()
+    count = client.xlen(STREAM)
+    oldest: Any = client.xrange(STREAM, count=1)
+    if not oldest:
+        return count, 0.0
+    entry, _ = oldest[0]
+    seconds, microseconds = client.time()
+    promised_at = int(entry.partition(b"-")[0]) / 1000
+    return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
+
+
+def _lag_percentiles(count: dict[str, int]) -> dict[str, int] | None:
+    """Return the percentiles of the lag in milliseconds, by nearest rank."""
+    promises_by_lag = {
+        int(name.removeprefix(LAG_FIELD_PREFIX)): number
+        for name, number in count.items()
+        if name.startswith(LAG_FIELD_PREFIX)
+    }
+    lags = sorted(Counter(promises_by_lag).elements())
+    if not lags:
+        return None
+    longest = count["longest"]  # exact, while the other lags are rounded up
+    p50 = min(longest, _nearest_rank(lags, percent=50))
+    p99 = min(longest, _nearest_rank(lags, percent=99))
+    return {"p50": p50, "p99": p99, "max": longest}
+
+
+def _nearest_rank(sorted_lags: list[int], *, percent: int) -> int:
+    return sorted_lags[ceil(len(sorted_lags) * percent / 100) - 1]

@@ -1,0 +1,185 @@
+"""Two buyers driven through one schedule, in the manner of PostgreSQL's isolation tester.
+
+A schedule names the buyer that moves in each turn: `AABABB`. A purchase has three moves: the read;
+the write, the order and everything else up to the COMMIT, before which the buyer stops; the commit
+and everything after it. The last move ends only when the transaction and the lock have ended, so
+that the next buyer finds it done.
+
+A buyer that waits in the database or for the lock counts as blocked, and passes its turn to the
+other. The database itself is asked who waits (pg_blocking_pids). A lock is tried without waiting: a
+buyer that is refused tries again after each move of the other. A blocked buyer goes on as soon as
+it can, as it would in a rush.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from django.db import DatabaseError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.test import override_settings
+
+from shop.errors import LockBusy, ShopError
+from shop.sale.checkout import check_out
+from shop.sale.opening import restock
+from shop.sale.points import installed, point
+from shop.sale.purchase import Attempt
+from shop.sale.reports import SaleReport, sale_report
+from shop.schedules.interleaving import TIMEOUT_SECONDS
+from testing.actor import Actor
+from testing.driver import Driver
+from testing.orders import orders
+
+#: The product that the buyers of a schedule buy.
+PRODUCT = "apple"
+MOVES_OF_A_BUYER = 3
+#: Points at which a buyer stops.
+STOPS = ("begin", "after_read", "at_commit", "refused")
+#: SQLSTATE of a transaction that idle_in_transaction_session_timeout ended.
+IDLE_IN_TRANSACTION_TIMEOUT = "25P03"
+
+
+class TimedOut(RuntimeError):
+    """A timeout of the database ended a transaction of the schedule, so it has no outcome."""
+
+
+class Run(NamedTuple):
+    """The outcome of one schedule. `log` has the stop that each buyer reached, in order."""
+
+    schedule: str
+    log: list[str]
+    report: SaleReport
+
+    @property
+    def violates(self) -> bool:
+        """Whether it sold more than there was, or lost an update."""
+        return bool(self.report.oversold or self.report.lost_updates)
+
+
+#: Every order in which two buyers can make their moves.
+SCHEDULES = sorted(orders([MOVES_OF_A_BUYER, MOVES_OF_A_BUYER], limit=20))
+
+
+class Buyers(Driver):
+    """A and B for one schedule, each in a thread and on a connection of its own."""
+
+    def __init__(self, lock: str) -> None:
+        calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
+        super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
+        self.log: list[str] = []
+        self.has_timed_out = False
+
+    def __enter__(self) -> Self:
+        connection_created.connect(self._prepare)
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        connection_created.disconnect(self._prepare)
+
+    def _prepare(self, connection: BaseDatabaseWrapper, **_: object) -> None:
+        """Prepare each connection that a buyer opens: a purchase may close the previous one."""
+        actor = self.current_actor()
+        if actor is None:
+            return
+        with connection.cursor() as cursor:  # faster, and the order of the commits is the same
+            cursor.execute("SET synchronous_commit = off")
+        actor.backends = {connection.connection.info.backend_pid}
+
+    def _buy(self, attempt: Attempt) -> None:
+        connection.ensure_connection()
+        gate_the_commit(self._noting_timeouts)
+        with connection.execute_wrapper(self._execute):
+            point("begin")
+            while True:
+                try:
+                    check_out(attempt)
+                    return
+                except LockBusy:
+                    point("refused")
+                except ShopError:
+                    return
+
+    def _execute(self, execute: Callable[..., Any], *statement: Any) -> Any:
+        with self._noting_timeouts():
+            return execute(*statement)
+
+    @contextmanager
+    def _noting_timeouts(self) -> Iterator[None]:
+        """Note a timeout of the database: the strategy may catch its error and try again."""
+        try:
+            yield
+        except DatabaseError as error:
+            if getattr(error.__cause__, "sqlstate", None) == IDLE_IN_TRANSACTION_TIMEOUT:
+                self.has_timed_out = True
+            raise
+
+    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+        """Stop the buyer of this thread at the points of STOPS."""
+        actor = self.current_actor()
+        if actor is not None and name == "unlocked_before_commit":
+            self.log.append(f"{actor.name} {name}")
+        if name in STOPS:
+            self.stop(name)
+
+    def wake(self, actor: Actor) -> bool:
+        """Let a refused buyer try again. Return whether it has reached its next stop."""
+        if actor.waits_at == "refused":
+            actor.waits_at = "asks again"
+            actor.go()
+        return super().wake(actor)
+
+    def settle(self, actor: Actor, blocked_after: float) -> bool:
+        """Wait until a buyer stops or is blocked. Return whether it has stopped.
+
+        `blocked_after` is ignored: a buyer reports each stop, so its silence means nothing.
+        """
+        was_blocked = actor.is_blocked
+        has_stopped = super().settle(actor, TIMEOUT_SECONDS)
+        if actor.waits_at == "refused":
+            actor.is_blocked = True
+            has_stopped = False
+        if not has_stopped and not was_blocked:
+            self.log.append(f"{actor.name} waits")
+        elif has_stopped and actor.waits_at != "begin":
+            self.log.append(f"{actor.name} {actor.waits_at or 'end'}")
+        return has_stopped
+
+
+def every_run(lock: str, units: int) -> Iterator[Run]:
+    """Yield the outcome of every schedule under this strategy, each in a new sale."""
+    return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
+
+
+def run_schedule(lock: str, schedule: str, units: int) -> Run:
+    """Return the outcome of one schedule, in a new sale of this many units.
+
+    Raises TimedOut if the database ended a transaction that was idle for too long.
+    """
+    sale = restock(product=PRODUCT, amount=units, lock=lock)
+    buyers = Buyers(lock)
+    with override_settings(SHOP_LOCK_WAIT=0.0), installed(buyers.at_point), buyers:
+        completed_run = buyers.run(schedule)
+    if buyers.has_timed_out:
+        raise TimedOut(f"{schedule}: PostgreSQL ended an idle transaction: {buyers.log}")
+    for name, error in zip("AB", completed_run.errors, strict=True):
+        if error is not None:
+            raise AssertionError(f"{name} failed: {buyers.log}") from error
+    return Run(schedule, buyers.log, sale_report(sale.pk, buyers=2))
+
+
+def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    """Make the COMMIT of this thread's connection a point, so that a test decides when it is sent.
+
+    surround  a context manager in which the COMMIT is sent
+    """
+    commit = connection.commit
+
+    def gated_commit() -> None:
+        point("at_commit")
+        with surround():
+            commit()
+
+    setattr(connection, "commit", gated_commit)  # noqa: B010

@@ -1,0 +1,1 @@
+"""Parts that strategies share: polling, a renewing thread, retries, a channel."""

@@ -1,0 +1,90 @@
+"""A channel that notifies the waiters of a lock in this process of its release (A3)."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+
+from locks.connection import has_moved
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_PAUSE_SECONDS = 0.1
+#: After this time without a message the listener checks whether a buyer still waits, and whether
+#: the master has moved.
+CHECK_INTERVAL_SECONDS = 0.5
+
+_mutex = threading.Lock()
+
+
+class Channel:
+    """The subscription of all waiters of a lock in this process, read by one thread.
+
+    A message may be missed while the connection is down, so a waiter bounds its wait and then asks
+    the server.
+    """
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self.name = name
+        self.waiters = 0
+        self.subscribed = (
+            threading.Event()
+        )  # also set if it failed: the waiters then ask the server
+        self._messages = threading.Semaphore(0)
+        self._client = client
+        threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for a message; return False on timeout. An earlier message is returned at once."""
+        return self._messages.acquire(timeout=timeout)
+
+    def _listen(self) -> None:
+        while self._is_wanted():
+            try:
+                with self._client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
+                    pubsub.subscribe(self.name)
+                    while self._is_wanted():
+                        self._read_message(pubsub)
+            except Exception as error:  # after any error the connection is replaced
+                logger.warning("the connection on which waiters listen is lost: %s", error)
+                self.subscribed.set()
+                self._messages.release(max(1, self.waiters))  # their messages may be lost
+                time.sleep(RECONNECT_PAUSE_SECONDS)
+
+    def _read_message(self, pubsub: Any) -> None:
+        message = pubsub.get_message(timeout=CHECK_INTERVAL_SECONDS)
+        if message is None:
+            if has_moved(pubsub.connection):
+                raise redis.ConnectionError("the connection leads to a master that was replaced")
+        elif message["type"] == "subscribe":
+            self.subscribed.set()
+        elif message["type"] == "message":
+            self._messages.release()  # for one waiter: only one of them can have the lock
+
+    def _is_wanted(self) -> bool:
+        with _mutex:
+            key = (self._client.connection_pool, self.name)
+            if not self.waiters and _channels.get(key) is self:
+                del _channels[key]
+            return self.waiters > 0
+
+
+_channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
+
+
+@contextmanager
+def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
+    """Keep the channel open until the block ends. It may not be `subscribed` yet."""
+    with _mutex:
+        key = (client.connection_pool, name)
+        channel = _channels.get(key) or _channels.setdefault(key, Channel(client, name))
+        channel.waiters += 1
+    try:
+        yield channel
+    finally:
+        with _mutex:
+            channel.waiters -= 1

@@ -1,0 +1,124 @@
+"""The base of the articles' locks: it tries, sleeps and tries again; and a renewing thread."""
+
+import logging
+import secrets
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+
+import redis
+from django.conf import settings
+
+from locks import Lease, Lock, LockBackendError, LockTimeout, Release
+from locks.clock import now
+from locks.protocol import milliseconds
+from shop.sale.points import point
+
+logger = logging.getLogger(__name__)
+
+#: The pause of the article A1.
+RETRY_PAUSE_SECONDS = 0.1
+
+
+def wall_clock() -> float:
+    """Return the seconds since 1970 by this node's clock, which a demo may set wrong.
+
+    For locks whose value is a time.
+    """
+    return time.time() + (settings.SHOP_DEMO_CLOCK_AHEAD if settings.SHOP_DEMO else 0.0)
+
+
+class Polling(Lock):
+    """A lock that a buyer tries again and again to acquire.
+
+    There is no queue: the first to try after the release gets the lock.
+    """
+
+    @abstractmethod
+    def try_lock(self, token: str) -> bool:
+        """Try once; return whether the lock is ours."""
+
+    @abstractmethod
+    def unlock(self, token: str) -> bool:
+        """Release the lock; return False if it was no longer ours, as far as this lock knows."""
+
+    def pause(self) -> float:
+        """Return the seconds to sleep before the next try."""
+        return RETRY_PAUSE_SECONDS
+
+    def trusted(self) -> float:
+        """Return the seconds, from the try, for which the lock can be trusted."""
+        return self.ttl
+
+    def acquire(self, wait: float | None) -> Lease:
+        token = secrets.token_hex(16)
+        started = now()
+        while True:
+            tried_at = now()
+            try:
+                is_ours = self.try_lock(token)
+            except redis.RedisError as error:
+                raise LockBackendError(name=self.name) from error
+            if is_ours:
+                return Lease(
+                    name=self.name,
+                    token=token,
+                    deadline=tried_at + self.trusted(),
+                    release=self._release,
+                    waited_seconds=now() - started,
+                )
+            pause = self.pause()
+            if wait is not None:
+                pause = min(pause, started + wait - tried_at)
+            if pause <= 0:
+                raise LockTimeout(name=self.name)
+            time.sleep(pause)
+
+    def _release(self, lease: Lease) -> Release:
+        try:
+            return Release.RELEASED if self.unlock(lease.token) else Release.EXPIRED
+        except redis.RedisError:
+            return Release.UNKNOWN
+
+
+class PollingLock(Polling):
+    """A lock that is one key on one server.
+
+    client  a redis.Redis that does not retry commands by itself, with a socket timeout
+    """
+
+    def __init__(self, client: redis.Redis, name: str, *, ttl: float) -> None:
+        super().__init__(name, ttl=ttl)
+        self.client = client
+        self.key = f"lock:{name}"
+        self.ttl_ms = milliseconds(ttl)
+
+
+class RenewalThread:
+    """A watchdog for one lock (A2, A3), which calls `renew` every `every` seconds.
+
+    renew  renews once and returns whether the lock is still ours; after False the thread ends
+
+    As a thread of the holder's process it ends with it (A2), and is paused with it, so that nothing
+    is renewed then. An error is logged, and the next round tries again.
+    """
+
+    def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
+        self._renew = renew
+        self._every = every
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop renewing. A renewal on its way may still arrive, so it must check the owner."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every):
+            point("watchdog:before_renew")
+            try:
+                if not self._renew():
+                    return
+            except redis.RedisError as error:
+                logger.warning("renewal failed, the next is due in %.3f s: %s", self._every, error)

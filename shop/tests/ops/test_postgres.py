@@ -1,0 +1,23 @@
+"""The client's own limits on connections to PostgreSQL."""
+
+import os
+
+import psycopg.errors
+import pytest
+
+from shop.ops.postgres import BoundedConnection, Silence, is_wait_timeout
+
+
+def test_psycopg_still_has_its_private_wait_timeout() -> None:
+    """It is compared by name, so a new name would turn every silence into another error."""
+    assert hasattr(psycopg.errors, "_WaitTimeout"), "psycopg renamed _WaitTimeout: see ops/postgres"
+    assert is_wait_timeout(psycopg.errors._WaitTimeout())
+    assert not is_wait_timeout(psycopg.OperationalError())
+
+
+def test_connection_without_a_reply_is_closed() -> None:
+    with BoundedConnection.connect(os.environ["DATABASE_URL"]) as connection:
+        connection.reply_timeout = 0.2
+        with pytest.raises(Silence, match=r"no reply within 0\.2 s"):
+            connection.execute("SELECT pg_sleep(30)")
+        assert connection.closed

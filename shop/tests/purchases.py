@@ -1,0 +1,160 @@
+"""POST /buy as a test asks it, and what the shop's books say afterwards."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+
+from servers.tests.polling import eventually as eventually
+from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.ops.redis import locks_client
+from shop.reserve import settle
+from shop.reserve.promises import STREAM
+from shop.sale import opening
+from shop.sale.points import Probe
+
+APPLE = "apple"
+SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
+NO_TOKEN = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
+#: Seconds that a test waits for what certainly comes.
+TIMEOUT_SECONDS = 20
+LOCK_STRATEGIES = ["token", "redis"]
+SAMPLE_STRATEGIES = ["none", *LOCK_STRATEGIES]
+
+#: For a test whose transactions are real ones, seen by other threads. Naming the app that has data
+#: leaves the tables of the others alone afterwards: five times faster.
+committed = pytest.mark.django_db(transaction=True, available_apps=["shop"])
+#: For a test of refusals: nothing is committed, and what was set up is rolled back.
+rolled_back = pytest.mark.django_db
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReply:
+    """One answer of the shop: status, JSON body, headers."""
+
+    status: int
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+
+
+def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
+    """A new sale; with a `lock` its units lie where that strategy sells them from."""
+    return opening.restock(product=product, amount=units, lock=lock)
+
+
+def buy(
+    *, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any
+) -> JsonReply:
+    """POST /buy as JSON. An exception of the view is the test's."""
+    return post_buy({"lock": lock, "buyer": buyer, **more}, key=key)
+
+
+def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return parse_reply(
+        Client().post("/buy", body, content_type="application/json", headers=headers)
+    )
+
+
+def parse_reply(response: Any) -> JsonReply:
+    assert response.headers["Content-Type"] == "application/json", response.content
+    return JsonReply(response.status_code, response.json(), response.headers)
+
+
+def promise_orders(*keys: str) -> list[int]:
+    """The orders that buyers with these keys are promised."""
+    return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
+
+
+def settle_all() -> None:
+    """Write the orders of all that is promised: a consumer that ends when nothing is left."""
+    while settle.settle_batch():
+        pass
+
+
+def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
+    """Orders that exist for a product, and its stock left, wherever it lies, once what was promised
+    is settled."""
+    with suppress(redis.RedisError):  # in an outage
+        if locks_client().exists(STREAM):
+            settle_all()
+    orders = PurchaseHistory.objects.filter(product_name=product).count()
+    buckets = Bucket.objects.filter(sale__product__name=product).values_list("amount", flat=True)
+    units = Unit.objects.filter(sale__product__name=product).count()
+    return orders, Product.objects.get(name=product).amount + sum(buckets) + units
+
+
+def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
+    """Units of a sale in the product's row, in buckets, and in rows of their own."""
+    row = Product.objects.get(pk=sale.product_id).amount
+    in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
+    return row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
+
+
+def run_at(place: str, happens: Callable[[], object]) -> Probe:
+    """A probe: `happens`, once, when a buyer reaches `place`."""
+    left = [happens]
+
+    def probe(reached: str, facts: Mapping[str, object]) -> None:
+        if reached == place and left:
+            left.pop()()
+
+    return probe
+
+
+class FirstBuyerGate:
+    """A probe that stops the first buyer inside the critical section until `leave` is set."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.reached, self.leave = threading.Event(), threading.Event()
+
+    def __call__(self, name: str, facts: Mapping[str, object]) -> None:
+        if name == "begins":
+            self.begun.append(str(facts["lock"]))
+        elif name == "after_read" and not self.reached.is_set():
+            self.reached.set()
+            assert self.leave.wait(TIMEOUT_SECONDS)
+
+
+def assert_retry_later(answer: JsonReply, outcome: str, error: str) -> None:
+    assert answer.status == 503
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.body == {"outcome": outcome, "error": error}
+
+
+def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) -> None:
+    """Refused for good with this error, and with what is allowed instead."""
+    named = {"allowed": list(allowed)} if allowed else {}
+    assert (answer.status, answer.body) == (status, {"outcome": "error", "error": error, **named})
+    assert "Retry-After" not in answer.headers
+
+
+def get(path: str) -> JsonReply:
+    return parse_reply(Client().get(path))
+
+
+def expected_report(sale: Sale, **numbers: Any) -> dict[str, Any]:
+    """The report of an open sale of 3 apples that nobody has asked for, but for what is named."""
+    untouched = {
+        "sale": sale.pk,
+        "product": APPLE,
+        "open": True,
+        "initial_stock": 3,
+        "orders": 0,
+        "stock_left": 3,
+        "buyers": None,
+        "oversold": 0,
+        "undersold": None,
+        "lost_updates": 0,
+        "settled": 0,
+        "unsettled": 0,
+        "broken_promises": 0,
+        "settlement_lag_ms": None,
+    }
+    return untouched | numbers

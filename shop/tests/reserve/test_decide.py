@@ -1,0 +1,77 @@
+"""The decision which promises of a batch are kept."""
+
+import pytest
+
+from shop.reserve.promises import Promise
+from shop.reserve.settle import Ending, OrderIdentity, decide
+
+SALE = 7
+
+
+def make_promise(number: int, key: str | None) -> Promise:
+    """Return a promise with the entry `e<number>`, made to a buyer with this key."""
+    return Promise(
+        order=number,
+        sale=SALE,
+        product=1,
+        product_name="apple",
+        buyer="ada",
+        key=key,
+        fingerprint=f"request of {key}",
+        stock_seen=3,
+        entry=f"e{number}",
+    )
+
+
+def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
+    return key, fingerprint or f"request of {key}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "order_by_number", "units_left", "endings", "written"),
+    [
+        (["a", "b"], {}, 2, {}, [1, 2]),
+        ([None, None], {}, 2, {}, [1, 2]),
+        (["a", "b"], {}, 1, {"e2": Ending.BROKEN}, [1]),
+        (["a"], {}, 0, {"e1": Ending.BROKEN}, []),
+        (["a"], {1: order_of("a")}, 0, {"e1": Ending.KEPT}, []),
+        ([None], {1: order_of(None)}, 0, {"e1": Ending.KEPT}, []),
+        (["a"], {1: order_of("b")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a"], {1: order_of("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a", "b"], {9: order_of("a")}, 1, {"e1": Ending.AGAIN}, [2]),
+        (["a", "a", "b"], {}, 2, {"e2": Ending.AGAIN}, [1, 3]),
+        (["a", None], {9: order_of(None)}, 2, {}, [1, 2]),
+    ],
+    ids=[
+        "a unit for each",
+        "without keys",
+        "the last unit goes to the oldest promise",
+        "no unit is left",
+        "settled before",
+        "settled before, without a key",
+        "another buyer has the number",
+        "another request has the number",
+        "the key has an order, and takes no unit",
+        "two promises to one key",
+        "orders without keys are no one's",
+    ],
+)
+def test_promises_are_kept_while_units_last(
+    keys: list[str | None],
+    order_by_number: dict[int, OrderIdentity],
+    units_left: int,
+    endings: dict[str, Ending],
+    written: list[int],
+) -> None:
+    promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
+    decision = decide(promises, order_by_number, {SALE: units_left})
+    assert decision.endings == endings
+    assert [promise.order for promise in decision.to_write] == written
+    not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
+    assert len(decision.problems) == len(not_kept)
+
+
+def test_sale_without_units_is_unknown() -> None:
+    """A sale that is missing from the units left has none."""
+    promise = make_promise(1, "a")
+    assert decide([promise], {}, {}).endings == {promise.entry: Ending.BROKEN}

@@ -1,0 +1,76 @@
+"""Schedules of two buyers on real PostgreSQL: what makes one fail to have an outcome."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from select import select
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from shop.sale import known_products
+from shop.sale.purchase import Attempt, Receipt, read_stock, sell_one
+from shop.schedules.two_buyers import TimedOut, run_schedule
+from shop.strategies import STRATEGIES
+from shop.tests.purchases import TIMEOUT_SECONDS, committed
+
+pytestmark = committed
+
+#: The buyers whose first attempt timed out.
+tried: set[str] = set()
+
+
+@pytest.mark.parametrize("schedule", ["ABBAAB", "ABBABA", "BAABAB", "BAABBA"])
+def test_first_purchase_of_a_process_may_reconnect(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks its product up and closes that connection; its waits are still seen."""
+    monkeypatch.setattr(known_products, "_products", set())
+    run = run_schedule("none", schedule, units=1)
+    assert run.report.oversold == 1, run.log
+
+
+def sell_plainly(attempt: Attempt) -> Receipt:
+    with transaction.atomic():
+        return sell_one(attempt)
+
+
+def sell_after_a_timeout(attempt: Attempt) -> Receipt:
+    """Sell in a transaction that the database ends between the read and the write."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+        stock = read_stock(attempt)
+        socket = connection.connection.pgconn.socket
+        readable, _, _ = select(
+            [socket], [], [], TIMEOUT_SECONDS
+        )  # PostgreSQL says that it is over
+        assert readable
+        return sell_one(attempt, read=lambda attempt: stock)
+
+
+def shop_asks_again(attempt: Attempt) -> Receipt:
+    """Let the first attempt of each buyer time out, and the shop's answer be `busy`."""
+    if attempt.buyer in tried:
+        return sell_plainly(attempt)
+    tried.add(attempt.buyer)
+    return sell_after_a_timeout(attempt)
+
+
+def file_asks_again(attempt: Attempt) -> Receipt:
+    """Ask again after any error of the database, as a participant's file may."""
+    try:
+        return sell_after_a_timeout(attempt)
+    except DatabaseError:
+        connection.close()
+        return sell_plainly(attempt)
+
+
+@pytest.mark.parametrize("buy", [shop_asks_again, file_asks_again])
+def test_timed_out_transaction_is_no_outcome(
+    buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database ended it while it stood still; asked again, the buyer buys."""
+    tried.clear()
+    monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
+    with pytest.raises(TimedOut, match="PostgreSQL ended an idle transaction"):
+        run_schedule("none", "AAABBB", units=1)

@@ -1,0 +1,32 @@
+"""The project URLs of the package oversold-testing.
+
+They are derived from the variables of the GitHub workflow that builds the release. A build
+elsewhere does not know the repository, so its metadata has no project URLs.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class PackageMetadata(MetadataHookInterface):
+    """The build hook that sets the project URLs."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the URLs, unless this build is made from an sdist, which already has them."""
+        repository = os.environ.get("GITHUB_REPOSITORY", "")
+        if not repository or (Path(self.root) / "PKG-INFO").exists():
+            return
+        server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+        ref = os.environ.get("GITHUB_REF_NAME", "HEAD")
+        home = f"{server}/{repository}"
+        metadata["urls"] = {
+            "Homepage": home,
+            "Documentation": f"{home}/blob/{ref}/testing/README.md",
+            "Changelog": f"{home}/blob/{ref}/CHANGELOG.md",
+            "Issues": f"{home}/issues",
+        }

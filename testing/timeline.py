@@ -1,0 +1,57 @@
+"""The timeline of a run as text, with a column for each call."""
+
+from itertools import pairwise
+
+from .probes import WIDTH
+from .run import Run, Step
+
+#: Maximum number of characters in a column: a statement, and `(raises ...)` around it.
+MAX_COLUMN_WIDTH = WIDTH + 12
+
+
+def timeline(run: Run) -> str:
+    """Return the timeline of a run.
+
+    Args:
+        run: The run to show.
+
+    Returns:
+        One line for each step, in the column of the call that made it.
+    """
+    actors = sorted({step.actor for step in run.steps})
+    longest = max([len(_text(step)) for step in run.steps] + [12])
+    lines = ["  ".join(actor.ljust(longest) for actor in actors).rstrip()]
+    for step in run.steps:
+        indent = actors.index(step.actor) * (min(longest, MAX_COLUMN_WIDTH) + 2)
+        lines.append(" " * indent + _text(step))
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def between(run: Run) -> str:
+    """Return the two steps of one call between which another call wrote.
+
+    Args:
+        run: The run to explain.
+
+    Returns:
+        The two steps and those of the other call between them; an empty string if no call wrote
+        between two steps of another.
+    """
+    steps = [step for step in run.steps if step.kind == "step"]
+    for actor in sorted({step.actor for step in steps}):
+        own = [index for index, step in enumerate(steps) if step.actor == actor]
+        for first, second in pairwise(own):
+            foreign = steps[first + 1 : second]
+            if any(not step.text.startswith("SELECT") for step in foreign):
+                lines = [f"    {step.text}    ({step.actor})" for step in foreign]
+                return (
+                    f"Between {actor}'s\n    {steps[first].text}\nand {actor}'s\n"
+                    f"    {steps[second].text}\ncame\n" + "\n".join(lines)
+                )
+    return ""
+
+
+def _text(step: Step) -> str:
+    if step.kind == "step":
+        return step.text
+    return f"({step.kind} {step.text})" if step.text else f"({step.kind})"

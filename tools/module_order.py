@@ -1,0 +1,86 @@
+"""The modules that `make test` runs, and their order.
+
+A pytest plugin. Modules that run whole commands in a clone, a browser or a cluster are left to
+`make test-whole`, unless they are named. The others begin with the longest, so that none is left
+over at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
+with those that have most tests, and ends with the few that take half a minute each.
+"""
+
+import gc
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+#: Those of `make test-whole`: each test of these runs for seconds. In the order in which they run,
+#: the longest first; those that compute come between those that wait, so that not all workers want
+#: the processors at once.
+WHOLE = (
+    *("tools/site/tests/test_live.py", "loadtest/tests/test_behind_nginx.py"),
+    "tools/tests/test_readme.py",
+    *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
+    "locks/tests/test_failover.py",
+    *(
+        f"loadtest/tests/test_{name}.py"
+        for name in (
+            *("page", "attacks_from_the_web", "sentinels", "locust", "locust_process", "workers"),
+            *("serve", "html_report_page", "page_steps", "target_rush", "leaves_nothing"),
+            *("server_death", "database_cut_off", "weakened_faults"),
+        )
+    ),
+    *("examples/tests/test_fastapi_shop.py", "locks/tests/test_package.py"),
+    *("locks/tests/contract/test_cluster.py", "tools/site/tests/test_site.py"),
+    *("tools/site/tests/test_steps.py", "tools/site/tests/test_pages.py"),
+)
+#: Of the others, each at least some 8 seconds, by `make test ARGS=--durations=0`.
+LONGEST = (
+    "servers/tests/test_embedded.py",
+    *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
+    *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
+    *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
+    *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
+    *("locks/tests/test_watchdog.py", "locks/tests/test_chaos.py"),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run what make test leaves out")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if not _chooses(config) or config.getoption("whole"):
+        return []
+    return [f"{len(WHOLE)} modules that take longest are left to make test-whole"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out those of the other half, unless files were named."""
+    if not _chooses(config) or collection_path.suffix != ".py":
+        return None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    is_test = collection_path.name.startswith("test_")
+    return True if is_test and (name in WHOLE) != config.getoption("whole") else None
+
+
+def _chooses(config: pytest.Config) -> bool:
+    """Whether no files were named: then it is all of the suite that is asked for."""
+    return config.args_source is not pytest.Config.ArgsSource.ARGS
+
+
+@pytest.hookimpl(trylast=True)  # pytest-django has put its own order into each module
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {module: place for place, module in enumerate((*WHOLE, *LONGEST))}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without a look for garbage among all that is loaded, then or later: it is a third of the time
+    that collection takes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -1,0 +1,75 @@
+"""The pages of source files and folders that the documents link to."""
+
+from html import escape
+from pathlib import Path
+
+from servers.embedded import ROOT
+from tools.site import pages
+
+PICTURE = ".webp"
+#: The code to copy or to read as a whole: it is never cut, and its folders have pages.
+COPIED = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
+#: The lines that are shown of any other file.
+MAX_LINES = 400
+
+
+def is_copied(path: Path) -> bool:
+    """Return whether a file or folder is code to copy."""
+    return any(path.is_relative_to(ROOT / folder) for folder in COPIED)
+
+
+def address(path: Path) -> str:
+    """Return the site's address of a file or folder. MkDocs leaves out names that begin with a
+    dot."""
+    name = path.relative_to(ROOT).as_posix().lstrip(".")
+    if path.suffix == PICTURE:
+        return name
+    return f"source/{name}/index.html" if path.is_dir() else f"source/{name}.html"
+
+
+def stage(path: Path, folder: Path) -> None:
+    """Write the page of a source file, or of a folder and each of its files."""
+    page = folder / address(path)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    name = path.relative_to(ROOT).as_posix()
+    if path.is_dir():
+        body = _list_offiles(path)
+        for file in files(path):
+            stage(file, folder)
+    else:
+        body = _code(name, path.read_text(), whole=is_copied(path))
+    main = f'<section class="card"><h1>{escape(name)}</h1>{body}</section>'
+    page.write_text(pages.frame(name, main, up="../" * address(path).count("/")))
+
+
+def _code(name: str, text: str, *, whole: bool) -> str:
+    """Return the text of a file, cut after MAX_LINES unless it is to be `whole`."""
+    lines = text.splitlines()
+    note = ""
+    if not whole and len(lines) > MAX_LINES:
+        text = "\n".join(lines[:MAX_LINES])
+        note = (
+            f'<p class="cut">The first {MAX_LINES} of {len(lines)} lines; the rest is in '
+            f"<code>{escape(name)}</code> of a checkout.</p>"
+        )
+    return (
+        f'{note}<div class="scroll" tabindex="0" role="region" aria-label="Text of the file">'
+        f"<pre>{escape(text)}</pre></div>{note}"
+    )
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder that have pages."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.stat().st_size and not path.name.startswith(".")
+    ]
+
+
+def _list_offiles(folder: Path) -> str:
+    items = [
+        f'<li><a href="{escape(path.name)}.html"><code>{escape(path.name)}</code></a></li>'
+        for path in files(folder)
+    ]
+    return f"<ul>{''.join(items)}</ul>"

@@ -1,0 +1,196 @@
+"""The pages of the faults, of the lessons and of the search, and the step-through's sentences."""
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from servers.embedded import ROOT
+from tools.site import pages
+from tools.site.recording import kept
+from workshop.lessons import lessons
+
+#: Every state of every strategy that can be reached in the step-through, one after the other.
+EMPTY_VERDICTS = """async (states) => {
+  const empty = [];
+  for (const state of states) {
+    const once = { once: true };
+    const changed = new Promise((resolve) => addEventListener("hashchange", resolve, once));
+    location.hash = state;
+    await changed;
+    if (!document.getElementById("verdict").textContent.trim()) empty.push(state);
+  }
+  return empty;
+}"""
+
+
+def is_on_screen(element: Locator) -> bool:
+    """Return whether the whole element can be seen without scrolling."""
+    return bool(
+        element.evaluate(
+            """(seen) => {
+              const { top, bottom } = seen.getBoundingClientRect();
+              return top >= 0 && bottom <= innerHeight;
+            }"""
+        )
+    )
+
+
+def opened_cell(page: Page) -> Locator:
+    expect(page.locator("#lanes[data-drawn]")).to_be_visible()
+    return page.locator("#detail-title")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 900)])
+def test_faults_open_on_token_under_pause(
+    site: Path, browser: Browser, width: int, height: int
+) -> None:
+    """The code that decides is on the screen at once."""
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto((site / "faults.html").as_uri())
+    expect(opened_cell(page)).to_contain_text("token under pause")
+    assert is_on_screen(page.locator("#source-code mark").first)
+    page.close()
+
+
+def test_opened_cell_shows_its_code_on_a_phone(site: Path, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{(site / 'faults.html').as_uri()}#token/slow")
+    expect(opened_cell(page)).to_contain_text("token under slow")
+    page.wait_for_function("scrollY > 0")
+    assert is_on_screen(page.locator("#source-code mark").first)
+    page.close()
+
+
+def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
+    """Each has a sentence, and the columns have the order of docs/faults.md."""
+    page.goto((site / "faults.html").as_uri())
+    opened_cell(page)
+    explained = page.locator("#faults-list")
+    expect(explained).to_be_visible()
+    columns = page.locator(".grid thead th").all_inner_texts()
+    assert explained.locator("dt").all_inner_texts() == columns
+    assert all(explained.locator("dd").all_inner_texts())
+    heads = re.search(r"^\| lock \|(.*)\|$", (ROOT / "docs/faults.md").read_text(), re.MULTILINE)
+    assert heads
+    assert columns == ["rush", *heads[1].replace(" ", "").split("|")]
+
+
+def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> None:
+    """One more strategy comes before it, and every number of a cell changes."""
+    data = pages.recorded_faults()
+    new = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
+    written = tmp_path / "faults.html"
+    written.write_text(pages.faults({**data, "runs": [*new, *data["runs"]]}))
+    page.goto(f"{written.as_uri()}#token-watchdog/partition")
+    expect(opened_cell(page)).to_contain_text("token-watchdog under partition")
+
+
+def test_address_of_a_cell_is_its_name(site: Path, page: Page) -> None:
+    page.goto((site / "faults.html").as_uri())
+    opened_cell(page)
+    page.get_by_title("redis under crash:", exact=False).click()
+    assert page.url.endswith("faults.html#redis/crash")
+    page.evaluate("location.hash = 'setnx/crash'")
+    expect(page.locator("#detail-title")).to_contain_text("setnx under crash")
+
+
+def test_recorded_figures_have_right_plurals() -> None:
+    assert "2 nodes of 1 worker and 160 threads" in pages.recorded_faults()["where"]
+
+
+def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
+    """The options come first; the answer, what was observed and why are folded."""
+    for lesson in lessons().values():
+        page.goto((site / "workshop" / "lessons" / f"{lesson.slug}.html").as_uri())
+        assert page.locator(".options li").all_inner_texts() == lesson.options
+        answer = page.get_by_text(f"{lesson.answer}: {lesson.option(lesson.answer)}", exact=True)
+        expect(page.get_by_text(lesson.objective)).to_be_visible()
+        expect(answer).to_be_hidden()
+        expect(page.get_by_role("heading", name="Explain")).to_be_hidden()
+        expect(page.get_by_role("heading", name="Exercise")).to_be_visible()
+        page.locator(".answer summary").click()
+        expect(answer).to_be_visible()
+        assert page.locator(".answer ul").last.locator("li").count() == len(lesson.key_points)
+
+
+def test_search_finds_sections_of_documents(site: Path, page: Page) -> None:
+    page.goto((site / "docs" / "verdicts.html").as_uri())
+    page.get_by_role("searchbox").fill("rolling restart")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("sections with")
+    results = page.locator("#results a")
+    words = page.locator("#results li").first.inner_text().lower()
+    assert "restart" in words
+    results.first.click()
+    expect(page.locator("article h1")).to_be_visible()
+    page.goto(f"{(site / 'search.html').as_uri()}?q=xyzzyx")
+    expect(page.get_by_role("status")).to_contain_text("No section has")
+
+
+def test_search_covers_every_document(site: Path) -> None:
+    data = re.search(r'id="data">"(.*?)"</script>', (site / "search.html").read_text())
+    assert data
+    sections = json.loads(gzip.decompress(b64decode(data[1])))
+    found = {section["location"].partition("#")[0] for section in sections}
+    written = {
+        str(page.relative_to(site))
+        for page in site.rglob("*.html")
+        if '<div class="document">' in page.read_text()
+    }
+    assert found == written
+
+
+def test_first_page_says_what_the_project_is(site: Path, page: Page) -> None:
+    page.goto((site / "index.html").as_uri())
+    lead = page.get_by_text("Oversold is a Django shop that oversells on demand")
+    assert is_on_screen(lead)
+
+
+def test_first_page_reads_without_javascript(site: Path, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / "index.html").as_uri())
+    expect(page.get_by_text("The buttons need JavaScript")).to_be_visible()
+    expect(page.get_by_text("B has an order")).to_be_visible()
+    expect(page.get_by_text("Two orders, one unit: oversold.")).to_be_visible()
+    assert page.locator("main button:visible").count() == 0
+    context.close()
+
+
+def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator("#order")).to_have_text("So far: A")
+    page.get_by_label("Keys").uncheck()
+    page.keyboard.press("b")
+    page.keyboard.press("r")
+    expect(page.locator("#order")).to_have_text("So far: A")
+    page.reload()
+    expect(page.get_by_label("Keys")).not_to_be_checked()
+    page.keyboard.press("b")
+    expect(page.locator("#order")).to_have_text("So far: A")
+    page.get_by_label("Keys").check()
+    page.keyboard.press("b")
+    expect(page.locator("#order")).to_have_text("So far: AB")
+
+
+def test_verdict_line_has_a_sentence_in_every_state(site: Path, page: Page) -> None:
+    recorded = kept()
+    locks = [names[0] for names in pages.strategies_by_pattern(recorded)]
+    states = [f"{lock}/{key}" for lock in locks for key in ("", *recorded[lock])]
+    page.goto((site / "index.html").as_uri())
+    assert page.evaluate(EMPTY_VERDICTS, states) == []
+    page.goto(f"{(site / 'index.html').as_uri()}#token/AB")
+    expect(page.locator("#verdict")).to_have_text("A has read 1, B waits: press A.")
+
+
+def test_move_buttons_are_on_a_phones_first_screen(site: Path, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto((site / "index.html").as_uri())
+    assert is_on_screen(page.locator("button.move[data-buyer=B]"))
+    assert is_on_screen(page.locator("#finish"))
+    page.close()

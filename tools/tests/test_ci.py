@@ -1,0 +1,81 @@
+"""`.ci/run` repeats a run that shows nothing, and no failure."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from servers.embedded import ROOT
+
+#: Stands in for every program: logs its name and arguments, and ends with a prepared exit code.
+STUB = """#!/bin/sh
+line="$(basename "$0") $*"
+echo "$line" >> "$CALLS"
+case "$line" in "python3 -m venv"*) for folder; do :; done
+  mkdir -p "$folder/bin"; ln -sf "$STUB" "$folder/bin/python";;
+esac
+case "$line" in $FAILING) sed -n 1p "$CODES" > "$CODES.now"; sed -i 1d "$CODES"
+  exit "$(cat "$CODES.now")";;
+esac
+"""
+PROGRAMS = ("make", "python3", "apt-get", "sudo", "java", "chromium", "pgbouncer", "redis-server")
+
+
+def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]]:
+    """Return the exit code of `.ci/run` and the calls that match `failing`, a shell pattern.
+
+    The first of these calls ends with the first of the codes, and so on.
+    """
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    stub = folder / "stub"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    programs, environment = folder / "programs", folder / ".venv" / "bin"
+    for bin_folder, names in ((programs, PROGRAMS), (environment, ("python",))):
+        bin_folder.mkdir(parents=True)
+        for name in names:
+            (bin_folder / name).symlink_to(stub)
+    calls, left = folder / "calls", folder / "codes"
+    left.write_text("".join(f"{code}\n" for code in [*codes, 0, 0, 0]))
+    done = subprocess.run(
+        ["bash", str(folder / ".ci" / "run")],
+        env={
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            **{"CALLS": str(calls), "CODES": str(left), "STUB": str(stub), "FAILING": failing},
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    prefix = failing.removesuffix("*")
+    lines = [line for line in calls.read_text().splitlines() if line.startswith(prefix)]
+    return done.returncode, lines
+
+
+@pytest.mark.parametrize("command", ["faults", "chaos"])
+@pytest.mark.parametrize(
+    ("codes", "expected", "runs"),
+    [([0], 0, 1), ([6, 0], 0, 2), ([6, 6], 6, 2), ([1, 0], 1, 1), ([2, 0], 2, 1), ([6, 1], 1, 2)],
+)
+def test_only_a_run_that_shows_nothing_is_repeated(
+    tmp_path: Path, command: str, codes: list[int], expected: int, runs: int
+) -> None:
+    code, calls = run_ci(tmp_path, f"python -m loadtest {command}*", codes)
+    assert (code, len(calls)) == (expected, runs)
+
+
+@pytest.mark.parametrize("target", ["test", "test-whole", "test-workshop"])
+def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
+    """Not even those that failed, by themselves: a race that shows once in three times is one."""
+    code, calls = run_ci(tmp_path, f"make {target}", [2, 0])
+    assert code == 2
+    assert calls[-1] == f"make {target}"
+    assert calls.count(f"make {target}") == 1
+
+
+def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
+    code, calls = run_ci(tmp_path, "python -m pytest*", [1, 0])
+    assert (code, len(calls)) == (1, 1)

@@ -1,0 +1,181 @@
+"""Every link, command, option, setting, file and name that the documents show is there."""
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import django
+import pytest
+from django.core.management import find_commands
+
+from loadtest.commands.main import COMMANDS, parse
+from loadtest.tests.checkout import files
+from servers.embedded import ROOT
+from tools.site.documents import PUBLISHED
+
+FILES = files(ROOT)
+DOCUMENTS = [ROOT / name for name in FILES if name.endswith(".md")]
+#: These speak of other code: earlier versions, generated cells, a library.
+OTHERS = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor/README.md"}
+PAGES = [page for page in DOCUMENTS if str(page.relative_to(ROOT)) not in OTHERS]
+#: Folders that commands make.
+MADE = ("results/", "var/", "workshop/mine/", "mine/")
+#: What stands for a name or a file of the reader's, and what there is.
+PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", "FILE": "README.md"}
+
+
+def code(text: str) -> str:
+    """The parts of a page that are set as code, one a line."""
+    fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join([*fenced, *re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE),
+                      *re.findall(r"`([^`]+)`", rest)])  # fmt: skip
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def manage_commands() -> set[str]:
+    found = set()
+    for folder in ("core/management", "contrib/auth/management", "contrib/staticfiles/management"):
+        found |= set(find_commands(str(Path(django.__file__).parent / folder)))
+    return found | set(find_commands(str(ROOT / "shop/management")))
+
+
+def is_module(name: str) -> bool:
+    """Return whether Python can run a module of the repository or of its standard library."""
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return True
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+def commands_that_are_not_there(text: str) -> Iterator[str]:
+    """The commands in a page that make, manage.py or Python would not find."""
+    shown = code(text)
+    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", shown):
+        if target not in make_targets():
+            yield f"make {target}"
+    for name in re.findall(r"manage\.py ([a-z]\w*)", shown):
+        if name not in manage_commands():
+            yield f"manage.py {name}"
+    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", shown):
+        if not is_module(name) and name.partition(".")[0] not in sys.stdlib_module_names:
+            yield f"python -m {name}"
+
+
+def arguments(text: str) -> Iterator[list[str]]:
+    """The words of every command of loadtest in a page."""
+    shown = code(text)
+    for command, _, quoted, plain in re.findall(
+        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", shown
+    ):
+        if command in COMMANDS:
+            yield [command, *shlex.split(quoted or plain)]
+    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", shown):
+        yield shlex.split(line)
+
+
+def paths_that_are_not_there(text: str) -> Iterator[str]:
+    """The files in a page, each alone or as `file::name`, that the repository does not have. A path
+    may leave out the folders above."""
+    for path, name in re.findall(
+        r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", code(text), re.MULTILINE
+    ):
+        if path.startswith(MADE):
+            continue
+        found = [each for each in FILES if f"/{path}" in f"/{each}"]
+        if not found:
+            yield path
+        elif name and name not in defined(ROOT / found[0]):
+            yield f"{path}::{name}"
+
+
+def defined(path: Path) -> set[str]:
+    """The functions and classes of a file."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
+def settings_that_are_not_there(text: str) -> set[str]:
+    """The variables of the environment in a page that no code and no configuration has."""
+    return set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - variables()
+
+
+@cache
+def variables() -> set[str]:
+    """What looks like a variable of the environment, in whatever is no page and no test."""
+    names = [
+        name
+        for name in FILES
+        if not name.endswith((".md", ".webp", ".lock", ".gz")) and "tests/" not in name
+    ]
+    found = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
+    return {word for words in found for word in words}
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_command_file_and_setting_of_a_page_is_there(page: Path) -> None:
+    text = page.read_text()
+    assert list(commands_that_are_not_there(text)) == []
+    assert list(paths_that_are_not_there(text)) == []
+    assert settings_that_are_not_there(text) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_option_of_a_page_is_one_of_its_command(page: Path) -> None:
+    text = page.read_text()
+    for placeholder, name in PLACEHOLDERS.items():
+        text = text.replace(placeholder, name)
+    for words in arguments(text):
+        try:
+            parse(words, "")
+        except SystemExit:
+            pytest.fail(f"{' '.join(words)}: not what the command takes")
+
+
+def prose(text: str) -> str:
+    """The text without its blocks of code, whose brackets are no links."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def links(text: str) -> list[str]:
+    """The targets of links and pictures that are not on the web."""
+    found = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
+    return [target for target in found if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)]
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a page's headings have on GitHub."""
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(text))
+    return {each.strip().replace(" ", "-") for each in words}
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    found = []
+    for target in links(text):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        lost = not there.exists() or not there.is_relative_to(ROOT)
+        if lost or (anchor and there.suffix == ".md" and anchor not in anchors(there.read_text())):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=page_id)
+def test_every_link_leads_to_something_of_the_repository(page: Path) -> None:
+    assert broken(page, page.read_text()) == []

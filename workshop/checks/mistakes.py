@@ -1,0 +1,146 @@
+"""Explains an error that ended a check: a mistake in the participant's file, or a silent server."""
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+
+import redis
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection
+
+from demo.own_strategies import BrokenFile
+from shop.ops.redis import locks_client
+from workshop.refusal import Refusal, Undecided
+
+#: The parameters with which the shop calls each function of an exercise.
+PASSED = {
+    "oversold": ("initial", "orders", "left"),
+    "lost_updates": ("initial", "orders", "left"),
+    "next_key": ("outcome", "key"),
+    "try_lock": ("self", "token"),
+    "unlock": ("self", "token"),
+    "renew": ("self", "token"),
+    "buy": ("attempt",),
+    "sell": ("attempt", "lease"),
+    "read": ("attempt",),
+    "write": ("attempt", "stock"),
+}
+#: How Python says that a call does not fit its function.
+CALLED_WRONGLY = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
+#: How Python says that a class leaves a method open.
+ABSTRACT = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
+
+
+def explain(error: BaseException, module: ModuleType) -> Refusal:
+    """Return the refusal for an error of a check. Raises Undecided if a server is gone."""
+    chain = list(_causes(error))
+    if any(map(_lost_its_server, chain)) and not _servers_answer():
+        raise Undecided(f"a server does not answer: {chain[-1]}") from error
+    return (
+        _wrong_call(chain[-1], module)
+        or _broken_file(chain)
+        or _missing_name(chain[-1], module)
+        or _raised(chain, module)
+        or Refusal("check-failed", {"error": f"{type(chain[-1]).__name__}: {chain[-1]}"})
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it, as far as the code that raised it says so."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _lost_its_server(error: BaseException) -> bool:
+    """Return whether a connection failed."""
+    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, InterfaceError)):
+        return True
+    sqlstate = getattr(error.__cause__, "sqlstate", None)  # None: the server did not answer
+    return isinstance(error, OperationalError) and sqlstate is None
+
+
+def _servers_answer() -> bool:
+    """Return whether both servers answer now: then the code itself has lost the connection."""
+    try:
+        locks_client().ping()
+        with suppress(Error):
+            connection.close()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except (redis.RedisError, DatabaseError, InterfaceError):
+        return False
+    return True
+
+
+def _wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
+    """Return a refusal if the shop called a function that has other parameters."""
+    call = CALLED_WRONGLY.match(str(error)) if isinstance(error, TypeError) else None
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if call is None or call[1] not in PASSED or _is_of(frames[-1].f_code.co_filename, module):
+        return None
+    passed = PASSED[call[1]]
+    parameters = _parameters(call[1], module)
+    if parameters is None or parameters == len(passed):
+        return None
+    takes = f"{parameters} argument{'' if parameters == 1 else 's'}"
+    text = f"{call[1]}() takes {takes}, but the shop passes {len(passed)}: {', '.join(passed)}"
+    return Refusal("wrong-arguments", {"error": text})
+
+
+def _parameters(function: str, module: ModuleType) -> int | None:
+    """Return how many positional parameters the file's function of this name has."""
+    source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
+    parameters = None
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            parameters = len(node.args.posonlyargs) + len(node.args.args)  # the last one counts
+    return parameters
+
+
+def _broken_file(chain: list[BaseException]) -> Refusal | None:
+    """Return the refusal for what the shop says about the file."""
+    for error in chain:
+        if isinstance(error, BrokenFile):
+            return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
+    return None
+
+
+def _missing_name(error: BaseException, module: ModuleType) -> Refusal | None:
+    """Return a refusal if the file lacks a function that the shop calls."""
+    name = Path(str(module.__file__)).name
+    if isinstance(error, AttributeError) and error.obj is module:
+        return Refusal("raises", {"error": f"{name} defines no {error.name}"})
+    method = None
+    if isinstance(error, TypeError) and (abstract := ABSTRACT.match(str(error))):
+        method = abstract[2]
+    elif isinstance(error, NotImplementedError):
+        method = _raising_function(error)
+    if method not in PASSED:
+        return None
+    return Refusal("raises", {"error": f"{name} defines no {method}({', '.join(PASSED[method])})"})
+
+
+def _raising_function(error: BaseException) -> str:
+    """Return the name of the function that raised this error."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return frame.f_code.co_name
+
+
+def _raised(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+    """Return a refusal with the last line of the file that led to the error, if one did."""
+    name, last = Path(str(module.__file__)).name, chain[-1]
+    for error in chain:
+        trace = walk_tb(error.__traceback__)
+        lines = [line for frame, line in trace if _is_of(frame.f_code.co_filename, module)]
+        if lines:
+            text = f"{name}: line {lines[-1]}: {type(last).__name__}: {last}"
+            return Refusal("raises", {"error": text})
+    return None
+
+
+def _is_of(filename: str, module: ModuleType) -> bool:
+    return filename == module.__file__

@@ -1,0 +1,64 @@
+"""How a check ends where it could not decide, or where the file broke it. Needs no server."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from shop.schedules import two_buyers
+from shop.schedules.two_buyers import Run, TimedOut
+from workshop.checks import __main__ as checks
+from workshop.lessons import lessons
+from workshop.refusal import Undecided
+
+
+@pytest.fixture(autouse=True)
+def _without_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the process of a check that takes too long."""
+    monkeypatch.setattr(checks, "watch", lambda file, ended: None)
+
+
+def write_exercise(folder: Path, number: int, text: str = "") -> Path:
+    file = folder / "exercise.py"
+    file.write_text(text or lessons()[number].solved())
+    return file
+
+
+def test_timeout_of_the_database_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule without an outcome refuses nothing."""
+
+    def run_schedule(lock: str, schedule: str, units: int) -> Run:
+        raise TimedOut("PostgreSQL ended a transaction")
+
+    monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)
+    with pytest.raises(Undecided, match="PostgreSQL ended a transaction"):
+        checks.main("answers.schedules", write_exercise(tmp_path, 1))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("initial, orders", "oversold() takes 2 arguments, but the shop passes 3: initial, orders"),
+        ("sale", "oversold() takes 1 argument, but the shop passes 3: initial, orders, left"),
+    ],
+)
+def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path) -> None:
+    text = f"def oversold({parameters}): return 0\ndef lost_updates(a, b, c): return 0\n"
+    refusal = checks.main("answers.tally", write_exercise(tmp_path, 2, text))
+    assert refusal is not None
+    assert refusal.code == "wrong-arguments"
+    assert refusal.facts["error"].startswith(message)
+
+
+def test_error_of_a_check_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a traceback, and not undecided: the same file would end in the same way."""
+
+    def break_off(module: ModuleType) -> None:
+        raise ValueError("dictionary update sequence element #0 has length 8")
+
+    monkeypatch.setattr("workshop.checks.answers.table", break_off)
+    refusal = checks.main("answers.table", write_exercise(tmp_path, 10))
+    assert refusal is not None
+    assert (refusal.code, "length 8" in refusal.facts["error"]) == ("check-failed", True)
