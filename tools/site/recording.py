@@ -94,9 +94,22 @@ def keep(lock: str, moves: dict[str, Any]) -> None:
 
 
 def differences(locks: Sequence[str] = ()) -> list[str]:
-    """The strategies that move otherwise now than was recorded."""
-    before = kept()
-    return [lock for lock, moves in schedules(locks) if before.get(lock) != moves]
+    """Return the strategies that move otherwise now than was recorded.
+
+    Each move that differs is written to stderr, as recorded and as seen now.
+    """
+    recorded_by_strategy = kept()
+    names = []
+    for name, moves in schedules(locks):
+        recorded = recorded_by_strategy.get(name, {})
+        if recorded == moves:
+            continue
+        names.append(name)
+        for so_far in sorted(recorded.keys() | moves.keys(), key=lambda turn: (len(turn), turn)):
+            if recorded.get(so_far) != moves.get(so_far):
+                print(f"{name} {so_far}, recorded: {recorded.get(so_far)}", file=sys.stderr)
+                print(f"{name} {so_far}, now:      {moves.get(so_far)}", file=sys.stderr)
+    return names
 
 
 def faults(folders: Sequence[Path]) -> dict[str, Any]:
