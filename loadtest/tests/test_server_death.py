@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -28,8 +29,13 @@ Victims = Callable[[psutil.Process, Path], list[psutil.Process]]
 
 def nodes_of(command: psutil.Process) -> dict[str, psutil.Process]:
     """Return gunicorn's master of each node, by the node's name."""
-    children = [child for child in command.children() if "gunicorn" in child.cmdline()]
-    return {child.environ()["SHOP_DEMO_NODE"]: child for child in children}
+    nodes = {}
+    for child in command.children():
+        # A helper process of the command may end between the listing and the look at it.
+        with suppress(psutil.NoSuchProcess):
+            if "gunicorn" in child.cmdline():
+                nodes[child.environ()["SHOP_DEMO_NODE"]] = child
+    return nodes
 
 
 def first_node(command: psutil.Process, clone: Path) -> list[psutil.Process]:
@@ -53,7 +59,12 @@ def postgres(command: psutil.Process, clone: Path) -> list[psutil.Process]:
 
 
 def locust(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    return [child for child in command.children() if "loadtest.locust_child" in child.cmdline()]
+    masters = []
+    for child in command.children():
+        with suppress(psutil.NoSuchProcess):
+            if "loadtest.locust_child" in child.cmdline():
+                masters.append(child)
+    return masters
 
 
 def wait_for_purchase(command: psutil.Process) -> None:
