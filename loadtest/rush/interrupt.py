@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import Any
 
+import gevent
+
 from loadtest.judge.verdict import EXIT_CODES
 
 
@@ -17,12 +19,17 @@ def install(**_: Any) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
     first_pid = os.getpid()
+    main_greenlet = gevent.getcurrent()
 
     def end(*_: object) -> None:
         if os.getpid() != first_pid:  # a worker of --processes: the verdict is the master's
-            sys.exit(0)
-        print("UNKNOWN: interrupted before there was a rush", file=sys.stderr)
-        sys.exit(EXIT_CODES["unknown"])
+            exit_code = 0
+        else:
+            print("UNKNOWN: interrupted before there was a rush", file=sys.stderr, flush=True)
+            exit_code = EXIT_CODES["unknown"]
+        # Python runs a signal's handler wherever it is. Raised in a finalizer, SystemExit would be
+        # printed and ignored, and Locust would wait for its workers for ever.
+        gevent.kill(main_greenlet, SystemExit(exit_code))
 
     signal.signal(signal.SIGINT, end)
 

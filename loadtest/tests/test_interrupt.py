@@ -1,0 +1,47 @@
+"""Ctrl-C before the rush ends Locust, wherever the signal's handler happens to run."""
+
+import subprocess
+import sys
+
+from loadtest.judge.verdict import EXIT_CODES
+
+PROGRAM = """
+import os
+import signal
+import time
+
+from gevent import monkey
+
+monkey.patch_all()
+
+from loadtest.rush import interrupt
+
+interrupt.install()
+
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))  # the handler runs between two of these bytecodes
+
+
+{where}
+time.sleep(20)
+"""
+IN_MAIN = "os.kill(os.getpid(), signal.SIGINT)"
+IN_FINALIZER = "Finalized()"
+IN_GREENLET = "import gevent; gevent.spawn(os.kill, os.getpid(), signal.SIGINT)"
+
+
+def test_interrupt_ends_locust_from_anywhere() -> None:
+    for where in (IN_MAIN, IN_FINALIZER, IN_GREENLET):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(where=where)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stderr == "UNKNOWN: interrupted before there was a rush\n", where
+        assert done.returncode == EXIT_CODES["unknown"], where
