@@ -16,6 +16,7 @@ monkey.patch_all()
 
 from loadtest.rush import interrupt
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 interrupt.install()
 
 
