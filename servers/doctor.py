@@ -45,7 +45,7 @@ def main() -> int:
         os.chdir(ROOT)
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
-    for check in (machine, python_itself, installed, room, servers):
+    for check in (machine, python_itself, installed, room, servers, other_databases):
         for finding in check():
             mark = "NO" if finding.todo else "ok"
             print(f"{mark:3} {finding.name:16} {finding.says}", flush=True)
@@ -137,6 +137,24 @@ def servers() -> Iterator[Finding]:
         except Exception as error:
             yield Finding(name, *_refused(error))
     embedded.detach()
+
+
+def other_databases() -> Iterator[Finding]:
+    """Name what a comparison with MariaDB lacks. Nothing else needs it."""
+    if sys.prefix == sys.base_prefix:
+        return
+    from servers import mariadb
+
+    client_version = _version("PyMySQL")
+    missing = []
+    if not mariadb.is_installed():
+        missing.append(mariadb.MISSING)
+    if client_version is None:
+        missing.append(mariadb.MISSING_CLIENT)
+    says = f"PyMySQL {client_version}, {mariadb.server_path()}"
+    if missing:
+        says = f"absent, and only comparisons need it: {'; '.join(missing)}"
+    yield Finding("MariaDB", says)
 
 
 def _refused(error: Exception) -> tuple[str, str]:

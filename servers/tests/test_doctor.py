@@ -59,6 +59,15 @@ def test_a_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
         assert all(isinstance(hint, str) for hint in function.__annotations__.values()), name
 
 
+def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servers.mariadb.is_installed", lambda: False)
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    [finding] = doctor.other_databases()
+    assert finding.todo == ""
+    assert "apt-get install --no-install-recommends mariadb-server-core" in finding.says
+    assert "make install-mysql" in finding.says
+
+
 # --- the decisions, for machines that are not this one --------------------------------------------
 
 

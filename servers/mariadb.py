@@ -1,0 +1,168 @@
+"""MariaDB from Debian's package, if that is installed."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote, urlencode
+
+from servers.errors import EmbeddedError, with_reason
+from servers.loopback import MAX_SOCKET_PATH_BYTES
+from servers.process import ServerProcess
+
+MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
+MISSING_CLIENT = "PyMySQL is not installed: make install-mysql"
+#: Debian keeps the server where only root's PATH looks.
+SERVER_FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/sbin")
+#: The statements that make MariaDB's own tables, as the package installs them.
+SYSTEM_TABLES_FOLDER = Path("/usr/share/mysql")
+SYSTEM_TABLES = (
+    "mysql_system_tables.sql",
+    "mysql_performance_tables.sql",
+    "mysql_system_tables_data.sql",
+)
+#: The database that a new server has for the shop.
+DATABASE = "shop"
+#: A key that differs in capitals, in an accent or in a space at its end is another key.
+COLLATION = "utf8mb4_nopad_bin"
+#: Every thread of every worker keeps a connection. MariaDB's own default is 151.
+MAX_CONNECTIONS = 1000
+BOOTSTRAP_TIMEOUT_SECONDS = 60.0
+#: How long it may take to answer after its start.
+START_TIMEOUT_SECONDS = 30.0
+#: The first byte of a reply is the length of the greeting; the fifth is the protocol's version.
+GREETING_BYTES = 5
+PROTOCOL_VERSION = 10
+
+
+def server_path() -> str | None:
+    """Return the path of the server's program, or None if it is not installed."""
+    search_path = os.pathsep.join((os.environ.get("PATH", ""), *SERVER_FOLDERS))
+    return shutil.which("mariadbd", path=search_path)
+
+
+def is_installed() -> bool:
+    """Return whether MariaDB's server is installed. MISSING says how to install it."""
+    has_tables = all((SYSTEM_TABLES_FOLDER / name).exists() for name in SYSTEM_TABLES)
+    return server_path() is not None and has_tables
+
+
+class MariaDB:
+    """A MariaDB server that listens on a Unix socket only.
+
+    Its user root needs no password, so nobody else may enter `folder`.
+
+    folder   the folder of its data and its socket; its path must be short
+    log      the file of its output
+    options  system variables of the server, such as {"innodb_snapshot_isolation": "ON"}
+    """
+
+    def __init__(
+        self, folder: Path, *, log: IO[bytes], options: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.log = log
+        self.options = dict(options or {})
+        self.data = folder / "mariadb"
+        self.socket = folder / "mariadb.sock"
+        self._process = ServerProcess("MariaDB", log)
+
+    def url(self, **parameters: str) -> str:
+        """Return the URL of the database `shop`, with these parameters besides the socket."""
+        query = urlencode(
+            {"unix_socket": str(self.socket), **parameters}, safe="/", quote_via=quote
+        )
+        return f"mysql://root@localhost/{DATABASE}?{query}"
+
+    def start(self) -> int:
+        """Start the server and return its pid. It answers only after wait_until_ready().
+
+        The first start makes the data. Raises EmbeddedError if that fails.
+        """
+        if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
+            raise EmbeddedError(f"{self.socket} is too long for a socket: set TMPDIR=/tmp")
+        if not self.data.exists():
+            self._make_data()
+        return self._process.start(
+            [
+                *self._common_options(),
+                f"--socket={self.socket}",
+                f"--pid-file={self.folder / 'mariadb.pid'}",
+                "--skip-networking",
+                f"--max-connections={MAX_CONNECTIONS}",
+                *(f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()),
+            ],
+            folder=self.folder,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers. Raises EmbeddedError."""
+        self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
+
+    def why_ended(self) -> str:
+        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        return self._process.why_ended()
+
+    def stop(self) -> None:
+        """Kill the server. Nothing happens if it does not run."""
+        self._process.stop(how=signal.SIGKILL)
+
+    def _common_options(self) -> list[str]:
+        server = server_path()
+        if server is None:
+            raise EmbeddedError(MISSING)
+        return [
+            server,
+            "--no-defaults",
+            # It refuses to run as root unless root is named.
+            *(["--user=root"] if os.getuid() == 0 else []),
+            f"--datadir={self.data}",
+            # 96 MB by default, written with zeros at the first start.
+            "--innodb-log-file-size=8M",
+        ]
+
+    def _make_data(self) -> None:
+        """Make MariaDB's own tables and the database `shop`.
+
+        Debian's mariadb-install-db does the same, but needs a program of the client's package.
+        """
+        try:
+            tables = [(SYSTEM_TABLES_FOLDER / name).read_bytes() for name in SYSTEM_TABLES]
+        except OSError as error:
+            raise EmbeddedError(MISSING) from error
+        statements = b"\n".join(
+            [
+                b"CREATE DATABASE mysql;",
+                b"USE mysql;",
+                b"SET @auth_root_socket=NULL;",
+                *tables,
+                f"CREATE DATABASE {DATABASE} COLLATE {COLLATION};".encode(),
+                b"",
+            ]
+        )
+        self.data.mkdir(parents=True)
+        command = [*self._common_options(), "--bootstrap"]
+        try:
+            subprocess.run(
+                command,
+                input=statements,
+                stdout=self.log,
+                stderr=subprocess.STDOUT,
+                timeout=BOOTSTRAP_TIMEOUT_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            shutil.rmtree(self.data, ignore_errors=True)
+            details = with_reason(self._process.tail())
+            raise EmbeddedError(f"MariaDB could not make its data: {error}\n{details}") from error
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(self.socket))
+            greeting = connection.recv(GREETING_BYTES, socket.MSG_WAITALL)
+        return greeting[-1:] == bytes([PROTOCOL_VERSION])

@@ -1,0 +1,118 @@
+"""MariaDB starts, answers on its socket only, and leaves nothing."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from servers import mariadb
+from servers.embedded import ROOT
+from servers.errors import EmbeddedError, NotReady
+from servers.loopback import runtime_folder
+from servers.mariadb import MariaDB
+
+START = """
+import sys
+from pathlib import Path
+from servers.mariadb import MariaDB
+
+with open(sys.argv[2], "wb") as log:
+    server = MariaDB(Path(sys.argv[1]), log=log)
+    server.start()
+    try:
+        server.wait_until_ready()
+    finally:
+        server.stop()
+"""
+
+
+@pytest.fixture
+def installed() -> None:
+    """Skip where MariaDB is not installed; fail there in CI."""
+    if mariadb.is_installed():
+        return
+    if os.environ.get("CI"):
+        pytest.fail(mariadb.MISSING)
+    pytest.skip(mariadb.MISSING)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as name:
+        yield Path(name)
+
+
+@pytest.mark.usefixtures("installed")
+def test_server_starts_answers_and_stops(folder: Path) -> None:
+    with (folder / "log").open("wb") as log:
+        server = MariaDB(folder, log=log, options={"innodb_snapshot_isolation": "ON"})
+        pid = server.start()
+        try:
+            server.wait_until_ready()
+            assert not psutil.Process(pid).net_connections(kind="inet")
+            assert server.why_ended() == ""
+        finally:
+            server.stop()
+    assert not psutil.pid_exists(pid)
+    data_bytes = sum(path.stat().st_size for path in server.data.rglob("*") if path.is_file())
+    assert data_bytes < 60_000_000
+
+
+@pytest.mark.usefixtures("installed")
+def test_second_start_keeps_the_data(folder: Path) -> None:
+    with (folder / "log").open("wb") as log:
+        server = MariaDB(folder, log=log)
+        for _ in range(2):
+            server.start()
+            try:
+                server.wait_until_ready()
+            finally:
+                server.stop()
+    assert (server.data / mariadb.DATABASE).is_dir()
+
+
+@pytest.mark.usefixtures("installed")
+def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
+    own = folder / "ü"
+    own.mkdir()
+    command = [sys.executable, "-c", START, str(own), str(folder / "log")]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": str(ROOT)}
+    started = subprocess.run(
+        command, env=environment, cwd=own, capture_output=True, text=True, timeout=120
+    )
+    assert started.returncode == 0, started.stderr
+
+
+@pytest.mark.usefixtures("installed")
+def test_unknown_option_is_shown_with_the_log(folder: Path) -> None:
+    with (folder / "log").open("wb") as log:
+        server = MariaDB(folder, log=log, options={"no_such_option": "1"})
+        server.start()
+        with pytest.raises(NotReady, match="no-such-option"):
+            server.wait_until_ready()
+        server.stop()
+
+
+def test_missing_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mariadb, "server_path", lambda: None)
+    assert not mariadb.is_installed()
+    with (folder / "log").open("wb") as log, pytest.raises(EmbeddedError, match="apt-get install"):
+        MariaDB(folder, log=log).start()
+
+
+def test_folder_too_deep_for_a_socket_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log, pytest.raises(EmbeddedError, match="TMPDIR"):
+        MariaDB(tmp_path / ("d" * 100), log=log).start()
+
+
+def test_url_has_the_socket_and_the_parameters(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        server = MariaDB(Path("/run/x"), log=log)
+    url = server.url(isolation_level="repeatable-read")
+    path = "/run/x/mariadb.sock"
+    assert url == f"mysql://root@localhost/shop?unix_socket={path}&isolation_level=repeatable-read"
