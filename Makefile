@@ -17,6 +17,7 @@
 # make lint   ruff, mypy, import-linter, Django's checks
 # make hooks  the same before each commit of yours
 # make lock   the lock files again, after a change of a range; ARGS=--upgrade: the newest versions
+# make install-mysql  PyMySQL, for DATABASE_URL=mysql://... and a MariaDB of the project's own
 # make audit  the locked packages against a database of known vulnerabilities
 # make sbom   what an installation contains, var/sbom.cdx.json, and the table in docs/licences.md
 # make package  sdists and wheels of oversold-locks and oversold-testing in var/dist, each installed
@@ -41,7 +42,7 @@ unexport PYTHONSAFEPATH
 
 .PHONY: example-shop package site
 .PHONY: doctor demo matrix faults chaos bench load growth serve workshop readme screenshots
-.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev clean
+.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
 
 # With .venv it also starts the servers; without it any Python will do.
 doctor:
@@ -144,8 +145,9 @@ COMPILE = $(UV) compile --quiet --universal --python-version $(firstword $(PYTHO
 lock: $(TOOLS)/.installed
 	@$(COMPILE) $(LOCKS)/dev.txt -o $(LOCKS)/dev.lock
 	@$(COMPILE) requirements.txt -c $(LOCKS)/dev.lock -o $(LOCKS)/shop.lock
+	@$(COMPILE) $(LOCKS)/mysql.txt -o $(LOCKS)/mysql.lock
 	@$(COMPILE) $(LOCKS)/tools.txt -o $(LOCKS)/tools.lock
-	@for lock in dev tools; do for python in $(PYTHONS); do for system in $(SYSTEMS); do \
+	@for lock in dev mysql tools; do for python in $(PYTHONS); do for system in $(SYSTEMS); do \
 	  $(UV) install --quiet --dry-run --no-build --require-hashes --target var/nowhere \
 	    --python-version $$python --python-platform $$system -r $(LOCKS)/$$lock.lock || \
 	  { echo "$$lock.lock: no wheel for Python $$python on $$system: give the package a marker, as" \
@@ -157,7 +159,7 @@ audit: $(TOOLS)/.installed
 	@if [ "$$AUDIT_REQUIRED" = 1 ] || $(TOOLS)/bin/python -c 'import urllib.request as web; \
 	  web.urlopen("https://api.osv.dev/v1/vulns/PYSEC-2021-98", timeout=15)' 2>/dev/null; \
 	then exec $(TOOLS)/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes \
-	  --progress-spinner off -r $(LOCKS)/dev.lock -r $(LOCKS)/tools.lock $(ARGS); \
+	  --progress-spinner off -r $(LOCKS)/dev.lock -r $(LOCKS)/mysql.lock -r $(LOCKS)/tools.lock $(ARGS); \
 	else echo "NOT AUDITED: the vulnerability database is not reachable" >&2; fi
 
 sbom: $(TOOLS)/.installed
@@ -171,6 +173,7 @@ sbom: $(TOOLS)/.installed
 # requirements.txt and $(LOCKS)/*.txt are the ranges that the locks are made from.
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
+install-mysql: $(VENV)/.installed-mysql
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --require-hashes
 NOT_INSTALLED = { echo "pip could not install that. This machine:"; $(PYTHON) -m servers.doctor; exit 1; }
@@ -192,6 +195,11 @@ $(VENV)/.installed-dev: $(LOCKS)/dev.lock $(LOCKS)/shop.lock | $(BIN)/python
 	@echo "installing $(LOCKS)/dev.lock into $(VENV)"
 	@$(BIN)/python $(PIP_INSTALL) -r $(LOCKS)/dev.lock || $(NOT_INSTALLED)
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-mysql: $(LOCKS)/mysql.lock | $(VENV)/.installed
+	@echo "installing $(LOCKS)/mysql.lock into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -r $(LOCKS)/mysql.lock || $(NOT_INSTALLED)
+	@touch $@
 
 $(TOOLS)/.installed: $(LOCKS)/tools.lock | $(TOOLS)/bin/python
 	@echo "installing $(LOCKS)/tools.lock into $(TOOLS)"
