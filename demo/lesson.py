@@ -74,10 +74,8 @@ def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
     """
     counts = [count.strip() for field in fields for count in field.split(",")]
     if len(counts) > options or not all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts):
-        most = (
-            f"{options} whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION} with commas between them"
-        )
-        raise BadInput("bad votes", allowed=[most])
+        count_range = f"whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION}"
+        raise BadInput("bad votes", allowed=[f"{options} {count_range} with commas between them"])
     if not any(counts):
         return [None] * options
     counts += [""] * (options - len(counts))

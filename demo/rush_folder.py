@@ -1,6 +1,6 @@
 """The folder through which the page starts, watches and stops a rush.
 
-A browser opens at most six connections to a host, so it cannot make a rush of its own. `make serve`
+A browser opens at most six connections to a host, so the page cannot generate a rush. `make serve`
 runs the rush and opens its sale. It shares the folder SHOP_RUSH_FOLDER with the nodes:
 
 wanted  written by a node: the rush that the page has started; removed when the rush is over,

@@ -147,9 +147,9 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 def start_rush(request: HttpRequest) -> HttpResponse:
     with _answering_without_redis():
         rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
-        for name, (least, most) in FORM_BOUNDS.items():
+        for name, (minimum, maximum) in FORM_BOUNDS.items():
             rush[name] = parse_integer(
-                request.POST, name, default=None, minimum=least, maximum=most
+                request.POST, name, default=None, minimum=minimum, maximum=maximum
             )
         rush_folder.start({**rush, "product": DEFAULT_PRODUCT})
     return JsonResponse({"started": rush}, status=202)

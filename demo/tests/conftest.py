@@ -7,17 +7,17 @@ from pytest_django import Settings
 
 from demo.tests.page_rushes import Rushes
 from shop.tests.conftest import (
-    _expected_trouble_stays_out_of_the_output,
-    _no_lock_is_left_of_another_test,
-    _nothing_is_remembered_of_another_test,
+    _flush_locks,
+    _forget_cached_state,
+    _silence_expected_logs,
     django_db_setup,
     redis_outage,
 )
 
 __all__ = [
-    "_expected_trouble_stays_out_of_the_output",
-    "_no_lock_is_left_of_another_test",
-    "_nothing_is_remembered_of_another_test",
+    "_flush_locks",
+    "_forget_cached_state",
+    "_silence_expected_logs",
     "django_db_setup",
     "redis_outage",
 ]

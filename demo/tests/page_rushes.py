@@ -1,4 +1,4 @@
-"""The folder through which the page starts rushes, without make serve."""
+"""Rushes of the page in a test, which takes the place of make serve."""
 
 import json
 from pathlib import Path
@@ -12,26 +12,29 @@ class Rushes:
         self.folder = folder
 
     @property
-    def wanted(self) -> dict[str, Any] | None:
+    def request(self) -> dict[str, Any] | None:
+        """The rush that the page has requested; None without one."""
         path = self.folder / "wanted"
         return dict(json.loads(path.read_text())) if path.exists() else None
 
     @property
-    def is_to_stop(self) -> bool:
+    def stop_requested(self) -> bool:
+        """Whether the page has requested the end of the rush."""
         return (self.folder / "stop").exists()
 
     def begin(self) -> None:
-        """Begin a rush."""
+        """Request a rush, as the page does."""
         self._write("wanted", {"lock": "none"})
 
     def end(self) -> None:
+        """Remove the request, as make serve does at the end of a rush."""
         (self.folder / "wanted").unlink()
 
-    def say(self, rush: object) -> None:
+    def write_progress(self, rush: object) -> None:
         """Write the progress of the rush."""
         self._write("state", {"rush": rush})
 
-    def ran(self, run: dict[str, Any]) -> None:
+    def finish(self, run: dict[str, Any]) -> None:
         """Write the run of a rush that has ended."""
         self._write("state", {"rush": None, "runs": {run["sale"]: run}})
 

@@ -13,7 +13,7 @@ from django.test import Client
 from demo import hooks
 from shop.sale import points
 from shop.strategies.shared.polling_lock import wall_clock
-from shop.tests.loop import Loop, in_a_loop
+from shop.tests.loop import Loop, run_in_loop
 from shop.tests.purchases import committed, open_sale
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     points.install(None)
 
 
-def events(folder: Path) -> list[dict[str, Any]]:
+def read_events(folder: Path) -> list[dict[str, Any]]:
     (path,) = folder.glob("node-A-*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -43,25 +43,44 @@ def buy(lock: str, **headers: str) -> Any:
 def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
     open_sale(2)
     answer = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
-    seen = events(folder)
-    assert [e["f"] for e in seen] == [
-        *("arrives", "begins", "acquire", "acquired", "after_read"),
-        *("before_commit", "after_commit", "release", "released"),
+    events = read_events(folder)
+    assert [event["f"] for event in events] == [
+        "arrives",
+        "begins",
+        "acquire",
+        "acquired",
+        "after_read",
+        "before_commit",
+        "after_commit",
+        "release",
+        "released",
     ]
-    begun = {e["f"] for e in seen if e["type"] == "invoke"}
-    assert begun == {"begins", "acquire", "before_commit", "release"}
-    assert {e["attempt"] for e in seen} == {"run/ann"}
-    of = {e["f"]: e for e in seen}
-    assert (of["begins"]["lock"], of["begins"]["product"]) == ("redis", "apple")
-    assert of["acquired"]["fence"] == answer["lock"]["fence"]
-    assert of["acquired"]["lock_name"] == "redis:apple"
-    assert of["acquired"]["thread"] == threading.get_ident()
-    assert of["after_read"]["amount"] == 2
-    assert of["before_commit"]["order"] == answer["order"]
-    assert of["acquired"]["token"] == of["release"]["token"] == of["released"]["token"]
-    assert of["released"]["outcome"] == "released"
-    assert {e["sale"] for e in seen[4:]} == {answer["sale"]}
-    assert [e["t"] for e in seen] == sorted(e["t"] for e in seen)
+    assert {event["f"] for event in events if event["type"] == "invoke"} == {
+        "begins",
+        "acquire",
+        "before_commit",
+        "release",
+    }
+    assert {event["attempt"] for event in events} == {"run/ann"}
+    event_by_name = {event["f"]: event for event in events}
+    assert (event_by_name["begins"]["lock"], event_by_name["begins"]["product"]) == (
+        "redis",
+        "apple",
+    )
+    assert event_by_name["acquired"]["fence"] == answer["lock"]["fence"]
+    assert event_by_name["acquired"]["lock_name"] == "redis:apple"
+    assert event_by_name["acquired"]["thread"] == threading.get_ident()
+    assert event_by_name["after_read"]["amount"] == 2
+    assert event_by_name["before_commit"]["order"] == answer["order"]
+    assert (
+        event_by_name["acquired"]["token"]
+        == event_by_name["release"]["token"]
+        == event_by_name["released"]["token"]
+    )
+    assert event_by_name["released"]["outcome"] == "released"
+    assert {event["sale"] for event in events[4:]} == {answer["sale"]}
+    times = [event["t"] for event in events]
+    assert times == sorted(times)
 
 
 @committed
@@ -72,31 +91,35 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
 
 
 @committed
-@pytest.mark.parametrize(("lock", "alike"), [("reentrant", True), ("redis", False)])
-def test_async_purchase_is_recorded_by_thread_or_task(lock: str, alike: bool, folder: Path) -> None:
+@pytest.mark.parametrize(("lock", "by_thread"), [("reentrant", True), ("redis", False)])
+def test_async_purchase_is_recorded_by_thread_or_task(
+    lock: str, by_thread: bool, folder: Path
+) -> None:
     """Redisson's token names the thread, so two buyers in turn in one thread share it.
 
     If their tasks were recorded, they would look like two holders of one token.
     """
     open_sale(5)
 
-    async def both(loop: Loop) -> None:
-        tasks = []  # both are kept: the number of a task is its place in memory
+    async def buy_twice(loop: Loop) -> None:
+        tasks = []  # both are kept: the id of a task is its address in memory
         for key in ("first", "second"):
             tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
 
-    in_a_loop(both, whole=1)
-    seen = events(folder)
+    run_in_loop(buy_twice, thread_count=1)
+    events = read_events(folder)
     for key in ("first", "second"):
-        of_it = [event for event in seen if event["attempt"] == key and event["f"] != "arrives"]
-        assert len({event["thread"] for event in of_it}) == 1, "one purchase has one handler"
-    first, second = [event for event in seen if event["f"] == "acquired"]
-    assert (first["token"] == second["token"]) is alike, (
-        "one thread for both, or this shows nothing"
-    )
-    assert (first["thread"] == second["thread"]) is alike
-    if alike:
+        handlers = {
+            event["thread"]
+            for event in events
+            if event["attempt"] == key and event["f"] != "arrives"
+        }
+        assert len(handlers) == 1, "one purchase has one handler"
+    first, second = [event for event in events if event["f"] == "acquired"]
+    assert (first["token"] == second["token"]) is by_thread, "both need the same thread"
+    assert (first["thread"] == second["thread"]) is by_thread
+    if by_thread:
         assert first["thread"] == int(first["token"].rpartition(":")[2])
 
 

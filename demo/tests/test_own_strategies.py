@@ -90,23 +90,23 @@ def test_unreadable_file_is_a_400(file: Path) -> None:
 
 def test_environment_names_the_files(tmp_path: Path) -> None:
     show = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
-    given = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
-    done = run("-c", f"import django; django.setup(); {show}", **given)
-    assert done.stdout == f"{tmp_path}/ex05.py\n", done.stderr
+    environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
+    completed = run("-c", f"import django; django.setup(); {show}", **environment)
+    assert completed.stdout == f"{tmp_path}/ex05.py\n", completed.stderr
 
 
 # --- the code that the page shows: the file as it stands, its decisive lines marked ---------------
 
 
-def marked(name: str) -> list[str]:
+def marked_lines(name: str) -> list[str]:
     blocks = source_blocks(STRATEGIES[name])
-    return [block["lines"][n].strip() for block in blocks for n in block["marked"]]
+    return [block["lines"][number].strip() for block in blocks for number in block["marked"]]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
     blocks = source_blocks(STRATEGIES[name])
-    assert 1 <= len(marked(name)) == len(STRATEGIES[name].marks) <= 2
+    assert 1 <= len(marked_lines(name)) == len(STRATEGIES[name].marks) <= 2
     for block in blocks:
         code = "\n".join(block["lines"])
         ast.parse(code)  # still Python, indented from the margin
@@ -114,7 +114,7 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
 
 
 def source_of(block: dict[str, Any]) -> str:
-    """The file of a block; its methods moved to the margin, as they are shown."""
+    """Return the file of a block, with its methods moved to the margin, as they are shown."""
     text = Path(settings.BASE_DIR, block["file"]).read_text()
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
 
@@ -143,6 +143,8 @@ def test_source_of_a_flawed_lock_includes_the_lock() -> None:
 def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
     file = tmp_path / "ex05.py"
     file.write_text(text)
-    own, inside = source_blocks(replace(STRATEGIES["none"], name="mine", marks=(), path=str(file)))
-    assert (own["lines"], own["marked"]) == (text.splitlines(), [])
-    assert inside["lines"][0].startswith("def sell_one(")
+    own_block, shared_block = source_blocks(
+        replace(STRATEGIES["none"], name="mine", marks=(), path=str(file))
+    )
+    assert (own_block["lines"], own_block["marked"]) == (text.splitlines(), [])
+    assert shared_block["lines"][0].startswith("def sell_one(")

@@ -21,16 +21,17 @@ from shop.tests.purchases import buy, committed, open_sale, rolled_back
 
 def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
     """Strategies that cannot be chosen are listed, too: readers of the documents look for them."""
-    settings.REDLOCK_URLS, settings.ZOOKEEPER_HOSTS = [], ""
+    settings.REDLOCK_URLS = []
+    settings.ZOOKEEPER_HOSTS = ""
     html = Client().get("/").content.decode()
     rushes, steps = re.findall(r"<select.*?</select>", html, re.DOTALL)
     for form in (rushes, steps):
         options = re.findall(r'<option value="([^"]+)"([^>]*)>([^<]+)', form)
-        assert [name for name, *_ in options] == list(STRATEGIES)
-        grey = {name: text for name, more, text in options if "disabled" in more}
-        assert list(grey) == ["redlock", "zookeeper"]
-        assert grey["redlock"].endswith("(needs five more Redis servers: REDLOCK_URLS)")
-        assert grey["zookeeper"].endswith("(needs ZooKeeper: ZOOKEEPER_HOSTS)")
+        assert [name for name, _, _ in options] == list(STRATEGIES)
+        disabled = {name: text for name, attributes, text in options if "disabled" in attributes}
+        assert list(disabled) == ["redlock", "zookeeper"]
+        assert disabled["redlock"].endswith("(needs five more Redis servers: REDLOCK_URLS)")
+        assert disabled["zookeeper"].endswith("(needs ZooKeeper: ZOOKEEPER_HOSTS)")
     assert {strategy.needs for strategy in STRATEGIES.values() if strategy.needs} == set(
         MISSING_SERVERS
     )
@@ -39,23 +40,24 @@ def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
 
 @rolled_back
 def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
-    """The verdict is not of the lock that is chosen in the form, nor of another sale's rush."""
+    """The verdict is independent of the form's lock and of the rushes of other sales."""
 
     def state() -> Any:
         return Client().get("/state").json()
 
     first = open_sale(3)
     rushes.begin()
-    now = state()
-    assert (now["sale"]["sale"], now["sale"]["stock_left"], now["steps"]) == (first.pk, 3, None)
-    assert now["rush"] == {"on": True, "number": 0, "rush": None}
-    far = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
-    rushes.say({**far, "left_s": 60.0})
-    now = state()
-    assert (now["sale"]["verdict"], now["sale"]["lock"]) == ("running", "token")
-    assert now["rush"]["rush"] == {**far, "left_s": 60.0}
+    waiting = state()
+    assert (waiting["sale"]["sale"], waiting["sale"]["stock_left"]) == (first.pk, 3)
+    assert waiting["steps"] is None
+    assert waiting["rush"] == {"on": True, "number": 0, "rush": None}
+    progress = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
+    rushes.write_progress({**progress, "left_s": 60.0})
+    running = state()
+    assert (running["sale"]["verdict"], running["sale"]["lock"]) == ("running", "token")
+    assert running["rush"]["rush"] == {**progress, "left_s": 60.0}
     rushes.end()
-    rushes.ran({"sale": first.pk, "lock": "none", "verdict": "unknown"})
+    rushes.finish({"sale": first.pk, "lock": "none", "verdict": "unknown"})
     assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("unknown", "none")
     open_sale(3)
     assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("open", "")
@@ -69,10 +71,10 @@ def test_state_takes_one_query(
     buy(lock="redis")
     with django_assert_num_queries(1):
         answer = Client().get("/state").json()["sale"]
-    counted = Client().get(f"/sales/{sale.pk}").json()
-    # The page looks up to four times a second: it asks PostgreSQL alone.
-    counted |= dict.fromkeys(("settled", "unsettled", "broken_promises"))
-    assert answer.items() >= {**counted, "lock": "redis", "verdict": "open"}.items()
+    report = Client().get(f"/sales/{sale.pk}").json()
+    # The page polls up to four times a second, and so queries PostgreSQL alone.
+    report |= dict.fromkeys(("settled", "unsettled", "broken_promises"))
+    assert answer.items() >= {**report, "lock": "redis", "verdict": "open"}.items()
     assert (answer["orders"], answer["stock_left"]) == (1, 1)
 
 
@@ -86,24 +88,24 @@ def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
 
 @committed
 def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
-    """Without those that nobody came to, but for the one that is open."""
+    """A sale without buyers is left out, unless it is open."""
     open_sale(7)
     judged = open_sale(2)
     buy(lock="row-lock")
     sold = open_sale(1)
     buy(lock="redis")
     open_sale(1)
-    rushes.ran({"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2})
-    shown = Client().get("/history").json()["sales"]  # newest first
-    assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in shown] == [
+    rushes.finish({"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2})
+    history = Client().get("/history").json()["sales"]  # newest first
+    assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in history] == [
         ("open", "", None),
         ("exact", "redis", None),
         ("undersold", "row-lock", 2),
     ]
-    assert shown[1]["sale"] == sold.pk
+    assert history[1]["sale"] == sold.pk
 
 
-# --- a lesson on it: its question, and its answer only where the address asks for it --------------
+# --- a lesson on the page: its answer is shown only if the address requests it --------------------
 
 
 LESSONS = """
@@ -148,14 +150,14 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
         "presets": [("lesson", "5")],
     }
     page = Client().get("/?lesson=5").content.decode()
-    assert 'aria-labelledby="now-title" hidden' in page, "the sale before would say the answer"
+    assert 'aria-labelledby="now-title" hidden' in page, "the previous sale would reveal the answer"
     assert ("What happens?" in page, "make faults" in page, "Too much." in page) == (
         True,
         True,
         False,
     )
     filled_in = Client().get("/?lesson=5&lock=none").content.decode()
-    assert "make faults" not in filled_in, "the page itself runs it then"
+    assert "make faults" not in filled_in, "the page itself runs the rush"
     page = Client().get("/?lesson=5&answer").content.decode()
     assert re.search(r'<li class="right">\s*<b>b</b>\s*<span[^>]*><code>much</code> &lt; all', page)
     assert ("Too much." in page, "make faults" in page) == (True, False)
@@ -163,8 +165,8 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
 
 @pytest.mark.usefixtures("lessons")
 @pytest.mark.parametrize("votes", ["votes=3,12", "votes=3&votes=12", "votes=3,%2012"])
-def test_votes_are_shown_beside_the_options(votes: str) -> None:
-    """From the address, or from the fields of the form, which has one for each option."""
+def test_votes_are_shown_next_to_the_options(votes: str) -> None:
+    """They come from the address, or from the form, which has a field for each option."""
     page = Client().get(f"/?lesson=5&{votes}").content.decode()
     counts = re.findall(r'<meter min="0" max="15" value="(\d+)"', page)
     assert counts == ["3", "12"]
@@ -208,19 +210,19 @@ def test_page_has_no_lesson_unless_the_address_names_one(settings: Any) -> None:
     assert lesson(QueryDict("lesson=5")) is None
 
 
-# --- while the buyers of a rush have every connection of the process's pool -----------------------
+# --- while the buyers of a rush use every connection of the process's pool ------------------------
 
 
 @pytest.fixture
 def pooled(transactional_db: None) -> Iterator[Any]:
     """This thread's connections come from a pool of two, as in a node of `make serve`."""
-    alone = connections["default"]
-    pooled: Any = alone.copy()
+    unpooled = connections["default"]
+    pooled: Any = unpooled.copy()
     pooled.settings_dict["OPTIONS"]["pool"] = {"min_size": 2, "max_size": 2, "timeout": 1}
     pooled.pool.open(wait=True)
     connections["default"] = pooled
     yield pooled
-    connections["default"] = alone
+    connections["default"] = unpooled
     pooled.close()
     pooled.close_pool()
 
@@ -229,17 +231,17 @@ def test_page_works_while_buyers_use_every_connection(pooled: Any, rushes: Rushe
     sale = open_sale(10)
     rushes.begin()
     pooled.close()
-    taken = [pooled.pool.getconn() for _ in range(2)]
+    used_connections = [pooled.pool.getconn() for _ in range(2)]
     answer = Client().get("/state")
     assert (answer.status_code, answer.json()["sale"]["sale"]) == (200, sale.pk)
     for path in ("/history", f"/sales/{sale.pk}/curve"):
         assert Client().get(path).status_code == 200
     assert buy(lock="none").body["outcome"] == "unavailable", "buyers wait for the pool"
     assert Client().post("/rush/stop").status_code == 202
-    now: Any = connections["default"]
-    assert now is pooled, "this thread's next request is one of the pool again"
-    for one in taken:
-        pooled.pool.putconn(one)
-    assert rushes.is_to_stop
+    current: Any = connections["default"]
+    assert current is pooled, "this thread's next request uses the pool again"
+    for used_connection in used_connections:
+        pooled.pool.putconn(used_connection)
+    assert rushes.stop_requested
     sale.refresh_from_db()
     assert sale.closed_at is not None

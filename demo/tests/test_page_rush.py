@@ -28,10 +28,10 @@ def test_button_names_make_serve_if_it_does_not_run(settings: Any) -> None:
 
 def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
     assert Client().post("/rush", RUSH).status_code == 202
-    wish = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
-    assert rushes.wanted == {**wish, "product": "apple", "deadline": 60}
+    rush = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
+    assert rushes.request == {**rush, "product": "apple", "deadline": 60}
     assert Client().post("/rush", {**RUSH, "lock": "redis"}).status_code == 409
-    assert rushes.wanted["lock"] == "none"
+    assert rushes.request["lock"] == "none"
     rushes.end()
     assert Client().post("/rush", RUSH).status_code == 202
 
@@ -42,14 +42,14 @@ def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
         answer = stranger.post(path, RUSH)
         assert answer.status_code == 403
         assert "without its CSRF token: load the page again" in answer.json()["error"]
-    assert rushes.wanted is None
+    assert rushes.request is None
     stranger.get("/")  # now it is none
     token = stranger.cookies["csrftoken"].value
     assert stranger.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
 
 
 def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
-    """As where a browser's address is a forwarder's, which asks for localhost."""
+    """A browser behind a port forwarder: the forwarder requests localhost."""
     origin = "https://demo-8000.app.example"
     browser = Client(enforce_csrf_checks=True)
     browser.get("/")
@@ -59,7 +59,7 @@ def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> Non
     assert answer.status_code == 403
     assert f"{origin} is not the address of this shop" in answer.json()["error"]
     assert f"CSRF_TRUSTED_ORIGINS={origin}" in answer.json()["error"]
-    assert rushes.wanted is None
+    assert rushes.request is None
     settings.CSRF_TRUSTED_ORIGINS = [origin]
     restarted = Client(enforce_csrf_checks=True)
     restarted.cookies = browser.cookies
@@ -81,7 +81,7 @@ def test_bad_input_is_refused_with_the_allowed_values(
     assert (answer.status_code, answer.json()["allowed"]) == (400, [allowed])
     assert answer.json()["error"].startswith(f"bad {field}: ")
     assert Client().post("/rush", {**RUSH, "lock": "nonsense"}).status_code == 400
-    assert rushes.wanted is None
+    assert rushes.request is None
 
 
 @rolled_back
@@ -90,27 +90,28 @@ def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
     buy(lock="none")
     rushes.begin()
     assert Client().post("/rush/stop").status_code == 202
-    assert rushes.is_to_stop
+    assert rushes.stop_requested
     sale.refresh_from_db()
     assert sale.closed_at is not None
     assert sale.final_stock == 9
     assert buy(lock="none").status == 404, "nothing is sold any more"
-    rushes.ran({"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
-    shown = Client().get("/state").json()["sale"]
-    assert (shown["verdict"], shown["orders"], shown["stock_left"]) == ("stopped", 1, 9)
+    rushes.finish({"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
+    stopped_sale = Client().get("/state").json()["sale"]
+    figures = [stopped_sale[name] for name in ("verdict", "orders", "stock_left")]
+    assert figures == ["stopped", 1, 9]
 
 
 def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
     (rushes.folder / "stop").touch()
     assert Client().post("/rush", RUSH).status_code == 202
-    assert not rushes.is_to_stop
+    assert not rushes.stop_requested
 
 
 @rolled_back
 def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
     sale = open_sale(10)
     answer = Client().post("/rush/stop")
-    assert (answer.status_code, rushes.is_to_stop) == (409, False)
+    assert (answer.status_code, rushes.stop_requested) == (409, False)
     sale.refresh_from_db()
     assert sale.closed_at is None
 
@@ -125,17 +126,17 @@ def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
     monkeypatch.setattr(opening, "close", times_out)
     rushes.begin()
     answer = Client().post("/rush/stop")
-    assert (answer.status_code, rushes.is_to_stop) == (503, True)
+    assert (answer.status_code, rushes.stop_requested) == (503, True)
     assert "The next rush closes it" in answer.json()["error"]
 
 
-# --- what the page calls a sale -------------------------------------------------------------------
+# --- the verdict of a sale on the page ------------------------------------------------------------
 
 
 def sale(
     orders: int, *, left: int | None = None, is_open: bool = True, locks: Sequence[str] = ("token",)
 ) -> dict[str, Any]:
-    """Of two units."""
+    """Return the report of a sale of two units; by default every order has taken one."""
     stock_left = max(0, 2 - orders) if left is None else left
     return {**SaleReport(1, "apple", is_open, 2, orders, stock_left).as_dict(), "locks": locks}
 
@@ -146,16 +147,16 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 @pytest.mark.parametrize(
     ("of_sale", "run", "rush", "verdict"),
     [
-        # the verdict of the run is the badge, unless the orders refute it
+        # the verdict of the run, unless the orders refute it
         (sale(1), {"verdict": "undersold"}, None, "undersold"),
         (sale(3), {"verdict": "unknown"}, None, "unknown"),
         (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
         (sale(1, left=0, is_open=False), STOPPED, None, "stopped"),
         (sale(3, left=0, is_open=False), STOPPED, None, "oversold"),
-        # during a rush an oversell is seen at once, and nothing else is settled
+        # during a rush only overselling is certain
         (sale(2), None, {"lock": "redis"}, "running"),
         (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
-        # a sale by hand is called by its orders
+        # without a rush the orders decide
         (sale(3, left=0), None, None, "oversold"),
         (sale(2), None, None, "exact"),
         (sale(2, left=1), None, None, "open"),
@@ -166,8 +167,11 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_verdict_comes_from_run_rush_or_orders(
     of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    shown = judged_sale(
-        of_sale, {1: {**run, "lock": "none"}} if run else {}, rush and {**rush, "sale": 1}
-    )
-    lock = "none" if run else "redis" if rush else ", ".join(of_sale["locks"])
-    assert (shown["verdict"], shown["lock"]) == (verdict, lock)
+    runs = {1: {**run, "lock": "none"}} if run else {}
+    judged = judged_sale(of_sale, runs, rush and {**rush, "sale": 1})
+    lock = ", ".join(of_sale["locks"])
+    if rush:
+        lock = "redis"
+    if run:
+        lock = "none"
+    assert (judged["verdict"], judged["lock"]) == (verdict, lock)

@@ -24,11 +24,11 @@ def _hooks() -> Iterator[None]:
     """Install the demo's hooks; after the test wait until all buyers have ended."""
     hooks.install()
     yield
-    now = steps.read_round()
-    if now is None:
+    current_round = steps.read_round()
+    if current_round is None:
         return
     locks_client().delete(steps.ROUND_KEY)
-    eventually(lambda: None not in outcomes(now["round"]), what="both are out")
+    eventually(lambda: None not in outcomes(current_round["round"]), what="both are out")
 
 
 def outcomes(round_id: str) -> list[str | None]:
@@ -37,10 +37,10 @@ def outcomes(round_id: str) -> list[str | None]:
     return [json.loads(state).get("outcome") for state in states]
 
 
-def of(buyer: str) -> dict[str, Any]:
-    now = steps.read_state()
-    assert now is not None
-    return dict(now["buyers"][buyer])
+def buyer_state(buyer: str) -> dict[str, Any]:
+    state = steps.read_state()
+    assert state is not None
+    return dict(state["buyers"][buyer])
 
 
 class Round:
@@ -52,17 +52,17 @@ class Round:
     def step(self, buyer: str, to: str) -> dict[str, Any]:
         """Press a button, wait for a state, and return the buyer."""
         steps.step(self.id, buyer)
-        eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {of(buyer)}")
-        return of(buyer)
+        eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {buyer_state(buyer)}")
+        return buyer_state(buyer)
 
     def blocked(self, buyer: str) -> dict[str, Any]:
         """Wait until this buyer counts as blocked, and return it."""
         eventually(lambda: "blocked" in self.place(buyer), what=f"{buyer} is blocked")
-        return of(buyer)
+        return buyer_state(buyer)
 
     def place(self, buyer: str) -> tuple[Any, ...]:
-        now = of(buyer)
-        return now["status"], now.get("at"), now.get("outcome")
+        state = buyer_state(buyer)
+        return state["status"], state.get("at"), state.get("outcome")
 
 
 @committed
@@ -72,7 +72,7 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     buyers = Round(lock)
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
-    blocked = of("B")
+    blocked = buyer_state("B")
     assert blocked["waits_for"] == ("lock" if lock == "redis" else "database")
     assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
     with pytest.raises(steps.NotNow):
@@ -80,7 +80,7 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     for place in ("written", "sold"):
         buyers.step("A", place)
     eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
-    assert of("B")["saw"] == 0
+    assert buyer_state("B")["saw"] == 0
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
@@ -93,15 +93,15 @@ def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(
     buyers = Round("redis")
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
-    assert of("B")["waits_for"] == "lock"
+    assert buyer_state("B")["waits_for"] == "lock"
     locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
     locks_client().delete(*locks)
-    eventually(lambda: of("B").get("waits_for") == "database", what="B has the lock")
+    eventually(lambda: buyer_state("B").get("waits_for") == "database", what="B has the lock")
     assert buyers.blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
 @committed
-def test_a_double_click_is_one_step() -> None:
+def test_double_click_is_one_step() -> None:
     buyers = Round("none")
     buyers.step("A", "checked")
     steps.permit(buyers.id, "A", "checked")
@@ -126,12 +126,13 @@ def test_round_survives_a_silent_redis(
     kind: type, name: str, executed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the page would show a buyer without a thread."""
-    command, silent = getattr(kind, name), list[str]()
+    command = getattr(kind, name)
+    silent_commands: list[str] = []
 
     def silent_once(*args: Any, **options: Any) -> Any:
-        if silent:
+        if silent_commands:
             return command(*args, **options)
-        silent.append(name)
+        silent_commands.append(name)
         if executed:
             command(*args, **options)
         raise redis.TimeoutError("Timeout reading from socket")
@@ -140,7 +141,7 @@ def test_round_survives_a_silent_redis(
     buyers = Round("none")
     for place in ("checked", "written", "sold"):
         buyers.step("A", place)
-    assert silent == [name]
+    assert silent_commands == [name]
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
@@ -149,18 +150,20 @@ def test_buyer_starts_once_redis_answers_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A paused Redis executes the command later, and would show a buyer without a thread."""
-    buyers, answered, command = Round("none"), threading.Event(), redis.Redis.hsetnx
+    buyers = Round("none")
+    redis_answers = threading.Event()
+    hsetnx = redis.Redis.hsetnx
 
-    def silent(self: redis.Redis, *args: Any) -> Any:
-        came = command(self, *args)
-        if not answered.is_set():
+    def silent_hsetnx(self: redis.Redis, *args: Any) -> Any:
+        reply = hsetnx(self, *args)
+        if not redis_answers.is_set():
             raise redis.TimeoutError("Timeout reading from socket")
-        return came
+        return reply
 
-    monkeypatch.setattr(redis.Redis, "hsetnx", silent)
+    monkeypatch.setattr(redis.Redis, "hsetnx", silent_hsetnx)
     steps.step(buyers.id, "A")
-    answered.set()
-    eventually(lambda: "checked" in buyers.place("A"), what="A has come")
+    redis_answers.set()
+    eventually(lambda: "checked" in buyers.place("A"), what="A has read the stock")
 
 
 @committed
@@ -186,16 +189,16 @@ def test_new_round_rolls_the_previous_buyers_back(
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
     monkeypatch.setitem(STRATEGIES, "mine", make_strategy("mine", file))
-    before = Round("mine")
+    previous = Round("mine")
     for place in ("checked", "written"):
-        before.step("A", place)
-    before.step("B", "blocked")
+        previous.step("A", place)
+    previous.step("B", "blocked")
     Round("none")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
-    eventually(lambda: outcomes(before.id) == ["rolled_back"] * 2, what="both are out")
+    eventually(lambda: outcomes(previous.id) == ["rolled_back"] * 2, what="both are out")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
-        steps.step(before.id, "A")
+        steps.step(previous.id, "A")
 
 
 @committed
@@ -209,18 +212,17 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
         )
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
-        assert cursor.fetchone() == ("6s",)  # of everybody else
-    assert "idle_in_transaction_session_timeout=65000" in steps.timeout_options(), (
-        "60 s a stop, and 5"
-    )
+        assert cursor.fetchone() == ("6s",)  # for all other buyers
+    timeouts = steps.timeout_options()
+    assert "idle_in_transaction_session_timeout=65000" in timeouts, "60 s for a stop, and 5 more"
 
 
 @committed
 def test_steps_work_over_http() -> None:
     page = Client()
-    begun = page.post("/steps", {"lock": "none"})
-    assert begun.status_code == 201
-    round_id = begun.json()["round"]
+    new_round = page.post("/steps", {"lock": "none"})
+    assert new_round.status_code == 201
+    round_id = new_round.json()["round"]
     assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
     eventually(lambda: "stopped" in page.get("/state").content.decode(), what="A is stopped")
     answer = page.get("/state").json()["steps"]

@@ -171,7 +171,7 @@ def test_bad_input_is_refused_by_the_browser_at_its_field_and_starts_nothing(
 def test_one_unit_can_be_bought_by_hand(page: Page, watched: Watched) -> None:
     watched.refusals.add(409)  # sold out is a refusal, too
     page.get_by_role("button", name="Buy one").click()
-    expect(page.locator("#said")).to_contain_text("sold")
+    expect(page.locator("#message")).to_contain_text("sold")
 
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:

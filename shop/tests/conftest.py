@@ -24,17 +24,17 @@ from shop.reserve import promises
 from shop.sale import known_products, reports
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
-from shop.tests.database import beside_django
+from shop.tests.database import connect_outside_django
 from shop.tests.outage import Outage
 
 
 @pytest.fixture(autouse=True)
-def _no_lock_is_left_of_another_test() -> None:
+def _flush_locks() -> None:
     locks_client().flushall()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     known_products._products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
@@ -43,8 +43,8 @@ def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture(autouse=True)
-def _expected_trouble_stays_out_of_the_output() -> Iterator[None]:
-    """Refusals are logged as warnings; pytest still captures them where a test asks."""
+def _silence_expected_logs() -> Iterator[None]:
+    """Keep refusals, which are logged as warnings, off the output; caplog still has them."""
     root = logging.getLogger()
     handlers = [handler for handler in root.handlers if type(handler) is logging.StreamHandler]
     for handler in handlers:
@@ -56,7 +56,7 @@ def _expected_trouble_stays_out_of_the_output() -> Iterator[None]:
 
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
-    """Kill this run's Valkey when called, and have it back at the end of the test."""
+    """An outage of this run's Valkey, which the test begins; it ends with the test."""
     outage = Outage(servers.valkey)
     yield outage
     outage.end()
@@ -64,11 +64,14 @@ def redis_outage() -> Iterator[Outage]:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """To drop a database takes a checkpoint. After many new databases, on a slow disk, it takes
-    longer than the shop's statement_timeout, which ends the drop; here nothing ends it."""
+    """Write a checkpoint before pytest-django drops the test's database.
+
+    The drop takes a checkpoint. After many new databases, on a slow disk, that lasts longer than
+    the shop's statement_timeout, which would end the drop; here nothing ends it.
+    """
     yield
-    with beside_django() as beside:
-        beside.execute("CHECKPOINT")
+    with connect_outside_django() as outside_connection:
+        outside_connection.execute("CHECKPOINT")
 
 
 # --- servers for a real node ----------------------------------------------------------------------
@@ -76,14 +79,14 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Short enough for a Unix socket, whatever pytest's own folders are called."""
+    """A folder whose path is short enough for a Unix socket, unlike those of pytest."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres]:
-    """A PostgreSQL to throw away: nobody else's is stopped here."""
+    """A PostgreSQL of this module, which its tests may stop."""
     server = Postgres(folder / "postgres", runtime=folder)
     server.start()
     embedded.adopt(int((server.data / "postmaster.pid").read_text().split()[0]))
@@ -99,15 +102,16 @@ def valkey(folder: Path) -> Iterator[Valkey]:
     server.stop()
 
 
-# --- every strategy, with what it needs ---------------------------------------------------------
+# --- every strategy, with the servers that it needs -----------------------------------------------
 
 
 @pytest.fixture(params=STRATEGIES)
 def lock(request: pytest.FixtureRequest) -> str:
-    """The name of every strategy of the registry in turn; the servers that it needs are there."""
+    """The name of every strategy of the registry in turn; the servers that it needs are running."""
     name = str(request.param)
-    if needs := STRATEGIES[name].needs:
-        request.getfixturevalue(needs.lower())
+    required_setting = STRATEGIES[name].needs
+    if required_setting:
+        request.getfixturevalue(required_setting.lower())
     return name
 
 

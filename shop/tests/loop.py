@@ -12,37 +12,43 @@ from shop.asgi import Application
 from shop.sale.async_checkout import Threads
 from shop.tests.purchases import JsonReply, parse_reply
 
-#: Seconds for all that is asked in one loop.
-TIMEOUT = 30
+#: Seconds for all purchases in one loop.
+LOOP_TIMEOUT_SECONDS = 30
 
 
 class Loop:
-    """What answers POST /buy in one event loop, with `whole` threads for locks that block."""
+    """The application that answers POST /buy in one event loop.
 
-    def __init__(self, whole: int = 4) -> None:
+    thread_count    threads for the strategies that block
+    """
+
+    def __init__(self, thread_count: int = 4) -> None:
         self.application = Application()
-        self.application.threads = Threads(whole)
+        self.application.threads = Threads(thread_count)
 
-    async def buy(self, *, key: str | None = None, **wanted: object) -> JsonReply:
-        """The answer to one purchase. Raises CancelledError where its client leaves."""
-        body = json.dumps({"buyer": "ada", "lock": "redis"} | wanted).encode()
+    async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
+        """Return the answer to one purchase. Raises CancelledError if its client leaves."""
+        body = json.dumps({"buyer": "ada", "lock": "redis"} | fields).encode()
         headers = [
             (b"host", b"localhost"),
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            *([] if key is None else [(b"idempotency-key", key.encode())]),
         ]
+        if key is not None:
+            headers.append((b"idempotency-key", key.encode()))
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
         answer: Any = await self.application.answer(ASGIRequest(scope, BytesIO(body)))
         answer.json = lambda: json.loads(answer.content)
         return parse_reply(answer)
 
 
-def in_a_loop(test: Callable[[Loop], Coroutine[Any, Any, None]], *, whole: int = 4) -> None:
-    """Run the test in an event loop of its own."""
+def run_in_loop(
+    test: Callable[[Loop], Coroutine[Any, Any, None]], *, thread_count: int = 4
+) -> None:
+    """Run the test in a new event loop."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(TIMEOUT):
-            await test(Loop(whole))
+        async with asyncio.timeout(LOOP_TIMEOUT_SECONDS):
+            await test(Loop(thread_count))
 
     asyncio.run(bounded())

@@ -1,4 +1,4 @@
-"""A real gunicorn node before real servers, and buyers who ask it over HTTP."""
+"""A real gunicorn node before real servers, and buyers who buy from it over HTTP."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ from servers.tests.polling import eventually
 from servers.valkey import Valkey
 from shop.tests import servers
 
-#: What may read and do what a stranger may not.
+#: Authorizes a request to restock, and to read buyers and keys.
 BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
 #: Addresses of databases that need no `migrate` any more.
 _migrated: set[str] = set()
@@ -40,12 +40,14 @@ def migrate(environment: dict[str, str]) -> None:
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python in the project's folder, with nothing of ours in its environment but `environment`."""
-    plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    """Run Python in the project's folder, with the settings of `environment` only."""
+    system_environment = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
+    }
     return subprocess.run(
         [sys.executable, *command],
         cwd=settings.BASE_DIR,
-        env={"DJANGO_SETTINGS_MODULE": "shop.settings", **plain, **environment},
+        env={"DJANGO_SETTINGS_MODULE": "shop.settings", **system_environment, **environment},
         capture_output=True,
         text=True,
         timeout=30,
@@ -60,14 +62,14 @@ def _template() -> str:
 
 
 def new_database() -> str:
-    """The URL of a database for nodes, a copy of one that was migrated; dropped at the end."""
+    """Return the URL of a migrated database for nodes; it is dropped at the end of the run."""
     url = embedded.create_database(f"oversold_node_{secrets.token_hex(4)}", template=_template())
     _migrated.add(url)
     return url
 
 
 #: Seconds for a node to answer after its start.
-START_TIMEOUT = 30.0
+START_TIMEOUT_SECONDS = 30.0
 
 
 class Node:
@@ -105,7 +107,7 @@ class Node:
                 [*command, *bind], folder=settings.BASE_DIR, environment=self.environment
             )
         )
-        self._server.wait_until(self.is_ready, timeout=START_TIMEOUT)
+        self._server.wait_until(self.is_ready, timeout=START_TIMEOUT_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,12 +115,12 @@ class Node:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """Its gunicorn master."""
+        """The process of the gunicorn master."""
         assert self._server.process is not None, "the node does not run"
         return self._server.process
 
     def processes(self) -> list[psutil.Process]:
-        """The master and its workers; equal to the earlier ones if none was restarted."""
+        """Return the master and its workers; equal to the earlier ones if none was restarted."""
         master = psutil.Process(self.process.pid)
         return [master, *master.children(recursive=True)]
 
@@ -132,51 +134,53 @@ class Node:
         return self.ask("GET", path)
 
     def restock(self, stock: int, lock: str | None = None) -> int:
-        """Open a sale of apples, for this strategy; its number."""
+        """Open a sale of apples for this strategy, and return its number."""
         body = json.dumps({"stock": stock} | ({"lock": lock} if lock else {})).encode()
         status, report = self.ask("POST", "/restock", body, BEARER)
         assert status == 201, report
         return int(report["sale"])
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
-        """Every order of a sale, oldest first."""
-        found: list[dict[str, Any]] = []
+        """Return every order of a sale, oldest first."""
+        orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
             status, page = self.ask("GET", f"/sales/{sale}/orders?after={after}", headers=BEARER)
             assert status == 200, page
-            found += page["orders"]
+            orders += page["orders"]
             after = page["next"]
-        return found
+        return orders
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Status and JSON body of one request, whose own body is JSON."""
-        given = {"Content-Type": "application/json", **(headers or {})}
-        status, _, text = self.request(method, path, body, given)
+        """Send one request with a JSON body, and return the status and the JSON of its answer."""
+        json_headers = {"Content-Type": "application/json", **(headers or {})}
+        status, _, text = self.request(method, path, body, json_headers)
         return status, json.loads(text)
 
     def request(
         self, method: str, path: str, body: Any = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Status, headers and body of one request on a connection of its own. A body in parts, an
-        iterator, is sent in chunks."""
-        asked = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        """Send one request on a new connection; return the answer's status, headers and body.
+
+        An iterator as the body is sent in chunks.
+        """
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            asked.request(method, path, body, headers or {})
-            response = asked.getresponse()
+            client.request(method, path, body, headers or {})
+            response = client.getresponse()
             return response.status, response.headers, response.read()
         finally:
-            asked.close()
+            client.close()
 
 
 def node_at(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """A node before these two servers, with these environment variables added.
+    """Return a node before these two servers, with these environment variables added.
 
-    A test that does not stop PostgreSQL names none: a database is made sooner than a server.
+    A test that does not stop PostgreSQL passes none: a new database is faster than a new server.
     """
     if postgres is None:
         database_url = new_database()
@@ -188,12 +192,15 @@ def node_at(
 
 # --- more buyers than units at once ---------------------------------------------------------------
 
-UNITS, BUYERS = 5, 12
+UNITS = 5
+BUYERS = 12
 
 
 def rush(node: Node, lock: str) -> tuple[int, int]:
-    """Orders and stock left after the rush. A buyer answered `busy` asks again; everybody
-    else was answered `sold` or `sold_out`, and nobody `sold` without an order."""
+    """Run a rush, and return its orders and the stock left.
+
+    A buyer answered `busy` retries; every other answer is `sold`, with an order, or `sold_out`.
+    """
     sale = node.restock(UNITS, lock)
     barrier = threading.Barrier(BUYERS)
     outcomes: list[str] = []
@@ -202,8 +209,10 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         barrier.wait(10)
         body = json.dumps({"lock": lock, "buyer": f"b{number}"}).encode()
         key = {"Idempotency-Key": secrets.token_hex()}
-        while (outcome := node.ask("POST", "/buy", body, key)[1]["outcome"]) == "busy":
-            pass
+        outcome = "busy"
+        while outcome == "busy":
+            _, answer = node.ask("POST", "/buy", body, key)
+            outcome = answer["outcome"]
         outcomes.append(outcome)
 
     buyers = [threading.Thread(target=buy, args=(number,)) for number in range(BUYERS)]
@@ -212,7 +221,8 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
     for buyer in buyers:
         buyer.join(30)
     eventually(
-        lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None), what="it is settled"
+        lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None),
+        what="every promise is settled",
     )
     report = node.get(f"/sales/{sale}")[1]
     assert len(outcomes) == BUYERS, lock

@@ -1,4 +1,4 @@
-"""POST /buy as a test asks it, and what the shop's books say afterwards."""
+"""Purchases of a test through POST /buy, and the orders and the stock after them."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -21,15 +21,15 @@ from shop.sale.points import Probe
 APPLE = "apple"
 SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
 NO_TOKEN = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
-#: Seconds that a test waits for what certainly comes.
+#: Seconds that a test waits for an event that always occurs.
 TIMEOUT_SECONDS = 20
 LOCK_STRATEGIES = ["token", "redis"]
 SAMPLE_STRATEGIES = ["none", *LOCK_STRATEGIES]
 
-#: For a test whose transactions are real ones, seen by other threads. Naming the app that has data
-#: leaves the tables of the others alone afterwards: five times faster.
+#: For a test whose transactions are committed, so that other threads see them. Only the tables of
+#: the named app are emptied afterwards: five times faster.
 committed = pytest.mark.django_db(transaction=True, available_apps=["shop"])
-#: For a test of refusals: nothing is committed, and what was set up is rolled back.
+#: For a test of refusals: nothing is committed, and its sales are rolled back.
 rolled_back = pytest.mark.django_db
 
 
@@ -43,15 +43,15 @@ class JsonReply:
 
 
 def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
-    """A new sale; with a `lock` its units lie where that strategy sells them from."""
+    """Open a sale; with a `lock` its units are stored where that strategy expects them."""
     return opening.restock(product=product, amount=units, lock=lock)
 
 
 def buy(
-    *, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any
+    *, key: str | None = None, lock: str = "redis", buyer: str = "ada", **fields: Any
 ) -> JsonReply:
-    """POST /buy as JSON. An exception of the view is the test's."""
-    return post_buy({"lock": lock, "buyer": buyer, **more}, key=key)
+    """Send POST /buy as JSON. An exception in the view is raised in the test."""
+    return post_buy({"lock": lock, "buyer": buyer, **fields}, key=key)
 
 
 def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
@@ -67,19 +67,21 @@ def parse_reply(response: Any) -> JsonReply:
 
 
 def promise_orders(*keys: str) -> list[int]:
-    """The orders that buyers with these keys are promised."""
+    """Buy with these keys under `reserve`, and return the promised orders."""
     return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
 
 
 def settle_all() -> None:
-    """Write the orders of all that is promised: a consumer that ends when nothing is left."""
+    """Write the orders of all promises."""
     while settle.settle_batch():
         pass
 
 
 def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
-    """Orders that exist for a product, and its stock left, wherever it lies, once what was promised
-    is settled."""
+    """Settle all promises, and return the orders of a product and its stock left.
+
+    The stock is the sum of the product's row, its buckets and its rows of single units.
+    """
     with suppress(redis.RedisError):  # in an outage
         if locks_client().exists(STREAM):
             settle_all()
@@ -90,19 +92,21 @@ def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
 
 
 def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
-    """Units of a sale in the product's row, in buckets, and in rows of their own."""
+    """Return the units of a sale in the product's row, in buckets, and in rows of single units."""
     row = Product.objects.get(pk=sale.product_id).amount
     in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
     return row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
 
 
-def run_at(place: str, happens: Callable[[], object]) -> Probe:
-    """A probe: `happens`, once, when a buyer reaches `place`."""
-    left = [happens]
+def run_at(point: str, action: Callable[[], object]) -> Probe:
+    """Return a probe that runs `action` once, when a buyer first reaches `point`."""
+    has_run = False
 
-    def probe(reached: str, facts: Mapping[str, object]) -> None:
-        if reached == place and left:
-            left.pop()()
+    def probe(name: str, facts: Mapping[str, object]) -> None:
+        nonlocal has_run
+        if name == point and not has_run:
+            has_run = True
+            action()
 
     return probe
 
@@ -111,12 +115,13 @@ class FirstBuyerGate:
     """A probe that stops the first buyer inside the critical section until `leave` is set."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.reached, self.leave = threading.Event(), threading.Event()
+        self.started: list[str] = []
+        self.reached = threading.Event()
+        self.leave = threading.Event()
 
     def __call__(self, name: str, facts: Mapping[str, object]) -> None:
         if name == "begins":
-            self.begun.append(str(facts["lock"]))
+            self.started.append(str(facts["lock"]))
         elif name == "after_read" and not self.reached.is_set():
             self.reached.set()
             assert self.leave.wait(TIMEOUT_SECONDS)
@@ -129,9 +134,11 @@ def assert_retry_later(answer: JsonReply, outcome: str, error: str) -> None:
 
 
 def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) -> None:
-    """Refused for good with this error, and with what is allowed instead."""
-    named = {"allowed": list(allowed)} if allowed else {}
-    assert (answer.status, answer.body) == (status, {"outcome": "error", "error": error, **named})
+    """Assert that a request is refused for good, with this error and the allowed values."""
+    body: dict[str, Any] = {"outcome": "error", "error": error}
+    if allowed:
+        body["allowed"] = list(allowed)
+    assert (answer.status, answer.body) == (status, body)
     assert "Retry-After" not in answer.headers
 
 
@@ -140,8 +147,8 @@ def get(path: str) -> JsonReply:
 
 
 def expected_report(sale: Sale, **numbers: Any) -> dict[str, Any]:
-    """The report of an open sale of 3 apples that nobody has asked for, but for what is named."""
-    untouched = {
+    """Return the report of an open sale of 3 apples without orders, updated with `numbers`."""
+    without_orders = {
         "sale": sale.pk,
         "product": APPLE,
         "open": True,
@@ -157,4 +164,4 @@ def expected_report(sale: Sale, **numbers: Any) -> dict[str, Any]:
         "broken_promises": 0,
         "settlement_lag_ms": None,
     }
-    return untouched | numbers
+    return without_orders | numbers

@@ -1,6 +1,6 @@
-"""Real servers for every test: PostgreSQL from the checkout's own, a Valkey for this run only.
+"""Real servers for every test: the checkout's PostgreSQL, and a Valkey for this run only.
 
-A plugin (`-p shop.tests.servers`) and not a conftest: pytest-django reads the settings first.
+A plugin (`-p shop.tests.servers`), because pytest-django reads the settings before a conftest.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""python -OO leaves docstrings and asserts out: messages have to survive that."""
+"""Errors keep their messages under python -OO, which removes docstrings and asserts."""
 
 import subprocess
 import sys
@@ -10,22 +10,23 @@ from locks.errors import LockBackendError, LockLost, LockNotHeld, LockTimeout
 from shop import errors
 
 assert False, "it runs with -OO, so this is not raised"
-for kind in (LockBackendError, LockLost, LockNotHeld, LockTimeout):
-    print(kind(name="apple"))
-for kind in vars(errors).values():
-    if isinstance(kind, type) and issubclass(kind, errors.ShopError):
-        print(kind(seconds=1) if kind in (errors.Throttled, errors.WaitingRoomFull) else kind())
+for error_class in (LockBackendError, LockLost, LockNotHeld, LockTimeout):
+    print(error_class(name="apple"))
+for error_class in vars(errors).values():
+    if isinstance(error_class, type) and issubclass(error_class, errors.ShopError):
+        needs_seconds = error_class in (errors.Throttled, errors.WaitingRoomFull)
+        print(error_class(seconds=1) if needs_seconds else error_class())
 """
 
 
 def test_every_error_has_its_message_without_docstrings() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-OO", "-c", ERRORS], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    said = done.stdout.splitlines()
-    assert len(said) >= 4 + 12
-    for line in said:
-        assert line.endswith("."), line
-    assert "The lock was not free in time; nothing was sold. Retry with the same key." in said
-    assert len(set(said)) == len(said), "each its own"
+    assert (completed.returncode, completed.stderr) == (0, "")
+    messages = completed.stdout.splitlines()
+    assert len(messages) >= 4 + 12
+    for message in messages:
+        assert message.endswith("."), message
+    assert "The lock was not free in time; nothing was sold. Retry with the same key." in messages
+    assert len(set(messages)) == len(messages), "each error has a different message"

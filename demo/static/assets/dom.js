@@ -1,17 +1,17 @@
-// What the page and the report of a run share: elements, icons, verdicts, words, a chart's lines.
-// Text is set as text. The page imports it; the report has it inline, without `export`
-// (loadtest/report/page).
+// Elements, icons, verdicts and chart lines that the page and the report of a run share. Text is set
+// as text, never as HTML. The page imports this module; the report contains it inline, without
+// `export` (loadtest/report/page).
 
 export const $ = (id) => document.getElementById(id);
 
-// A colour of the palette. Only in a property is light-dark() one of the two.
+// Return a colour of the palette. light-dark() is resolved only when a property uses it.
 export function css(name) {
   const root = document.documentElement;
   root.style.outlineColor = `var(${name})`;
   return getComputedStyle(root).outlineColor;
 }
 
-export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
 
 const PATHS = {
   cross: "M5 5l14 14M19 5L5 19",
@@ -27,12 +27,12 @@ const PATHS = {
   database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
 };
 
-// verdict -> its icon, its look and, of a run's, what it means: never only a colour
+// Icon, look and, for a run, meaning of each verdict: color alone never distinguishes them.
 export const VERDICTS = {
   exact: ["tick", "good", "as many orders as units"],
   oversold: ["cross", "bad", "more orders than units"],
   undersold: ["down", "odd", "fewer orders than the buyers and the stock allowed"],
-  deadlock: ["lock", "odd", "nobody could buy any more, though units were left"],
+  deadlock: ["lock", "odd", "no buyer could buy any more, though units were left"],
   unknown: ["question", "odd", "not shown: the fault did not fire, or evidence is missing"],
   not_run: ["dash", "calm", "a part that it needs is missing"],
   stopped: ["square", "odd"],
@@ -49,10 +49,10 @@ export const signOf = (verdict) => (VERDICTS[verdict] || ["question"])[0];
 export const lookOf = (verdict) => (VERDICTS[verdict] || ["", "odd"])[1];
 
 export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
 }
 
 export function icon(name) {

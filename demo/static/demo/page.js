@@ -10,7 +10,7 @@ const IDLE_POLL_MS = 1000;
 
 const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
-let latestPoll = 0; // its number
+let latestPoll = 0; // the number of the latest poll
 let rush = { on: false, rush: null };
 let unreachable = false; // the shop does not answer
 let starting = false;
@@ -128,35 +128,35 @@ async function showLock() {
   const { status, body } = await ask(`/strategies/${lock}/code`);
   if (status !== 200 || $("lock").value !== lock) return;
   const marked = body.blocks.filter((block) => block.marked.length);
-  const shown = marked.length ? marked : body.blocks; // your own file has no marks
-  $("code-marked").replaceChildren(...shown.map(blockOf));
-  $("code-rest").replaceChildren(...body.blocks.filter((block) => !shown.includes(block)).map(blockOf));
+  const decisive = marked.length ? marked : body.blocks; // your own file has no marks
+  $("code-marked").replaceChildren(...decisive.map(blockOf));
+  $("code-rest").replaceChildren(...body.blocks.filter((block) => !decisive.includes(block)).map(blockOf));
 }
 
 function blockOf({ file, lines, marked }) {
-  const shown = element("pre", { tabindex: "0", role: "region", "aria-label": file });
+  const listing = element("pre", { tabindex: "0", role: "region", "aria-label": file });
   let inDocstring = false;
   lines.forEach((text, number) => {
     const quotes = text.split('"""').length - 1;
     const quiet = inDocstring || text.trim().startsWith('"""');
     if (quiet && quotes === 1) inDocstring = !inDocstring;
     const look = quiet ? element("span", { class: "quiet" }, text) : text;
-    shown.append(marked.includes(number) ? element("mark", {}, text) : look, "\n");
+    listing.append(marked.includes(number) ? element("mark", {}, text) : look, "\n");
   });
-  return element("div", { class: "block" }, element("p", { class: "file" }, file), shown);
+  return element("div", { class: "block" }, element("p", { class: "file" }, file), listing);
 }
 
 // --- the form ---
 
-// The fields that the address fills in. The shop has filled in those of the votes.
+// The fields that the address fills in. The shop itself fills in the votes.
 const FILLED = "#start-form select, #start-form input[type=number], #round-form select";
 
 // The address fills the forms in: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
 function fill(query) {
   for (const field of document.querySelectorAll(FILLED)) {
-    const wanted = query.get(field.name) || "";
-    const listed = [...(field.options || [])].some((option) => option.value === wanted && !option.disabled);
-    if (field.options ? listed : /^\d{1,5}$/.test(wanted)) field.value = wanted;
+    const preset = query.get(field.name) || "";
+    const listed = [...(field.options || [])].some((option) => option.value === preset && !option.disabled);
+    if (field.options ? listed : /^\d{1,5}$/.test(preset)) field.value = preset;
   }
 }
 
@@ -180,7 +180,7 @@ async function start(event) {
     rush = { ...rush, on: true, rush: null };
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   }
-  say($("said"), status === 202 ? "" : refusal(body));
+  say($("message"), status === 202 ? "" : refusal(body));
   showButtons();
   poll();
 }
@@ -192,7 +192,7 @@ async function stop() {
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
     stopping = false;
-    say($("said"), body.error);
+    say($("message"), body.error);
   }
   poll();
 }
@@ -200,13 +200,13 @@ async function stop() {
 async function buyOne() {
   const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
   const { body } = await ask("/buy", form);
-  say($("said"), ""); // so that a screen reader also reads the same message again
-  say($("said"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
+  say($("message"), ""); // so that a screen reader also reads the same message again
+  say($("message"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
   poll();
 }
 
 // An answer may make a card longer while a button is pressed, and move the button away from the
-// pointer. The button captures the pointer, so that the click is its own wherever the press ends.
+// pointer. The button captures the pointer, so that it gets the click wherever the press ends.
 document.addEventListener("pointerdown", ({ target, pointerId }) => target.closest("button")?.setPointerCapture(pointerId));
 $("start-form").addEventListener("submit", start);
 $("start-form").addEventListener("input", warn);

@@ -19,8 +19,8 @@ from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
     ReplyCutter,
     database_at,
+    has_waiting_statement,
     kill_this_threads_backend,
-    somebody_waits_for_a_row,
 )
 from shop.tests.node import run
 from shop.tests.purchases import (
@@ -128,7 +128,7 @@ def test_last_unit_of_a_closed_sale_is_one_order() -> None:
     with Interleaving() as threads:
         first = threads.enter("first", partial(settle_or_split, [one])).run_to("settling")
         second = threads.enter("second", partial(settle_or_split, [other])).resume()
-        eventually(somebody_waits_for_a_row, what="the second one waits for the sale's row")
+        eventually(has_waiting_statement, what="the second one waits for the sale's row")
         assert first.finish() == {one.entry: Ending.KEPT}
         assert second.finish() == {other.entry: Ending.BROKEN}
     sale.refresh_from_db()

@@ -12,7 +12,7 @@ from shop.ops.logs import request_id
 from shop.sale import points, waiting_room
 from shop.sale.points import installed
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
-from shop.tests.loop import Loop, in_a_loop
+from shop.tests.loop import Loop, run_in_loop
 from shop.tests.purchases import (
     APPLE,
     FirstBuyerGate,
@@ -48,7 +48,7 @@ async def a_queue(
         asked = [ask(0)]
         await until(inside.reached.is_set)
         asked += [ask(number) for number in range(1, behind + 1)]
-        await until(lambda: len(inside.begun) == behind + 1)
+        await until(lambda: len(inside.started) == behind + 1)
         yield inside, asked
     finally:
         inside.leave.set()
@@ -76,7 +76,7 @@ def test_client_that_leaves_the_queue_buys_nothing(
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
-    in_a_loop(test)
+    run_in_loop(test)
     assert count_orders_and_stock() == (3, 7)
     assert not waiting_room.inside
 
@@ -99,7 +99,7 @@ def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings)
         again = await loop.buy(lock=lock, buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (200, True)
 
-    in_a_loop(test)
+    run_in_loop(test)
     assert count_orders_and_stock() == (2, 8)
     assert not waiting_room.inside
 
@@ -118,9 +118,9 @@ def test_client_that_leaves_before_a_thread_is_free() -> None:
                 await queued
         assert (await asked[0]).status == 201
         assert (await loop.buy(lock="token")).body["stock_seen"] == 9
-        assert len(inside.begun) == 1
+        assert len(inside.started) == 1
 
-    in_a_loop(test, whole=1)
+    run_in_loop(test, thread_count=1)
     assert count_orders_and_stock() == (2, 8)
 
 
@@ -141,7 +141,7 @@ def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
         again = await loop.buy(lock=lock, buyer="b0", key="k0")
         assert (again.status, again.body["replayed"]) == (200, True)
 
-    in_a_loop(test)
+    run_in_loop(test)
     assert count_orders_and_stock() == (2, 8)
 
 
@@ -171,7 +171,7 @@ def test_killed_backend_under_the_lock_is_unavailable(
         again = await loop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 
-    in_a_loop(test)
+    run_in_loop(test)
     assert count_orders_and_stock() == (1, 2)
 
 
@@ -185,7 +185,7 @@ def test_commit_without_a_reply_is_unknown(lock: str) -> None:
         assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
 
     with ReplyCutter() as proxy, database_at(proxy.folder):
-        in_a_loop(lost)
+        run_in_loop(lost)
     assert proxy.cut == 1
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)

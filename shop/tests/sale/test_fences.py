@@ -20,7 +20,7 @@ from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Actor, Interleaving
 from shop.strategies import STRATEGIES
-from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.database import has_waiting_statement
 from shop.tests.outage import Outage
 from shop.tests.purchases import APPLE, committed, count_orders_and_stock, eventually, open_sale
 
@@ -51,7 +51,7 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     sale = open_sale(10)
     with a_stale_holder(at="after_read") as (stale, rival, threads):
         rival.run_to("acquired").resume()
-        eventually(somebody_waits_for_a_row, what="the rival's claim waits for the row")
+        eventually(has_waiting_statement, what="the rival's claim waits for the row")
         assert stale.finish().stock_seen == 10
         assert rival.finish().stock_seen == 9
     assert threads.log.index("stale before_commit") < threads.log.index("rival after_read")

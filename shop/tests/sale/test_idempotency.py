@@ -9,7 +9,7 @@ from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from shop.schedules.interleaving import Interleaving
-from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.database import has_waiting_statement
 from shop.tests.purchases import (
     APPLE,
     assert_refused,
@@ -65,7 +65,7 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
         b = threads.enter("B", partial(buy, lock="none", key="k1")).run_to("after_read")
         a.run_to("before_commit")
         b.resume()
-        eventually(somebody_waits_for_a_row, what="B's write waits for A's")
+        eventually(has_waiting_statement, what="B's write waits for A's")
         first = a.finish()
         again = b.finish()
     assert [first.status, again.status] == [201, 200]
@@ -85,7 +85,7 @@ def test_second_insert_of_a_key_waits_for_the_first(rolled_back: bool) -> None:
         a = threads.enter("A", partial(check_out, attempt)).run_to("before_commit")
         b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
         b.run_to("after_read").resume()
-        eventually(somebody_waits_for_a_row, what="B's insert waits for A's")
+        eventually(has_waiting_statement, what="B's insert waits for A's")
         if rolled_back:
             with pytest.raises(TimeoutError):
                 a.resume(TimeoutError("rolled back by the test")).finish()

@@ -48,7 +48,7 @@ def queue_buyers(
                 pool.submit(buy_in_thread, lock, number) for number in range(1, waiting + 1)
             ]
             eventually(
-                lambda: len(gate.begun) == waiting + 1,
+                lambda: len(gate.started) == waiting + 1,
                 what=f"{waiting} buyers wait",
                 timeout=TIMEOUT_SECONDS,
             )
@@ -68,7 +68,7 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
     open_sale(10)
     with queue_buyers(lock, MAX_WAITING) as (gate, purchases):
         refused = buy_in_thread(lock, 9)
-        assert len(gate.begun) == MAX_WAITING + 1  # the refused buyer did not reach the strategy
+        assert len(gate.started) == MAX_WAITING + 1  # the refused buyer did not reach the strategy
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
     assert refused.body == {

@@ -18,8 +18,8 @@ from shop.strategies import STRATEGIES, process, zookeeper
 from shop.tests.database import (
     ReplyCutter,
     database_at,
+    has_waiting_statement,
     kill_this_threads_backend,
-    somebody_waits_for_a_row,
 )
 from shop.tests.outage import Outage
 from shop.tests.purchases import (
@@ -195,7 +195,7 @@ def test_restock_between_read_and_write(lock: str) -> None:
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
         clerk = threads.enter("clerk", restock)
         eventually(
-            lambda: not clerk.is_between_steps() or somebody_waits_for_a_row(),
+            lambda: not clerk.is_between_steps() or has_waiting_statement(),
             what="the sale is closed, or the clerk waits for the buyer",
         )
         assert clerk.is_between_steps() == STRATEGIES[lock].holds_row

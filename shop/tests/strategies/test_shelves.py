@@ -17,7 +17,7 @@ from shop.errors import BadInput, Unavailable
 from shop.sale import opening, reports
 from shop.schedules.interleaving import Actor, Interleaving
 from shop.strategies import skip_locked
-from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.database import has_waiting_statement
 from shop.tests.purchases import (
     APPLE,
     JsonReply,
@@ -114,7 +114,7 @@ def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
 def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> Actor:
     """A buyer who waits for a row that somebody else holds."""
     actor = threads.enter(name, call).resume()
-    eventually(somebody_waits_for_a_row, what=f"{name} waits for a row")
+    eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
     return actor
 
@@ -149,7 +149,7 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
         a, b = (one.run_to("after_read") for one in late)
         a.run_to("before_commit")
         b.resume()
-        eventually(somebody_waits_for_a_row, what="B waits for the last unit")
+        eventually(has_waiting_statement, what="B waits for the last unit")
         if a_turns_back:
             turns_back(a)
         else:
@@ -188,7 +188,7 @@ def test_a_second_request_with_one_key_gives_its_unit_to_the_next() -> None:
         first = threads.enter("first", asks("skip-locked", "A", key="k1")).run_to("before_commit")
         again = threads.enter("again", asks("skip-locked", "A", key="k1")).run_to("after_read")
         again.resume()
-        eventually(somebody_waits_for_a_row, what="the second request waits for the first")
+        eventually(has_waiting_statement, what="the second request waits for the first")
         c = threads.enter("C", asks("skip-locked", "C")).resume()
         assert first.finish().status == 201
         assert (again.finish().status, c.finish().status) == (200, 201)
