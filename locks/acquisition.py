@@ -30,20 +30,21 @@ MAX_POLLS_PER_STAGGER = 20
 class Watch:
     """The waiters of one process for one lock, and their knowledge of its holder.
 
-    When a holder dies, the first waiter of each process asks as its lease ends, and the others see
-    that these times have moved.
+    When a holder dies, the first waiter of each process polls as the holder's lease ends, and its
+    other waiters see that these times have moved.
 
     Attributes:
         until: Second of our clock at which the holder's lease ends, as far as is known here.
-        asked: Second of our clock at which the first waiter, or one that had waited, last asked.
-            Newcomers do not move it: those that waited before them may be in no queue any more.
-        recalled: Second of our clock at which all of them were last made to poll.
+        polled_at: Second of our clock at which the first waiter, or a waiter that was queued
+            before, last polled. Newcomers do not move it: earlier waiters may have lost their
+            places in the queue.
+        recalled: Second of our clock at which all waiters were last made to poll.
         waiters: Their mailboxes by their tokens, in order of arrival.
     """
 
     def __init__(self) -> None:
         self.until = 0.0
-        self.asked = 0.0
+        self.polled_at = 0.0
         self.recalled = 0.0
         self.waiters: dict[bytes, Any] = {}
 
@@ -64,11 +65,10 @@ class Watch:
         """Return the second at which this waiter asks whether the holder's lease has ended.
 
         It asks at least once a ttl: the lease that it saw may have been extended, and its holder
-        replaced since by one that died. Where thousands wait and the first one's answer is late,
-        the others do not ask all at once: each has a moment of its own, so that some 400 ask in a
-        second.
+        replaced since by a holder that died. Where thousands wait and the first waiter's answer is
+        late, the polls of the remaining waiters are spread evenly, some 400 in a second.
         """
-        due = min(self.until, self.asked + ttl)
+        due = min(self.until, self.polled_at + ttl)
         if self.is_first(token):
             return due + 0.001
         crowd = len(self.waiters) // MAX_POLLS_PER_STAGGER
@@ -76,13 +76,13 @@ class Watch:
 
 
 class Waiters:
-    """The waiters of this process on one channel. Each has a mailbox, of its driver's kind.
+    """The waiters of this process on one channel, each with a mailbox that suits its driver.
 
     Attributes:
         channel: The channel on which wake-ups for the waiters are published.
         listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
-        renewals: They release the tokens of waiters that gave up without an answer.
+        renewals: The renewals that release the tokens of waiters which gave up without an answer.
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
@@ -111,7 +111,7 @@ class Waiters:
         return mailbox, watch
 
     def leave(self, key: bytes, token: bytes) -> None:
-        """Remove a waiter. A wake-up that still arrives for its token belongs to nobody."""
+        """Remove a waiter. A wake-up that still arrives for its token has no recipient."""
         self.mailboxes.pop(token, None)
         watch = self._watches.get(key)
         if watch is not None:
@@ -137,32 +137,32 @@ class Waiters:
         else:  # if it gave up; not a token that got the lock by asking
             self.renewals.release_abandoned(token.decode())
 
-    def all_ask(self) -> None:
+    def poll_all(self) -> None:
         """Make each waiter poll, because the subscription broke."""
         self.listening = False
         for watch in list(self._watches.values()):
             watch.recall()
 
 
-#: Seconds that one command may take at least, however little is left of the wait.
+#: Lower bound on the time that one command may take, even at the end of the wait.
 SHORTEST_REPLY_SECONDS = 0.5
 
 
 class Ask(NamedTuple):
-    """Run this script. Answer: its reply; or a WireError is thrown in."""
+    """A step that runs a script. The driver sends in its reply or throws a WireError in."""
 
     command: Call
     within: float  # seconds
 
 
 class Listen(NamedTuple):
-    """Subscribe. Answer at the latest at that second of our clock, or a WireError is thrown in."""
+    """A step that subscribes. It ends at `until`, a second of our clock, or with a WireError."""
 
     until: float
 
 
 class Sleep(NamedTuple):
-    """Wait in the mailbox. Answer: the wake-up, or None when it is time to ask."""
+    """A step that waits in the mailbox, for a wake-up or, with None, for the time to poll."""
 
     mailbox: Any
 
@@ -178,7 +178,7 @@ class Acquisition:
         token: The token.
         started: Second of our clock at which the wait began.
         end: Second of our clock at which the wait ends.
-        known: Whether the server may know the token.
+        token_sent: Whether the server may know the token.
     """
 
     def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
@@ -187,7 +187,7 @@ class Acquisition:
         self.token = new_token().encode()
         self.started = now()
         self.end = math.inf if wait is None else self.started + wait
-        self.known = False
+        self.token_sent = False
         self.keys = lock.keys
         self._once = wait == 0
         self._lock = lock
@@ -206,7 +206,8 @@ class Acquisition:
         ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
         try:
             mailbox, self._watch = self._waiters.join(self.keys[0], self.token)
-            place, joined = 0, math.inf
+            place = 0
+            joined = math.inf
             while True:
                 yield Listen(self.end)
                 left = self.end - now()
@@ -217,11 +218,12 @@ class Acquisition:
                 if answer.fence is not None:
                     return self._granted(answer)
                 if answer.back and self._watch.recalled < joined:
-                    self._watch.recall()  # what took us out of the queue took out the others, too
+                    self._watch.recall()  # the other waiters lost their places as well
                 if place or self._watch.is_first(self.token):
-                    self._watch.asked = answer.asked
-                place, joined = answer.place, answer.asked
-                self._watch.until = answer.asked + (answer.left if answer.left >= 0 else ttl)
+                    self._watch.polled_at = answer.sent_at
+                place = answer.place
+                joined = answer.sent_at
+                self._watch.until = answer.sent_at + (answer.left if answer.left >= 0 else ttl)
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
                     deadline = wake.deadline(answer, ttl, now())
@@ -231,24 +233,24 @@ class Acquisition:
         finally:
             self._waiters.leave(self.keys[0], self.token)
 
-    def ask(self, *what: Arg) -> Generator[Step, Any, WireReply]:
+    def ask(self, *request: Arg) -> Generator[Step, Any, WireReply]:
         """Return the steps that run acquire.lua once. Their result is its reply."""
-        asked = now()
-        known = self.known
-        self.known = True
+        sent_at = now()
+        token_sent_before = self.token_sent
+        self.token_sent = True
         lock = self._lock
-        args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *what
+        args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *request
         try:
             reply = yield Ask(
-                lock.command("acquire", *args), max(SHORTEST_REPLY_SECONDS, self.end - asked)
+                lock.command("acquire", *args), max(SHORTEST_REPLY_SECONDS, self.end - sent_at)
             )
         except WireError as error:
-            self.known = known or error.sent
+            self.token_sent = token_sent_before or error.sent
             raise
-        return WireReply.parse(asked, reply)
+        return WireReply.parse(sent_at, reply)
 
     def asks_at(self) -> float:
-        """Return the second of our clock until which a waiter sleeps that is not woken.
+        """Return the second of our clock until which the waiter sleeps unless it is woken.
 
         Then the holder's lease has ended, a ttl has passed, or the wait is over.
         """
@@ -262,9 +264,9 @@ class Acquisition:
         Returns:
             The step, or None if the server cannot know the token.
         """
-        return (
-            Ask(self._lock.release_of(self.token), SHORTEST_REPLY_SECONDS) if self.known else None
-        )
+        if not self.token_sent:
+            return None
+        return Ask(self._lock.release_of(self.token), SHORTEST_REPLY_SECONDS)
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of undo().

@@ -1,7 +1,7 @@
-"""What all locks of one client share in a process, and how a thread acquires with it.
+"""The resources that all locks of one client share in a process, and acquiring with them.
 
-One per client, by its connection pool: two clients of one address may have different users, or
-verify the server differently, and neither may act as the other.
+They belong to the connection pool of the client, not to the address: two clients of one address
+may have different users, or verify the server differently, and neither may act as the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .watchdog import Watchdog
 if TYPE_CHECKING:
     from .cluster.cluster_lock import SlotResources
 
-    LockResources: TypeAlias = "ClientResources | SlotResources"  # what a lock needs of its server
+    LockResources: TypeAlias = "ClientResources | SlotResources"
 
 T = TypeVar("T")
 
@@ -96,11 +96,14 @@ def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
 
 
 class ClientResources:
-    """Lives as long as its client, or a lock of it. Threads and connections end with it."""
+    """The shared resources, which live as long as their client, or a lock of it.
+
+    Their threads and connections end with them.
+    """
 
     def __init__(self, pool: Any) -> None:
         address = Address(pool)
-        self.connections = Connections(address, most=pool.max_connections)
+        self.connections = Connections(address, max_idle=pool.max_connections)
         self.watchdog = Watchdog(address)
         self.wakeups = WakeUps(address, self.watchdog)
         self.connections.on_demoted = self.wakeups.resubscribe
@@ -110,13 +113,13 @@ class ClientResources:
             weakref.finalize(self, close).atexit = False  # the last one first
 
     def after_fork(self) -> None:
-        """In the child: what the parent has open is the parent's."""
+        """Leave the parent's connections and threads to the parent. Runs in the child."""
         self.connections.disconnect()
         self.wakeups.after_fork()
         self.watchdog.after_fork()
 
 
-#: By what identifies the client: its pool, or a cluster's client itself.
+#: Resources by the identity of the client: its pool, or a cluster's client itself.
 _shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 

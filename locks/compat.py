@@ -40,7 +40,7 @@ def _exceptions_of(client_or_connection: type) -> Any:
 
 
 class _Local(threading.local):
-    """What a thread has: None in each that has acquired nothing."""
+    """The token and the lease of a thread; None in a thread that has acquired nothing."""
 
     token: bytes | None = None
     lease: Lease | None = None
@@ -71,12 +71,13 @@ class Lock:
     def __post_init__(self) -> None:
         self.thread_local = bool(self.thread_local)
         self.local: Any = _Local() if self.thread_local else SimpleNamespace(token=None, lease=None)
-        client, timeout = self.redis, self.timeout
+        client = self.redis
+        timeout = self.timeout
         pool = getattr(client, "connection_pool", None)  # a cluster's client has none
         self._exceptions = _exceptions_of(type(client) if pool is None else pool.connection_class)
         key = self._encode(self.name)
-        named = key.decode(errors="backslashreplace")
-        self._lock = RedisLock(client, named, key=key, ttl=timeout or self.ttl, renew=not timeout)
+        name = key.decode(errors="backslashreplace")
+        self._lock = RedisLock(client, name, key=key, ttl=timeout or self.ttl, renew=not timeout)
 
     @property
     def lease(self) -> Lease | None:
@@ -124,9 +125,10 @@ class Lock:
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
         self.local.token, self.local.lease = lease.token.encode(), lease
-        # A lock with a timeout may just end, as after a cooldown: nobody is told. One without is
-        # renewed until it is released or lost, even where nothing refers to it any more: its token
-        # may be in another process. Kept last: what an interrupt leaves behind ends with its ttl.
+        # A lock with a timeout may end without notice, as after a cooldown. A lock without a
+        # timeout is renewed until it is released or lost, even where nothing refers to it any more:
+        # its token may be in another process. This comes last, so that a lock which an interrupt
+        # leaves behind ends with its ttl.
         renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
             renewal.keep = lease
@@ -217,17 +219,18 @@ class Lock:
             self._lock._watchdog.abandon(lease.token, self._lock)
             raise
 
-    def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
-        token, lease = self._token(), self.lease
+    def _prolong(self, action: str, seconds: float | None, how: bytes) -> Literal[True]:
+        token = self._token()
+        lease = self.lease
         if token is None:
-            raise self._error("LockError", f"Nothing to {what}: acquire the lock first.")
+            raise self._error("LockError", f"Nothing to {action}: acquire the lock first.")
         if not self.timeout or seconds is None:
-            raise self._error("LockError", f"Nothing to {what}: it has no timeout.")
+            raise self._error("LockError", f"Nothing to {action}: it has no timeout.")
         if lease is not None and lease.token.encode() != token:
             lease = None
         commands = self._lock._lease_commands()
         if self._ask(commands.do, commands.prolong(lease, token, seconds, how)) != 1:
-            raise self._error("LockNotOwnedError", f"Not able to {what}: the lock has ended.")
+            raise self._error("LockNotOwnedError", f"Not able to {action}: the lock has ended.")
         return True
 
     def _token(self) -> bytes | None:
@@ -238,9 +241,9 @@ class Lock:
         owner: bytes | None = self._ask(self._lock._call, self._lock.command("inspect"))[0]
         return owner
 
-    def _ask(self, ask: Callable[[Any], Any], what: Any) -> Any:
+    def _ask(self, ask: Callable[[Any], Any], question: Any) -> Any:
         try:
-            return ask(what)
+            return ask(question)
         except WireError as error:
             raise error.__cause__ or error from None
 
@@ -265,9 +268,9 @@ class Redis(Client):
         blocking: bool = True,
         blocking_timeout: float | None = None,
         lock_class: Any = None,
-        *more: Any,
-        **options: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Return a lock, as redis.Redis.lock() does."""
         kind = lock_class or Lock
-        return kind(self, name, timeout, sleep, blocking, blocking_timeout, *more, **options)
+        return kind(self, name, timeout, sleep, blocking, blocking_timeout, *args, **kwargs)

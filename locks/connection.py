@@ -1,4 +1,4 @@
-"""How commands reach the server: on connections of the lock's own, each sent once.
+"""Connections that only the locks use, and on which each command is sent once.
 
 redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
 was lost would be repeated and find the lock gone; a wait of one second would last until the last
@@ -25,10 +25,10 @@ from .protocol import (
     packed,
 )
 
-#: Seconds that a silent server is waited for where the client says nothing.
+#: Time to wait for a silent server where the client has no socket_timeout.
 DEFAULT_TIMEOUT_SECONDS = 5.0
 
-#: What our connections do not take over from the client's ...
+#: The client's connection options that our connections do not take over ...
 IGNORED_CLIENT_OPTIONS = {
     "event_dispatcher",
     "health_check_interval",
@@ -42,12 +42,12 @@ IGNORED_CLIENT_OPTIONS = {
     "socket_connect_timeout",
     "socket_timeout",
 }
-#: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
+#: ... and the options that replace them. In RESP2 a subscription's messages are plain replies.
 LOCK_OPTIONS = {"retry": None, "decode_responses": False, "protocol": 2}
 
 
 class Address:
-    """Where a client's commands go, as which user, with which TLS: its connections' options."""
+    """The options of a client's connections: the server, the user, TLS."""
 
     def __init__(self, pool: Any, **instead: Any) -> None:
         client_options = {**pool.connection_kwargs, **instead}
@@ -64,41 +64,45 @@ class Address:
 
     def at(self, host: str, port: int) -> Self:
         """Return the address of another node with the same options."""
-        there = copy.copy(self)
-        there._options = self._options | {"host": host, "port": port}
-        return there
+        node_address = copy.copy(self)
+        node_address._options = self._options | {"host": host, "port": port}
+        return node_address
 
-    def connection(self, **more: Any) -> Any:
-        """Return a connection with these options and `more`, not yet open."""
-        return self._class(**self._options | more)
+    def connection(self, **options: Any) -> Any:
+        """Return a connection, not yet open. `options` add to those of the address."""
+        return self._class(**self._options | options)
 
 
 def has_moved(connection: Any) -> bool:
-    """Whether it leads to a master that the Sentinels have replaced since it was opened.
+    """Return whether the connection's master was replaced by the Sentinels since it was opened.
 
     A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
     """
-    found = getattr(getattr(connection, "connection_pool", None), "master_address", None)
-    return found is not None and found != (connection.host, connection.port)
+    pool = getattr(connection, "connection_pool", None)
+    master_address = getattr(pool, "master_address", None)
+    return master_address is not None and master_address != (connection.host, connection.port)
 
 
 class Connections:
     """The connections on which the threads of this process acquire and release."""
 
-    def __init__(self, address: Address, *, most: int) -> None:
+    def __init__(self, address: Address, *, max_idle: int) -> None:
         self._address = address
-        self._idle: deque[Any] = deque(maxlen=most)
+        self._idle: deque[Any] = deque(maxlen=max_idle)
         self.on_demoted: Callable[[], None] = lambda: None
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Any:
-        """Run the script, by its SHA-1, or its text where the server has not got it.
+        """Run a script by its SHA-1, or by its text if the server does not know it.
 
-        asking  whether a node of a cluster sent us here by ASK
-        within  seconds that connecting, and then the answer, may take at most; the client's socket
-                timeout if that is less, or if None is given
+        Args:
+            command: The script with its keys and arguments.
+            within: Seconds that connecting, and then the answer, may take at most. The client's
+                socket_timeout applies if it is shorter, or if this is None.
+            asking: Whether a node of a cluster redirected the command here by ASK.
 
-        Raises WireError, and passes on what is no error of the client: what a signal handler or a
-        credential provider raised.
+        Raises:
+            WireError: The client raised an error. An exception of a signal handler or of a
+                credential provider is passed on as it is.
         """
         timeout = self._address.timeout if within is None else min(within, self._address.timeout)
         try:
@@ -124,7 +128,7 @@ class Connections:
         finally:
             if reusable:
                 self._idle.append(connection)
-            else:  # its next reply would be anybody's
+            else:  # the reply to this command may still arrive on it
                 connection.disconnect()
 
     def demoted(self) -> None:
@@ -133,14 +137,14 @@ class Connections:
         self.on_demoted()
 
     def disconnect(self) -> None:
-        """Close what is idle. In a forked child this leaves the parent's connections alone."""
+        """Close the idle connections. In a forked child the parent's connections stay open."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().disconnect()
 
 
 def open_connection(connection: Any, timeout: float) -> None:
-    """Open it if it is not, or no longer, open; its commands may take `timeout` seconds each.
+    """Open a connection unless it is open. Each of its commands may take `timeout` seconds.
 
     Raises whatever the connection's class does.
     """
@@ -152,14 +156,14 @@ def open_connection(connection: Any, timeout: float) -> None:
 
 
 def set_timeout(connection: Any, timeout: float) -> None:
-    """Each of its commands from now on may take so many seconds."""
+    """Limit each later command on the connection to `timeout` seconds."""
     sock: Any = getattr(connection, "_sock", None)
     if hasattr(sock, "settimeout") and sock.gettimeout() != timeout:
         sock.settimeout(timeout)
 
 
 def _is_stale(connection: Any) -> bool:
-    """Whether it was never opened, or the server closed it while it was idle."""
+    """Return whether the connection was never opened, or the server closed it while it was idle."""
     if getattr(connection, "_sock", None) is None:
         return True  # can_read() would connect, and open_connection() once more
     try:
@@ -210,11 +214,11 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         whatever the connection's class raises.
     """
     replies = _exchange(connection, [evalsha(*call) for call in calls], asking)
-    unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
+    unknown = [number for number, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
     if unknown:
-        again = _exchange(connection, [eval_(*calls[place]) for place in unknown], asking)
-        for place, reply in zip(unknown, again, strict=True):
-            replies[place] = reply
+        again = _exchange(connection, [eval_(*calls[number]) for number in unknown], asking)
+        for number, reply in zip(unknown, again, strict=True):
+            replies[number] = reply
     return replies
 
 

@@ -1,12 +1,12 @@
-"""What can be done with a lease besides releasing it: extend, verify, hand over, adopt.
+"""The operations on a lease besides its release: extend, verify, hand over, adopt.
 
     web     lease = lock.acquire(5)
     web     text = lease.hand_over(within=60)     renewed here for the last time
     worker  lease = lock.adopt(text)              another token from here on; renewed there
 
-The token changes with the process, in one step of the server. So only one of two can adopt a lease,
-as where a queue delivers a task twice, and no renewal or release that is still on its way from the
-first process touches the lease of the second.
+The token changes with the process, in one step of the server. So a lease is adopted once, even if a
+queue delivers a task twice, and no renewal or release that is still on its way from the first
+process touches the lease of the second.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Steps: TypeAlias = Generator[Call, Any, T]
 
 
 class LeaseCommands:
-    """What is to be done with the leases of one lock, and what the replies mean. No I/O.
+    """The commands for the leases of one lock, and the evaluation of their replies. No I/O.
 
-    do  does the steps: returns their result, or something to await for it
+    Attributes:
+        do: Does the steps, and returns their result or an awaitable of it.
     """
 
     def __init__(
@@ -55,12 +56,22 @@ class LeaseCommands:
     def prolong(
         self, lease: BaseLease | None, token: str | bytes, seconds: float, how: bytes
     ) -> Steps[int]:
-        """Reply of renew.lua for this token; moves the deadline of its lease, if that is known.
+        """Return the steps that run renew.lua for a token, and move the deadline of its lease.
 
-        Passes a WireError on. Raises ValueError for a time that cannot work.
+        Args:
+            lease: The lease of the token, if there is one in this process.
+            token: The token.
+            seconds: Seconds from now on, or to add.
+            how: LEAST, ADD or SET.
+
+        Raises:
+            WireError: The server did not answer, or refused.
+            ValueError: `seconds` is not a positive, finite number.
         """
         if not 0 < seconds < float("inf"):
-            raise ValueError(f"{seconds!r} cannot prolong a lease: give seconds, more than 0")
+            raise ValueError(
+                f"{seconds!r} cannot prolong a lease: give a positive number of seconds"
+            )
         sent = now()
         gained = seconds - drift(seconds)
         deadline = 0.0
@@ -92,16 +103,24 @@ class LeaseCommands:
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:
-        """Fence and deadline of the lease, which has this token now. See RedisLock.adopt().
+        """Return the steps that give the lease `token`: see RedisLock.adopt().
 
-        unique  whether nobody else uses the token: else it cannot be cleaned up after a lost reply
+        Args:
+            text: The text of the lease that was handed over.
+            token: The new token.
+            unique: Whether no other acquisition uses the token. Otherwise it cannot be cleaned up
+                after a lost reply.
+
+        Returns:
+            The steps. Their result is the fence and the deadline.
         """
         if token == ANY_HOLDER.decode():
-            raise ValueError(f"{token!r} cannot be a token: its release would be anybody's")
-        before, fence = self._handed(text)
-        sent, ttl = now(), self._lock.ttl
+            raise ValueError(f"{token!r} cannot be a token: its release would release any holder")
+        old_token, fence = self._handed(text)
+        sent = now()
+        ttl = self._lock.ttl
         try:
-            args = renew_args(before, ttl, self._lock.fence_ttl, SET, heir=token)
+            args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.command("renew", *args)
         except BaseException as error:  # it may be ours: do not leave it locked for a ttl
             if unique:
@@ -114,9 +133,9 @@ class LeaseCommands:
         return fence, sent + ttl - drift(ttl)
 
     def _handed(self, text: str) -> tuple[str, int | None]:
-        """Token and fence of another process's lease.
+        """Return the token and the fence of another process's lease.
 
-        Raises ValueError unless it is what hand_over() returned for a lock of this name.
+        Raises ValueError unless hand_over() returned the text for a lock of this name.
         """
         try:
             handed = json.loads(text)
@@ -126,6 +145,6 @@ class LeaseCommands:
         if name != self._lock.name:
             raise ValueError(
                 f"this is a lease of {name!r}, and the lock is {self._lock.name!r}: "
-                f"adopt it with a lock of its own name and key"
+                f"adopt it with a lock of that name and key"
             )
         return token, fence

@@ -136,16 +136,16 @@ class BaseLease:
             raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
         return self._operations()
 
-    def lasts_until(self, deadline: float, asked: float = math.inf) -> None:
+    def lasts_until(self, deadline: float, sent_at: float = math.inf) -> None:
         """Move the deadline forward, never back: a renewal may cross an extension.
 
         Args:
             deadline: The new deadline, a second of `clock.now`.
-            asked: Second at which the server was asked. An answer to a question from before the
+            sent_at: Second at which the command was sent. The reply to a command from before the
                 lease was shortened is ignored.
         """
         with self._losing:
-            if asked > self._shortened:
+            if sent_at > self._shortened:
                 self.deadline = max(self.deadline, deadline)
 
     def may_end_at(self, deadline: float) -> None:

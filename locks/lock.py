@@ -96,11 +96,11 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
             TypeError: The function is a coroutine function or a generator, whose body runs after
                 its call has returned.
         """
-        for called in (function, getattr(function, "__call__", None)):  # noqa: B004
+        for code in (function, getattr(function, "__call__", None)):  # noqa: B004
             if (
-                inspect.iscoroutinefunction(called)
-                or inspect.isgeneratorfunction(called)
-                or inspect.isasyncgenfunction(called)
+                inspect.iscoroutinefunction(code)
+                or inspect.isgeneratorfunction(code)
+                or inspect.isasyncgenfunction(code)
             ):
                 raise TypeError(
                     f"{function!r} runs after its call has returned, when the lock would be free "

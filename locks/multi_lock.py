@@ -30,28 +30,32 @@ def in_order(locks: Iterable[K]) -> tuple[K, ...]:
 
     Raises:
         ValueError: There is no lock, two different locks have one name, or two names have one key:
-            the holder of the first would wait for the second in vain.
+            the holder of the first lock could never acquire the second.
     """
-    named: dict[str, K] = {}
-    names: dict[object, str] = {}
-    for lock in itertools.chain.from_iterable(getattr(each, "locks", (each,)) for each in locks):
-        if _what(named.setdefault(lock.name, lock)) != _what(lock):
+    locks_by_name: dict[str, K] = {}
+    names_by_key: dict[object, str] = {}
+    single_locks = (getattr(lock, "locks", (lock,)) for lock in locks)
+    for lock in itertools.chain.from_iterable(single_locks):
+        namesake = locks_by_name.setdefault(lock.name, lock)
+        if _identity(namesake) != _identity(lock):
             raise ValueError(f"two different locks are called {lock.name!r}: give one another name")
-        other = names.setdefault(_what(lock)[1:], lock.name) if hasattr(lock, "keys") else lock.name
-        if other != lock.name:
-            raise ValueError(f"{other!r} and {lock.name!r} have one key: give only one of them")
-    if not named:
+        if not hasattr(lock, "keys"):
+            continue
+        name = names_by_key.setdefault(_identity(lock)[1:], lock.name)
+        if name != lock.name:
+            raise ValueError(f"{name!r} and {lock.name!r} have one key: give only one of them")
+    if not locks_by_name:
         raise ValueError("no locks are given: name what is to be locked")
-    return tuple(named[name] for name in sorted(named))
+    return tuple(locks_by_name[name] for name in sorted(locks_by_name))
 
 
-def name_of(several: Iterable[Any]) -> str:
+def name_of(locks_or_leases: Iterable[Any]) -> str:
     """Return the common name of several locks or leases."""
-    return ", ".join(each.name for each in several)
+    return ", ".join(item.name for item in locks_or_leases)
 
 
 def in_turn(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
-    """Each of the locks with the seconds that are left of the wait when its turn comes."""
+    """Yield each lock with the seconds that are left of the wait when its turn comes."""
     end = math.inf if wait is None else now() + wait
     left = wait
     for lock in locks:
@@ -61,11 +65,11 @@ def in_turn(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float |
 
 def to_release(leases: Sequence[Lease]) -> list[Lease]:
     """Return the leases that were not released yet, the last one first."""
-    return [each for each in reversed(leases) if each.outcome in (None, Release.UNKNOWN)]
+    return [lease for lease in reversed(leases) if lease.outcome in (None, Release.UNKNOWN)]
 
 
-def _what(lock: object) -> tuple[object, ...]:
-    """Equal for two objects that are the same lock, if their names are."""
+def _identity(lock: object) -> tuple[object, ...]:
+    """Return a value that is equal for two objects with one name that are the same lock."""
     client = getattr(lock, "client", None)
     pool = getattr(client, "connection_pool", client)
     return type(lock), pool, (getattr(lock, "keys", None) or [None])[0]
@@ -124,7 +128,7 @@ class MultiLock(Lock):
 
 
 class MultiLease(Lease):
-    """The leases of several locks. If one is lost, all are; the others are held until the release.
+    """The leases of several locks. If one is lost, all are; the rest stay held until the release.
 
     Attributes:
         leases: The lease of each lock, in the order of the locks' names.
@@ -160,7 +164,7 @@ class MultiLease(Lease):
 
     @deadline.setter
     def deadline(self, _: float) -> None:
-        """Ignore the deadline: each of the leases has its own."""
+        """Ignore the deadline, because each lease has a deadline."""
 
     def check(self) -> None:
         """Raise LockLost when one of the leases can no longer be trusted. No round trip."""
@@ -197,7 +201,7 @@ def _release(leases: Sequence[Lease]) -> list[Exception]:
             lease.release()
         except Exception as error:
             failed.append(error)
-        except BaseException:  # Ctrl-C: the others are released before it goes on
+        except BaseException:  # after Ctrl-C the remaining leases are released first
             _release(leases)
             raise
     return failed

@@ -1,6 +1,6 @@
 """The commands for the server and the meaning of its replies. No I/O: all clients share it.
 
-Each script is a file of its own in lua/, with its KEYS, ARGV and returns. Errors are distinguished
+Each script is a file in lua/, with its KEYS, ARGV and returns. Errors are distinguished
 by the names of their classes: redis-py and valkey-py have the same names.
 """
 
@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self
 #: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
 FENCE_TTL = 7 * 24 * 3600.0
 
-#: To release.lua: release the lock whoever holds it. No token is like it.
+#: The token with which release.lua releases the lock of any holder. No other token equals it.
 ANY_HOLDER = b"*"
 
-# What acquire.lua does when the lock is taken.
+# Requests to acquire.lua for the case that the lock is taken.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
 
-# What the milliseconds of renew.lua are.
+# Meanings of the milliseconds that renew.lua gets.
 LEAST, ADD, SET = b"least", b"add", b"set"
 
 
@@ -33,16 +33,18 @@ def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that
     no name can end the tag early.
 
-    key  the lock's own key where it is given, because other programs know it; the other three
-         follow it into its slot (unless it has a closing brace and no hash tag), and are no keys
-         of any other lock
+    Args:
+        name: The name of the lock.
+        key: The lock's key, if other programs know it. The other three keys follow it into its slot
+            (unless it has a closing brace and no hash tag), and no other lock has them.
     """
     if key is None:
-        lock = beside = b"lock:{%b}" % _escape(name.encode())
+        lock = b"lock:{%b}" % _escape(name.encode())
+        prefix = lock
     else:
         lock = key
-        beside = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
-    return lock, beside + b":places", beside + b":waiting", beside + b":fence"
+        prefix = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
+    return lock, prefix + b":places", prefix + b":waiting", prefix + b":fence"
 
 
 def hashed_of(key: bytes) -> bytes:
@@ -69,18 +71,20 @@ def renew_args(
 def channel_for(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
-    tag  in a cluster: the hash tag of a lock; hand_over.lua finds by its braces that it is sharded
+    Args:
+        tag: In a cluster the hash tag of a lock: hand_over.lua tells by its braces that the channel
+            is sharded.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
 def milliseconds(seconds: float) -> int:
-    """At least one: PX 0 is an error."""
+    """Return whole milliseconds, at least one: PX 0 is an error."""
     return max(1, round(seconds * 1000))
 
 
 def drift(seconds: float) -> float:
-    """By how much two clocks may disagree on a span: 1 % and 2 ms, as Redlock has it."""
+    """Return the seconds by which two clocks may disagree on a span, as Redlock does."""
     return 0.01 * seconds + 0.002
 
 
@@ -89,8 +93,11 @@ def queue_args(
 ) -> tuple[bytes, bytes, int, int, int]:
     """Return the arguments of acquire.lua that put a waiter into the queue.
 
-    wait, renewed_for  seconds, or inf
-    place              the one that it had, 0 for none
+    Args:
+        channel: The channel on which to wake the waiter.
+        wait: Seconds, or inf.
+        renewed_for: Seconds, or inf.
+        place: The place that the waiter has in the queue; 0 outside the queue.
     """
     return QUEUE, channel, _limit(wait), _limit(renewed_for), place
 
@@ -100,10 +107,10 @@ def _limit(seconds: float) -> int:
 
 
 class WireReply(NamedTuple):
-    """Reply of acquire.lua.
+    """A reply of acquire.lua.
 
     Attributes:
-        asked: Second of our clock before the command was sent.
+        sent_at: Second of our clock before the command was sent.
         clock: The server's clock when it answered, in microseconds.
         fence: The fence if the lock is ours, else None.
         left: Seconds until the holder's lease ends; negative for a key without an expiry.
@@ -112,7 +119,7 @@ class WireReply(NamedTuple):
             lock meanwhile.
     """
 
-    asked: float
+    sent_at: float
     clock: int
     fence: int | None
     left: float
@@ -120,22 +127,22 @@ class WireReply(NamedTuple):
     back: bool = False
 
     @classmethod
-    def parse(cls, asked: float, reply: Any) -> Self:
+    def parse(cls, sent_at: float, reply: Any) -> Self:
         """Parse the reply of acquire.lua.
 
         Args:
-            asked: Second of our clock before the command was sent.
+            sent_at: Second of our clock before the command was sent.
             reply: The reply.
         """
         ours, value, clock, *queued = reply
         if ours == 1:
-            return cls(asked, clock, value, 0.0)
+            return cls(sent_at, clock, value, 0.0)
         place, back = queued
-        return cls(asked, clock, None, value / 1000, place, back == 1)
+        return cls(sent_at, clock, None, value / 1000, place, back == 1)
 
     def deadline(self, ttl: float) -> float:
         """Return the second of our clock until which a lease of this reply can be trusted."""
-        return self.asked + ttl - drift(ttl)
+        return self.sent_at + ttl - drift(ttl)
 
 
 class Wake(NamedTuple):
@@ -155,9 +162,9 @@ class Wake(NamedTuple):
 
         Why it may be trusted without asking: hand_over.lua publishes only where the channel has a
         subscriber, and a channel has one subscription, on one server. So the server that sent the
-        message had, in the same step, set the lock's key to our token for our ttl. Nobody else is
-        given that key before the ttl is over: not by that server, and not by a replica of it that
-        has the data. (A failover that loses the last writes is another matter: see the fence.)
+        message had, in the same step, set the lock's key to our token for our ttl. No other token
+        gets that key before the ttl is over: not from that server, and not from a replica of it
+        that has the data. (A failover that loses the last writes is another matter: see the fence.)
 
         How long: `queued` is the answer that said that we are in the queue. Both of its clocks were
         read at that moment (ours a little earlier), so the server's clock in the message says how
@@ -169,12 +176,12 @@ class Wake(NamedTuple):
         it has not, asking renews it.
         """
         span = (self.clock - queued.clock) / 1_000_000
-        given = queued.asked + span
-        age = now - given
-        slack = drift(now - queued.asked)
+        granted_at = queued.sent_at + span
+        age = now - granted_at
+        slack = drift(now - queued.sent_at)
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
-        return min(given, now) + ttl - drift(ttl) - slack
+        return min(granted_at, now) + ttl - drift(ttl) - slack
 
 
 class Inspection(NamedTuple):
@@ -194,21 +201,23 @@ class Inspection(NamedTuple):
 
     @classmethod
     def parse(cls, reply: Any) -> Self:
-        """Reply of inspect.lua."""
+        """Parse the reply of inspect.lua."""
         owner, left, fence, waiters = reply
         return cls(
-            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
+            owner=owner.decode(errors="backslashreplace")
+            if owner
+            else None,  # another program may have written it
             left=max(0, left) / 1000,
             fence=int(fence) if fence else None,
             waiters=tuple(token.decode() for token in waiters),
         )
 
 
-# Whether a subscription is still where the commands go. Behind a name or a virtual address, and
-# after REPLICAOF or FAILOVER, the connections to a demoted master stay open, and its waiters would
-# wait for wake-ups from a server that grants nothing any more. A process that only waits sends no
-# command that is refused (READONLY): so now and then a new connection, which goes where commands
-# go, asks there.
+# How to find out that a subscription is not where the commands go: behind a name or a virtual
+# address, and after REPLICAOF or FAILOVER, the connections to a demoted master stay open, and its
+# waiters would wait for wake-ups from a server that grants nothing any more. A process that only
+# waits sends no command that is refused (READONLY): so now and then a new connection, which goes
+# where commands go, asks there.
 
 ROLE = ("ROLE",)
 
@@ -234,13 +243,13 @@ def is_replica(role: Any) -> bool:
 
 
 def is_elsewhere(role: Any, subscribers: Any) -> bool:
-    """Whether a subscription is at another server than the one that gave these two replies.
+    """Return whether a subscription is at another server than the server of these two replies.
 
-    False as long as that one is a replica: the address may not have followed a failover yet, and
-    there is no better server to subscribe at.
+    It is False while that server is a replica: the address may not have followed a failover yet,
+    and there is no better server to subscribe at.
     """
-    known = isinstance(subscribers, list) and len(subscribers) == 2
-    return known and not is_replica(role) and subscribers[1] == 0
+    is_count = isinstance(subscribers, list) and len(subscribers) == 2
+    return is_count and not is_replica(role) and subscribers[1] == 0
 
 
 FOLDER = Path(__file__).parent / "lua"
@@ -270,9 +279,10 @@ Call = tuple[Script, Sequence[bytes], Sequence[Arg]]  # a script with its KEYS a
 
 
 class WireError(Exception):
-    """No answer from the server, or an error for one. The cause is redis-py's exception.
+    """The server did not answer, or answered with an error. The cause is redis-py's exception.
 
-    sent  whether the command was sent, and so may have been, or will be, executed
+    Attributes:
+        sent: Whether the command was sent, so that it may have been, or will be, executed.
     """
 
     def __init__(self, cause: BaseException, *, sent: bool) -> None:
@@ -282,17 +292,17 @@ class WireError(Exception):
 
 
 def is_a(error: BaseException, name: str) -> bool:
-    """Whether the error's class, or one of its bases, has this name."""
+    """Return whether the error's class, or one of its bases, has this name."""
     return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
 def is_of_the_client(error: BaseException) -> bool:
-    """Whether redis-py or valkey-py raised it, or the socket below."""
+    """Return whether redis-py, valkey-py or the socket below raised the error."""
     return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
 
 
 def is_refusal_of_replica(error: BaseException) -> bool:
-    """Whether a server refused because it is a replica: it was demoted, and keeps its clients."""
+    """Return whether a server refused a command because it was demoted to a replica."""
     return is_a(error, "ReadOnlyError") or (
         is_a(error, "ResponseError") and "READONLY" in str(error)
     )
@@ -317,5 +327,5 @@ def packed(*parts: Arg) -> bytes:
     strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n%b" % (
         len(strings),
-        b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in strings]),
+        b"".join([b"$%d\r\n%b\r\n" % (len(string), string) for string in strings]),
     )

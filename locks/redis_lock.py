@@ -12,7 +12,7 @@ many wait, and no newcomer overtakes a waiter. A thread renews the leases (watch
     A   acquire              the lock is ours
     B   acquire              queued, A's lease ends in 9.9 s; B waits in its own process
     A   release              the lock is B's from here on; a message wakes it
-    B   release              nobody waits: deleted
+    B   release              no waiters: deleted
 """
 
 from __future__ import annotations

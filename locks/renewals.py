@@ -2,8 +2,8 @@
 
 A lease is renewed each third of its ttl. An error is tried again until the lease's deadline; then
 the lease is lost. The same driver (a thread, watchdog.py, or a task, aio/watchdog.py) cleans up
-after waiters whose last command got no answer: the server may still execute that command, and
-would give the lock to nobody.
+after waiters whose last command got no answer: the server may still execute that command, and the
+lock would have no holder.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Abandoned:
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.release_of(token)
-        self.asked = 0
+        self.answers = 0
         self.due = now()
         self.until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
@@ -153,16 +153,17 @@ class Renewals:
 
     def release_abandoned(self, token: str) -> None:
         """If this token is abandoned, release it at once: the lock was handed to it."""
-        for (_, each), abandoned in list(self.abandoned.items()):
-            if each == token:
-                abandoned.asked, abandoned.due = 0, 0.0
+        for (_, abandoned_token), abandoned in list(self.abandoned.items()):
+            if abandoned_token == token:
+                abandoned.answers = 0
+                abandoned.due = 0.0
                 self.on_due(0.0)
 
     def next_due(self) -> float:
         """Return the second of our clock at which something is due, or infinity."""
         renewals = [renewal.due for renewal in list(self.renewals.values())]
-        abandoned = [each.due for each in list(self.abandoned.values())]
-        return min(renewals + abandoned, default=math.inf)
+        releases = [abandoned.due for abandoned in list(self.abandoned.values())]
+        return min(renewals + releases, default=math.inf)
 
     def next_look(self) -> float:
         """Return the second until which to sleep, which is earlier where leases come and go."""
@@ -224,17 +225,16 @@ class Renewals:
             elif self.remove(renewal.held):  # else it was released while we asked
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-    def _release(self, abandoned: Sequence[tuple[Held, Abandoned]]) -> Batches:
-        replies = yield [each.call for _, each in abandoned], 0.5
-        for (held, each), reply in zip(abandoned, replies, strict=True):
+    def _release(self, batch: Sequence[tuple[Held, Abandoned]]) -> Batches:
+        replies = yield [abandoned.call for _, abandoned in batch], 0.5
+        for (held, abandoned), reply in zip(batch, replies, strict=True):
             if not isinstance(reply, Exception):
-                # Not ours: but the command that got no answer may still be on its way.
-                each.asked = MAX_RELEASE_ANSWERS if reply == 1 else each.asked + 1
-            if each.asked >= MAX_RELEASE_ANSWERS or now() >= each.until:
+                # After any reply but 1, the command without an answer may still be on its way.
+                abandoned.answers = MAX_RELEASE_ANSWERS if reply == 1 else abandoned.answers + 1
+            if abandoned.answers >= MAX_RELEASE_ANSWERS or now() >= abandoned.until:
                 self.abandoned.pop(held, None)
-            each.due = now() + FIRST_RELEASE_PAUSE_SECONDS * 2**each.asked
+            abandoned.due = now() + FIRST_RELEASE_PAUSE_SECONDS * 2**abandoned.answers
         if all(isinstance(reply, Exception) for reply in replies):
-            for each in list(
-                self.abandoned.values()
-            ):  # the server is unreachable, so do not retry the other tokens yet
-                each.due = max(each.due, now() + FIRST_RELEASE_PAUSE_SECONDS)
+            # The server is unreachable, so do not retry the other tokens yet.
+            for abandoned in list(self.abandoned.values()):
+                abandoned.due = max(abandoned.due, now() + FIRST_RELEASE_PAUSE_SECONDS)

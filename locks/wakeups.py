@@ -1,4 +1,4 @@
-"""How a process learns that one of its waiters was given a lock.
+"""The subscription that wakes the waiters of a process.
 
 One connection and one thread per process and server, started by the first waiter, listen on one
 channel of this process. The release script publishes `token fence clock` there; the thread puts it
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE_SECONDS = 5.0
-#: Seconds that each answer may take about where the subscription should be.
+#: Time that the server may take for each answer about the subscription.
 VERIFY_SECONDS = 0.5
 
 Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: ask again
@@ -65,7 +65,7 @@ class WakeUps:
         self._error: WireError | None = None
 
     def after_fork(self) -> None:
-        """In the child: nobody waits, and the parent's subscription must die with the parent."""
+        """Leave the subscription to the parent, and start without waiters. Runs in the child."""
         if self._connection is not None:
             self._connection.disconnect()
         self.reset()
@@ -76,7 +76,7 @@ class WakeUps:
             hang_up(self._connection)
 
     def close(self) -> None:
-        """Nobody will wait here any more: end the thread."""
+        """End the thread, because there will be no more waiters."""
         self._closed = True
         self.resubscribe()
 
@@ -136,7 +136,7 @@ class WakeUps:
                 self._connection = None
                 self._error = WireError(error, sent=True)
                 changed.notify_all()
-            waiters.all_ask()
+            waiters.poll_all()
 
     def _where(self) -> Address:
         return self._address
@@ -150,7 +150,7 @@ class WakeUps:
                 if probing or not is_a(error, "TimeoutError") or self._has_moved(connection):
                     raise
                 if self._tag and not self.waiters.mailboxes:
-                    return  # one of many slots, and nobody waits in it any more
+                    return  # one of many slots, and it has no waiters left
                 connection.send_command("PING")
                 probing = True
                 continue
@@ -158,9 +158,10 @@ class WakeUps:
             self.waiters.receive(message)
 
     def _has_moved(self, connection: Any) -> bool:
-        """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
+        """Return whether the subscription is at a server that commands no longer go to.
 
-        In a cluster the nodes say where the slot is: see cluster/.
+        A new connection goes where commands go, also with the Sentinels' help, and asks there. In a
+        cluster the nodes say where the slot is: see cluster/.
         """
         if self.waiters.mailboxes and not self._tag:
             questions = ROLE, subscribers_of(self.waiters.channel)

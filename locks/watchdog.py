@@ -1,9 +1,9 @@
 """One thread per process and server that renews all leases there, and marks the lost ones.
 
-On a connection of its own with a short timeout and no retries. What is due, and what the replies
-mean, is decided in renewals.py. Started by the first lease, ended when there has been none for a
-while. A section of milliseconds is over before the thread ever looks at it, so adding a lease wakes
-the thread only when it would otherwise sleep too long.
+It has a connection with a short timeout and no retries. renewals.py decides what is due and
+evaluates the replies. The first lease starts the thread, which ends when there has been no lease
+for a while. A section of milliseconds is over before the thread ever looks at it, so adding a lease
+wakes the thread only when it would otherwise sleep too long.
 """
 
 import logging
@@ -41,17 +41,17 @@ class Watchdog(Renewals):
         vars(self).pop("_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        #: The thread sleeps until then. Infinite while it decides, so that whoever adds a lease
-        #: meanwhile waits for it and wakes it.
+        #: The second until which the thread sleeps; infinite while the thread decides, so that a
+        #: caller that adds a lease meanwhile waits for the thread and wakes it.
         self._wakes_at = math.inf
 
     def after_fork(self) -> None:
-        """In the child: the leases, and the connection to renew them, are the parent's."""
+        """Leave the leases and the connection to the parent. Runs in the child."""
         self._disconnect()
         self.reset()
 
     def close(self) -> None:
-        """Nobody will add a lease any more: end the thread when there is nothing left to do."""
+        """End the thread when nothing is due any more; no lease will be added."""
         self._closed = True
         if self._thread is not None:
             self._wake()
@@ -81,7 +81,7 @@ class Watchdog(Renewals):
             try:
                 self._look()
             except Exception:
-                logger.exception("the watchdog goes on after an error of its own")
+                logger.exception("the watchdog goes on after an error")
                 time.sleep(0.05)
 
     def _sleep(self, changed: threading.Condition) -> bool:
@@ -102,7 +102,7 @@ class Watchdog(Renewals):
         run_steps(self.due(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies. If the server was not reached, the error is in the place of each."""
+        """Return the replies. If the server was not reached, each is the error."""
         if self._connection is None:
             self._connection = self._address.connection()
         try:

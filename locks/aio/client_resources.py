@@ -1,7 +1,8 @@
-"""What all locks of one client share in one event loop: a connection, wake-ups, renewals.
+"""The resources that all locks of one client share in one event loop.
 
-By client for the reasons in ../client_resources.py, and by loop because connections belong
-to one. They end with the client, or with the loop.
+They are a connection, the wake-ups and the renewals. Each client has separate resources for the
+reasons in ../client_resources.py, and each loop because a connection belongs to a loop. They end
+with the client, or with the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClientResources:
-    """Lives as long as its client and its loop."""
+    """The shared resources, which live as long as their client and their loop."""
 
     def __init__(self, client: Any) -> None:
         address = Address(client.connection_pool)
@@ -38,11 +39,11 @@ class AsyncClientResources:
         self.end = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def parts(self, key: bytes) -> AsyncClientResources:
-        """For any key these, since there is one server."""
+        """Return these resources for any key, since there is one server."""
         return self
 
 
-#: By what identifies the client: its pool, or where it has none, itself.
+#: Resources by the identity of the client (its pool, or a cluster's client itself) and by loop.
 _shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyDictionary()
 
 
@@ -51,11 +52,12 @@ async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
     loop = asyncio.get_running_loop()
     identity = getattr(client, "connection_pool", client)
     by_loop = _shared.setdefault(identity, {})
-    found = by_loop.get(loop)
-    if found is None:
-        for each in list(by_loop):  # other threads, with loops of their own, do so, too
-            if each.is_closed():
-                by_loop.pop(each, None)
-        found = by_loop[loop] = make(client)
-        await anext(found.end)  # from here on it is closed in the end
-    return found
+    resources = by_loop.get(loop)
+    if resources is None:
+        for known_loop in list(by_loop):  # a loop in another thread may do this at the same time
+            if known_loop.is_closed():
+                by_loop.pop(known_loop, None)
+        resources = make(client)
+        by_loop[loop] = resources
+        await anext(resources.end)  # begins the generator, so that the loop closes it
+    return resources

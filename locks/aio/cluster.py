@@ -1,7 +1,7 @@
-"""What the locks of one redis.asyncio.RedisCluster share in one event loop.
+"""The resources that the locks of one redis.asyncio.RedisCluster share in one event loop.
 
-Where a command goes, and what an error for a reply means, is decided in ../cluster/slots.py;
-which node renews what, in ../cluster/nodes.py.
+../cluster/slots.py decides where a command goes and what an error reply means;
+../cluster/nodes.py decides which node renews a lease.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class AsyncClusterNodes(ClusterNodes):
 
     def __init__(self, client: Any) -> None:
         manager = client.nodes_manager
-        known = list((manager.nodes_cache or manager.startup_nodes).values())
-        super().__init__(client, known, known[0], on_connect=None)
-        self.make_connections, self.make_watchdog = AsyncConnections, AsyncNodeWatchdog
+        cluster_nodes = list((manager.nodes_cache or manager.startup_nodes).values())
+        super().__init__(client, cluster_nodes, cluster_nodes[0], on_connect=None)
+        self.make_connections = AsyncConnections
+        self.make_watchdog = AsyncNodeWatchdog
         self.make_wakeups = lambda key: AsyncSlotWakeUps(self.address, self, tag=tag_of(key))
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refreshing: asyncio.Task[None] | None = None
@@ -38,7 +39,7 @@ class AsyncClusterNodes(ClusterNodes):
     async def drive(
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
-        """Do the steps of route(); their result. Raises WireError."""
+        """Do the steps of route() and return their result. Raises WireError."""
 
         async def do(step: Hop) -> Any:
             if isinstance(step, Send):
@@ -49,12 +50,14 @@ class AsyncClusterNodes(ClusterNodes):
         return await run_async(steps, do)
 
     async def refresh(self) -> None:
-        """Ask the nodes in turn who has which slot, unless that was done just now."""
+        """Ask the nodes in turn for the slots' nodes, unless that was done just now."""
         if self.was_refreshed():
             return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self.start(run_async(self.look_up(), self._slots_as_seen_by))
-        await asyncio.wait({self._refreshing})  # one for all who want it; cancelling leaves it
+        await asyncio.wait(
+            {self._refreshing}
+        )  # all callers share it, and it survives a caller's cancellation
 
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
         return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS))
@@ -84,8 +87,9 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
         replies = await super()._ask(calls, timeout)
         elsewhere, refresh = self.redirected(calls, replies)
         for number, place in elsewhere.items():
-            there = self.home.at(place).connections
-            replies[number] = await in_place(there.call(calls[number], within=timeout, asking=True))
+            connections = self.home.at(place).connections
+            reply = connections.call(calls[number], within=timeout, asking=True)
+            replies[number] = await in_place(reply)
         if refresh:
             await self.home.refresh()
         return replies
@@ -109,25 +113,28 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
 
 
 class AsyncSlotResources(SlotCommands):
-    """What a lock needs of its cluster: the same parts as AsyncClientResources has."""
+    """The resources of one slot, with the same parts as AsyncClientResources."""
 
     @property
     def current_connection(self) -> object:
-        """Never the same: commands may go to one node after another, in any order."""
+        """A new object each time: commands may go to several nodes, in any order."""
         return object()
 
     async def call(self, command: Call, *, within: float | None, tried: Reply | None = None) -> Any:
-        """As AsyncConnections.call, but `within` includes the time until a slot has settled.
+        """Run a script as AsyncConnections.call() does. `within` includes the wait for a slot.
 
-        tried  the reply to the first try, if that is over
+        Args:
+            command: The script with its keys and arguments.
+            within: Seconds, or None for the client's timeout.
+            tried: The reply to the first try, if there was one.
         """
         tries = iter(() if tried is None else (tried,))
 
         async def send(step: Send) -> Any:
-            there = self.watchdog.at(step.place).connections
+            connections = self.watchdog.at(step.place).connections
             for first in tries:
                 return await first
-            reply = await there.call(command, within=step.within, asking=step.asking)
+            reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
@@ -151,7 +158,7 @@ class AsyncSlotResources(SlotCommands):
                 done.set_result(tried.result())
             else:
                 done.set_exception(error)
-                done.exception()  # retrieved: nobody need wait for it
+                done.exception()  # retrieved, so that asyncio does not warn if it is not awaited
 
         def answered(reply: Reply) -> None:
             error = reply.exception()
@@ -166,12 +173,12 @@ class AsyncSlotResources(SlotCommands):
 
 
 class AsyncClusterResources:
-    """Lives as long as its client and its loop."""
+    """The resources of a cluster, which live as long as their client and their loop."""
 
     def __init__(self, client: Any) -> None:
         self._nodes = AsyncClusterNodes(client)
         self.end = close_with_loop(self._nodes)
 
     def parts(self, key: bytes) -> AsyncSlotResources:
-        """Those of the key's slot."""
+        """Return the resources of the key's slot."""
         return AsyncSlotResources(self._nodes, key)

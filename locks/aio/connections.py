@@ -1,8 +1,8 @@
 """The connection on which the tasks of one loop send commands, each once, and in order.
 
 A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
-cancelled in the middle leaves a future that nobody waits for, not a reply that the next one reads;
-and what it sends after that, to give a lock back, arrives after what it sent before.
+cancelled in the middle leaves an abandoned future, not a reply that the next task reads; and a
+command that it sends after that, to give a lock back, arrives after its earlier commands.
 """
 
 import asyncio
@@ -26,17 +26,20 @@ from .link import Link
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Seconds that the last replies are waited for when the loop ends.
+#: Time to wait for the last replies when the loop ends.
 LAST_REPLIES_SECONDS = 0.5
 
 Reply: TypeAlias = "asyncio.Future[Any]"
 
 
 class Command(NamedTuple):
-    """What is sent, and where its reply goes.
+    """A command to send, and the future of its reply.
 
-    script  sent by its text instead where the server does not know it
-    asking  whether ASKING goes before it
+    Attributes:
+        reply: The future of the reply.
+        packed: The command in RESP.
+        script: The script whose text is sent if the server does not know its SHA-1.
+        asking: Whether ASKING is sent first.
     """
 
     reply: Reply
@@ -48,12 +51,13 @@ class Command(NamedTuple):
 class CommandConnection:
     """A connection that opens itself, and is closed by close(), by an error, or with its loop.
 
-    refused  called when the server says that it is a replica
-    usable   False once it failed or is to be used no more: make another one
-    ended    whether it is closed
+    Attributes:
+        usable: False once it failed or was retired; then another connection is needed.
+        ended: Whether it is closed.
     """
 
     def __init__(self, address: Address, refused: Callable[[], None]) -> None:
+        """Open a connection; `refused` is called when the server says that it is a replica."""
         self.usable = True
         self.ended = False
         self._refused = refused
@@ -64,10 +68,10 @@ class CommandConnection:
         self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
 
     def submit(self, packed: bytes, script: Call | None = None, *, asking: bool = False) -> Reply:
-        """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
+        """Send a command as soon as the connection is open, and return the future of its reply.
 
-        The future raises WireError for an error, and for anything but a reply: at once, if the
-        connection is closed.
+        A future that is cancelled before that is not sent. The future raises WireError if there is
+        no reply or an error reply; at once, if the connection is closed.
         """
         command = Command(self._loop.create_future(), packed, script, asking)
         if self._link.is_open:
@@ -80,7 +84,7 @@ class CommandConnection:
         return command.reply
 
     def expire(self, reply: Reply) -> None:
-        """Fail this reply: the server did not answer it in time. Send nothing new here."""
+        """Fail a reply that did not arrive in time, and retire the connection."""
         if reply.done():
             return
         cause = TimeoutError("the server did not answer in time")
@@ -88,17 +92,17 @@ class CommandConnection:
         self.retire()
 
     def retire(self) -> None:
-        """Send nothing new here. Others may still wait for their replies."""
+        """Send no further command here. Replies to earlier commands may still arrive."""
         if self.usable:
             self.usable = False
             self._loop.call_later(self._timeout, self._link.close)
 
     def has_moved(self) -> bool:
-        """Whether the Sentinels have named another master since it was opened."""
+        """Return whether the Sentinels have named another master since it was opened."""
         return self._link.has_moved()
 
     async def aclose(self) -> None:
-        """Send what is to be sent, wait a moment for the replies, and close it."""
+        """Send the queued commands, wait a moment for the replies, and close the connection."""
         self.usable = False
         try:
             if waiting := {*(command.reply for command in self._sent), *self._outbox}:
@@ -109,7 +113,7 @@ class CommandConnection:
     def _send(self, command: Command) -> None:
         if command.asking:
             asking = Command(self._loop.create_future(), packed("ASKING"))
-            asking.reply.cancel()  # nobody waits: what follows it has the same fate
+            asking.reply.cancel()  # not awaited: an error also fails the command that follows
             self._send(asking)
         self._sent.append(command)
         self._link.write(command.packed)
@@ -139,14 +143,15 @@ class CommandConnection:
 
         A credential provider may raise such an error.
         """
-        self.usable, self.ended = False, True
-        known = is_of_the_client(error)
-        for reply, sent in [
-            *((command.reply, True) for command in self._sent),
-            *((reply, False) for reply in self._outbox),
-        ]:
+        self.usable = False
+        self.ended = True
+        is_client_error = is_of_the_client(error)
+        sent = [(command.reply, True) for command in self._sent]
+        unsent = [(reply, False) for reply in self._outbox]
+        for reply, was_sent in sent + unsent:
             if not reply.done():
-                reply.set_exception(WireError(error, sent=sent) if known else error)
+                failure = WireError(error, sent=was_sent) if is_client_error else error
+                reply.set_exception(failure)
         self._sent.clear()
         self._outbox.clear()
 
@@ -156,9 +161,8 @@ class AsyncConnections:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._connections: list[
-            CommandConnection
-        ] = []  # the last one is in use; on the others replies may be due
+        #: Commands are sent on the last connection; replies may still arrive on the earlier ones.
+        self._connections: list[CommandConnection] = []
         self.on_demoted: Callable[[], None] = lambda: None
 
     @property
@@ -170,15 +174,16 @@ class AsyncConnections:
             or self._connections[-1].has_moved()
         ):
             self.leave()
-            open_ones = [each for each in self._connections if not each.ended]
-            self._connections = [*open_ones, CommandConnection(self._address, self.demoted)]
+            open_connections = [item for item in self._connections if not item.ended]
+            connection = CommandConnection(self._address, self.demoted)
+            self._connections = [*open_connections, connection]
         return self._connections[-1]
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
-        """Run the script, whether or not anybody awaits the returned future, which gets its reply.
+        """Run a script as Connections.call() does, and return the future of its reply.
 
-        See Connections.call(). Sent before this returns, if the connection is open. A future that
-        is cancelled leaves nothing behind: a command not sent yet is never sent.
+        If the connection is open, the command is sent before this returns, and it runs even if the
+        future is not awaited. A command whose future is cancelled before it is sent never is.
         """
         return self._submit(evalsha(*command), within, command, asking=asking)
 
@@ -200,7 +205,7 @@ class AsyncConnections:
         def answered(reply: Reply) -> None:
             timer.cancel()
             if not reply.cancelled():
-                reply.exception()  # retrieved: nobody need wait for it
+                reply.exception()  # retrieved, so that asyncio does not warn if it is not awaited
 
         reply.add_done_callback(answered)
         return reply
@@ -230,7 +235,7 @@ async def in_place(reply: Reply) -> Any:
 
 
 async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """As steps.run_steps, by awaiting `do`. A cancellation is thrown into the steps, too."""
+    """Run steps as steps.run_steps() does, but await `do`. A cancellation enters the steps, too."""
     try:
         step = next(steps)
         while True:

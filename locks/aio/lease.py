@@ -126,10 +126,10 @@ class AsyncLease(BaseLease):
     def _announce(self, reason: LossReason) -> None:
         """Announce the loss in the loop: at once, or soon if this is another thread."""
         try:
-            here = asyncio.get_running_loop() is self._loop
+            is_in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            here = False
-        if here:
+            is_in_loop = False
+        if is_in_loop:
             self._tell(reason)
         else:
             with suppress(RuntimeError):

@@ -1,8 +1,9 @@
-"""A connection of redis-py's, opened by redis-py, and from then on without a task that reads it.
+"""A connection that redis-py opens, and that is read without a task.
 
-redis-py connects: address, TLS, user, database, Sentinels. Then the transport calls us back for
-what arrives. A task that reads would be cancelled with all others when asyncio.run ends, before
-the tasks that still have to give back a lock; and each reply would cost a turn of the loop more.
+redis-py connects: address, TLS, user, database, Sentinels. Then the transport calls us back with
+the bytes that arrive. A reading task would be cancelled with all other tasks when asyncio.run ends,
+before the tasks that still have to give back a lock; and each reply would cost another turn of the
+loop.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from weakref import WeakSet
 
 from ..connection import Address, has_moved
 
-#: All that have a socket, or soon will. In a forked child they are closed: the parent's
-#: subscription must die with it.
+#: The links that have a socket, or soon will. A forked child closes them, because the parent's
+#: subscription must end when the parent dies.
 _links: WeakSet[Link] = WeakSet()
 
 
@@ -38,9 +39,11 @@ class Incomplete(Exception):
 class Link(asyncio.Protocol):
     """A connection that opens itself, on which commands are written and replies come back.
 
-    opened    called once it is open
-    received  called with each reply, an error as an exception
-    lost      called once with an exception, when it is open no more or could not be opened
+    Args:
+        address: The address.
+        opened: Called once it is open.
+        received: Called with each reply; an error reply is an exception.
+        lost: Called once with an exception, when the link was closed or could not be opened.
     """
 
     def __init__(
@@ -68,26 +71,26 @@ class Link(asyncio.Protocol):
         self._connection._writer.write(command)
 
     def has_moved(self) -> bool:
-        """Whether the Sentinels have named another master since it was opened."""
+        """Return whether the Sentinels have named another master since it was opened."""
         return self.is_open and has_moved(self._connection)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close it, because of this error if there was one."""
+        """Close the link, because of this error if there was one."""
         if not self._task.done():
             self._task.cancel()
         self._end(error or ConnectionError("the connection was closed"))
 
     async def aclose(self) -> None:
-        """Close it, and return when nothing of it runs any more.
+        """Close the link, and return when its task has ended.
 
-        Without a turn of the loop if it can be: the loop may end right after this.
+        It does not suspend unless it must, because the loop may end right after this.
         """
         self.close()
         if not self._task.done():
             await asyncio.wait({self._task})
 
     def lead_to(self, file: int) -> None:
-        """Put this file in the place of the socket, without a word to the server."""
+        """Replace the socket by this file, without telling the server."""
         writer = self._connection._writer
         if writer is not None:  # also while redis-py introduces itself on it
             with suppress(OSError):  # closed by the server just now
@@ -107,7 +110,8 @@ class Link(asyncio.Protocol):
         self._opened()
 
     def _end(self, error: BaseException) -> None:
-        connection, self.is_open = self._connection, False
+        connection = self._connection
+        self.is_open = False
         if connection._writer is not None:
             connection._writer.close()
             connection._writer = connection._reader = None

@@ -1,4 +1,4 @@
-"""What wakes the waiters of one loop: one subscription for all of them."""
+"""The subscription that wakes the waiters of one event loop."""
 
 import asyncio
 import logging
@@ -37,7 +37,9 @@ class AsyncWakeUps:
         self._link: Link | None = None
         self._subscribed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = self._probing = self._role_due = False
+        self._has_received = False  # since the last look
+        self._probing = False
+        self._role_due = False
         self._verifying: asyncio.Task[None] | None = None
         #: The server was demoted: leave the other connection that leads there.
         self.on_demoted: Callable[[], None] = lambda: None
@@ -61,7 +63,8 @@ class AsyncWakeUps:
             except OSError as error:
                 self._lost(error)
                 raise WireError(error, sent=False) from error
-        subscribed, left = self._subscribed, max(0.0, until - now())
+        subscribed = self._subscribed
+        left = max(0.0, until - now())
         await asyncio.wait({subscribed}, timeout=None if left == math.inf else left)
         if subscribed.done():
             subscribed.result()
@@ -72,7 +75,7 @@ class AsyncWakeUps:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription, without a turn of the loop if it can be: see Link.aclose()."""
+        """End the subscription, without suspending where possible: see Link.aclose()."""
         if self._verifying is not None:
             self._verifying.cancel()  # and not awaited: it closes its connection itself
         if self._link is not None:
@@ -87,7 +90,9 @@ class AsyncWakeUps:
         if self._role_due:
             self._link.write(packed(*ROLE))
         self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
-        self._heard = self._probing = True  # silent until the first probe: given up
+        # A connection that stays silent until the first look is closed without a probe.
+        self._has_received = True
+        self._probing = True
         self._look_in(min(PROBE_SECONDS, self._address.timeout))
 
     def _received(self, message: Any) -> None:
@@ -96,7 +101,8 @@ class AsyncWakeUps:
             if is_replica(message) and self._link is not None:
                 self._link.close(IsReplica())
             return
-        self._heard, self._probing = True, False
+        self._has_received = True
+        self._probing = False
         try:
             if isinstance(message, Exception):
                 raise message
@@ -118,12 +124,12 @@ class AsyncWakeUps:
         link = self._link
         if link is None:
             return
-        if not self._heard or not self.waiters.listening:
+        if not self._has_received or not self.waiters.listening:
             if self._probing or link.has_moved():
                 link.close(ConnectionError("the subscription is silent"))
                 return
             if self._tag and not self.waiters.mailboxes:
-                link.close()  # one of many slots, and nobody waits in it any more
+                link.close()  # one of many slots, and it has no waiters left
                 return
             if self.waiters.mailboxes:
                 self._verifying = asyncio.get_running_loop().create_task(
@@ -131,7 +137,7 @@ class AsyncWakeUps:
                 )
             link.write(packed("PING"))
             self._probing = True
-        self._heard = False
+        self._has_received = False
         self._look_in(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
@@ -152,12 +158,14 @@ class AsyncWakeUps:
             link.close(ConnectionError("the commands go to another server by now"))
 
     def _lost(self, error: BaseException) -> None:
-        subscribed, self._subscribed, self._link = self._subscribed, None, None
+        subscribed = self._subscribed
+        self._subscribed = None
+        self._link = None
         if self._timer is not None:
             self._timer.cancel()
         if subscribed is not None and not subscribed.done():
             subscribed.set_exception(WireError(error, sent=True))
-            subscribed.exception()  # retrieved: whoever still waits for it raises it
+            subscribed.exception()  # retrieved; the tasks that still wait for it raise it
         level = logging.WARNING if self.waiters.mailboxes else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
-        self.waiters.all_ask()
+        self.waiters.poll_all()

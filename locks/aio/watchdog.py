@@ -22,7 +22,9 @@ class AsyncWatchdog(Renewals):
 
     def __init__(self, address: Address) -> None:
         super().__init__()
-        self.connections = AsyncConnections(address)  # its own: not behind anybody's commands
+        self.connections = AsyncConnections(
+            address
+        )  # separate, so that renewals are not queued behind other commands
         self._task: asyncio.Task[None] | None = None
         self._roused = asyncio.Event()
         self._wakes_at = math.inf
@@ -67,7 +69,7 @@ class AsyncWatchdog(Renewals):
                 try:
                     await self._look()
                 except Exception:
-                    logger.exception("the watchdog goes on after an error of its own")
+                    logger.exception("the watchdog goes on after an error")
                     await asyncio.sleep(0.05)
         finally:
             self._task = None

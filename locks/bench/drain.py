@@ -31,7 +31,7 @@ from ..testing.server import Server
 
 #: Seconds: how long each lock waits at most, and its lease.
 WAIT, TTL = 60.0, 30
-PROCESSES = 4
+PROCESS_COUNT = 4
 COMMANDS = "commands per acquisition"
 #: acquired, released: seconds of the monotonic clock, which all processes share
 Span = tuple[float, float]
@@ -39,15 +39,15 @@ _numbers = itertools.count()
 
 
 class Violation(Exception):
-    """Two held the lock at once."""
+    """Two holders had the lock at once."""
 
 
 @contextmanager
 def floor(client: redis.Redis, name: str) -> Iterator[None]:
-    """The least that a hand-over through one server takes: two commands, past redis-py's retries.
+    """Hand a token over through a list: the lower bound for any lock on one server.
 
-    A token in a list goes round. It is no lock: the token of a holder that dies is gone, and
-    somebody has to put the first one in.
+    It takes two commands, without redis-py's retries. It is no lock: the token of a holder that
+    dies is gone, and the list has to be filled before the first use.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -77,12 +77,12 @@ EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
 
 @cache
 def client_at(port: int) -> redis.Redis:
-    """This process's client, which keeps its connections from one measure to the next."""
+    """Return this process's client, which keeps its connections between measurements."""
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
 def free_name(client: redis.Redis, lock: str) -> str:
-    """A name that no measure used before; for the floor, that of a list with a token."""
+    """Return an unused name; for the floor, the name of a list that has a token."""
     name = f"bench:{next(_numbers)}"
     if lock == "floor":
         client.rpush(name, "token")
@@ -90,12 +90,14 @@ def free_name(client: redis.Redis, lock: str) -> str:
 
 
 def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
-    """Acquire and release with nobody else there, in one thread."""
+    """Measure uncontended acquisitions and releases in one thread."""
     client, hold = client_at(port), THREADS[lock]
     name = free_name(client, lock)
     with hold(client, name):
         pass
-    reads, done, started = _reads(client), 0, time.perf_counter()
+    reads = _reads(client)
+    done = 0
+    started = time.perf_counter()
     while (took := time.perf_counter() - started) < seconds:
         with hold(client, name):
             done += 1
@@ -105,14 +107,14 @@ def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
 def drain(
     pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
 ) -> dict[str, float]:
-    """`waiters` queue behind a gate, one every 2 ms; from its opening until the last released."""
+    """Measure how long a queue of `waiters` takes from its gate's opening to the last release."""
     client = client_at(port)
     name = free_name(client, lock)
     with THREADS[EXCLUDES.get(lock, lock)](client, name):
         reads = _reads(client)
         base = time.monotonic() + 0.1
         arrivals = [base + 0.002 * number for number in range(waiters)]
-        shares = [arrivals[number::PROCESSES] for number in range(PROCESSES)]
+        shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
         jobs = [pool.submit(contend, port, lock, name, hold, share) for share in shares]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())
         opened = time.monotonic()
@@ -121,12 +123,12 @@ def drain(
 
 
 def _reads(client: redis.Redis) -> int:
-    """How often the server has read from its clients: once for each command and handshake."""
+    """Return how often the server has read from clients: once per command and handshake."""
     return int(client.info("stats")["total_reads_processed"])
 
 
 def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
-    """What the holds show, if there was one at a time. Raises Violation if two overlap."""
+    """Return the figures of the holds. Raises Violation if two of them overlap."""
     spans = sorted(spans)
     for (_, released), (acquired, _) in itertools.pairwise(spans):
         if acquired < released:
@@ -139,7 +141,7 @@ def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
 
 def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:
-    """In one of the processes: a thread or a task for each arrival takes the lock once."""
+    """Take the lock once per arrival, each in a thread or a task of this process."""
     if lock in TASKS:
         return asyncio.run(_tasks(port, lock, name, hold, arrivals))
     client = client_at(port)
@@ -174,13 +176,15 @@ def compare(
 ) -> None:
     """Print the medians, a row per figure and a column per lock."""
     chance = random.Random(rounds)
-    found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values_by_figure: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
+        partial(defaultdict, list)
+    )
     for _ in range(rounds):
         for lock in chance.sample(locks, len(locks)):
             for name, value in measure(lock).items():
-                found[name][lock].append(value)
+                values_by_figure[name][lock].append(value)
     print("".join([f"\n{title}".ljust(35), *(lock.rjust(19) for lock in locks)]))
-    for name, values in found.items():
+    for name, values in values_by_figure.items():
         medians = [f"{statistics.median(values[lock]):,.4g}".rjust(19) for lock in locks]
         print("".join([f"  {name}".ljust(34), *medians]), flush=True)
 
@@ -192,8 +196,8 @@ def main() -> None:
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
         compare("uncontended", [*THREADS], 100, lambda lock: pairs(server.port, lock, 0.1))
-        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-            list(pool.map(time.sleep, [0.5] * PROCESSES))  # all have started
+        with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # all have started
             for kind, locks, hold in (
                 ("threads", [*THREADS], 0.001),
                 ("threads", [*THREADS], 0.005),

@@ -28,16 +28,17 @@ class ThreadClusterNodes(ClusterNodes):
     """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
 
     def __init__(self, client: Any) -> None:
-        known = client.get_nodes()
-        valkey = getattr(client, "get_valkey_connection", None)
-        pool = (valkey or client.get_redis_connection)(known[0]).connection_pool
-        super().__init__(client, known, pool, client.user_on_connect_func)
-        self.make_connections = partial(Connections, most=pool.max_connections)
+        cluster_nodes = client.get_nodes()
+        get_valkey_connection = getattr(client, "get_valkey_connection", None)
+        get_connection = get_valkey_connection or client.get_redis_connection
+        pool = get_connection(cluster_nodes[0]).connection_pool
+        super().__init__(client, cluster_nodes, pool, client.user_on_connect_func)
+        self.make_connections = partial(Connections, max_idle=pool.max_connections)
         self.make_watchdog = NodeWatchdog
         self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
-        """Do the steps of route() in this thread; their result. Raises WireError."""
+        """Do the steps of route() in this thread and return their result. Raises WireError."""
 
         def do(step: Hop) -> Any:
             if isinstance(step, Send):
@@ -48,7 +49,7 @@ class ThreadClusterNodes(ClusterNodes):
         return run_steps(steps, do)
 
     def refresh(self) -> None:
-        """Ask the nodes in turn who has which slot, unless that was done just now."""
+        """Ask the nodes in turn for the slots' nodes, unless that was done just now."""
         with lazily(self, "_refreshing", threading.Lock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._slots_as_seen_by)
@@ -68,7 +69,7 @@ class ThreadClusterNodes(ClusterNodes):
             node.watchdog.close()
 
     def after_fork(self) -> None:
-        """In the child: what the parent has open is the parent's."""
+        """Leave the parent's connections and threads to the parent. Runs in the child."""
         vars(self).pop("_refreshing", None)
         for wakeups in list(self.wakeups.values()):
             wakeups.after_fork()
@@ -84,9 +85,9 @@ class NodeWatchdog(NodeRenewals, Watchdog):
         replies = super()._ask(calls, timeout)
         elsewhere, refresh = self.redirected(calls, replies)
         for number, place in elsewhere.items():
-            there = self.home.at(place).connections
+            connections = self.home.at(place).connections
             try:
-                replies[number] = there.call(calls[number], within=timeout, asking=True)
+                replies[number] = connections.call(calls[number], within=timeout, asking=True)
             except WireError as error:
                 replies[number] = error
         if refresh:
@@ -112,18 +113,18 @@ class SlotWakeUps(SlotSubscription, WakeUps):
 
 
 class SlotResources(SlotCommands):
-    """What a lock needs of its cluster: the same parts as client_resources.ClientResources has."""
+    """The resources of one slot, with the same parts as client_resources.ClientResources."""
 
     def __init__(self, cluster: ClusterResources, key: bytes) -> None:
         super().__init__(cluster.nodes, key)
         self._cluster = cluster  # keeps it alive
 
     def call(self, command: Call, *, within: float | None) -> Any:
-        """As Connections.call, but `within` includes the time until a slot has settled."""
+        """Run a script as Connections.call() does. `within` includes the wait for a slot."""
 
         def send(step: Send) -> Any:
-            there = self.watchdog.at(step.place).connections
-            reply = there.call(command, within=step.within, asking=step.asking)
+            connections = self.watchdog.at(step.place).connections
+            reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
@@ -132,7 +133,7 @@ class SlotResources(SlotCommands):
 
 
 class ClusterResources:
-    """Lives as long as its client, or a lock of it."""
+    """The resources of a cluster, which live as long as their client, or a lock of it."""
 
     def __init__(self, client: Any) -> None:
         self.nodes = ThreadClusterNodes(client)

@@ -35,22 +35,29 @@ class ClusterNode:
 
 
 class ClusterNodes(Renewals):
-    """All nodes. As renewals: each lease at the node that has its slot.
-
-    pool        says how a node is connected to
-    on_connect  called with each connection, instead of the client's own, which would keep it alive
-    """
+    """All nodes of a cluster, which renew each lease at the node that has its slot."""
 
     make_connections: Callable[[Address], Any]
     make_watchdog: Callable[[Address], Any]
     make_wakeups: Callable[[bytes], Any]
 
-    def __init__(self, client: Any, known: Sequence[Any], pool: Any, on_connect: Any) -> None:
+    def __init__(
+        self, client: Any, cluster_nodes: Sequence[Any], pool: Any, on_connect: Any
+    ) -> None:
+        """Make the nodes without I/O.
+
+        Args:
+            client: The client of the cluster.
+            cluster_nodes: The nodes that the client knows.
+            pool: A pool whose options tell how to connect to a node.
+            on_connect: Called with each connection, instead of the client's hook, which would
+                keep the client alive.
+        """
         super().__init__()
         hooks = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
         self.address = Address(pool, **dict.fromkeys(hooks, on_connect))
         remap = getattr(client.nodes_manager, "address_remap", None)
-        self.topology = Topology([(node.host, int(node.port)) for node in known], remap)
+        self.topology = Topology([(node.host, int(node.port)) for node in cluster_nodes], remap)
         self._nodes: dict[Place, ClusterNode] = {}
         self.wakeups: dict[int, Any] = {}  # one for each slot that was waited for
         self._refreshed = -math.inf
@@ -62,15 +69,16 @@ class ClusterNodes(Renewals):
     def wakeups_of(self, key: bytes) -> Any:
         """Return the wake-ups of the key's slot."""
         slot = slot_of(key)
-        found = self.wakeups.get(slot)
-        if found is None:
-            made = self.make_wakeups(key)
-            made.nodes, made.slot = self, slot
-            found = self.wakeups.setdefault(slot, made)
-        return found
+        wakeups = self.wakeups.get(slot)
+        if wakeups is None:
+            new_wakeups = self.make_wakeups(key)
+            new_wakeups.nodes = self
+            new_wakeups.slot = slot
+            wakeups = self.wakeups.setdefault(slot, new_wakeups)
+        return wakeups
 
     def was_refreshed(self) -> bool:
-        """Whether the nodes were asked just now who has which slot."""
+        """Return whether the nodes were asked for the slots' nodes just now."""
         return now() - self._refreshed < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Place, Any, None]:
@@ -78,11 +86,11 @@ class ClusterNodes(Renewals):
 
         The answer to a step is the node's reply to CLUSTER SLOTS, or the error in its place.
 
-        Where that takes long, the others are left to the next time, when the silent ones come last:
-        meanwhile renewals and waiters wait. Not before anything is known.
+        Renewals and waiters wait meanwhile. If it takes long and some slots are known, the nodes
+        that remain are left for the next time, when silent nodes are asked last.
         """
         started = now()
-        for place in list(self.topology.known):
+        for place in list(self.topology.places):
             if self.topology.is_known and now() - started >= LOOK_UP_SECONDS:
                 break
             if self.topology.learn((yield place), place):
@@ -91,10 +99,10 @@ class ClusterNodes(Renewals):
 
     def home_of(self, key: bytes) -> ClusterNode:
         """Return the node that has the key now, or any node if that is unknown."""
-        return self.at(self.topology.place_of(slot_of(key)) or self.topology.known[0])
+        return self.at(self.topology.place_of(slot_of(key)) or self.topology.places[0])
 
     def all(self) -> list[ClusterNode]:
-        """Those that were needed so far."""
+        """Return the nodes that were needed so far."""
         return list(self._nodes.values())
 
     def add(self, renewal: Renewal) -> None:
@@ -122,9 +130,11 @@ class ClusterNodes(Renewals):
 
 
 class NodeRenewals(Renewals):
-    """Mixed into a watchdog: the leases at one node. Those whose slot moved, move after it.
+    """A mixin of a watchdog: the leases at one node, which follow a slot that moves.
 
-    home  its ClusterNodes
+    Attributes:
+        home: The ClusterNodes of the node.
+        place: The host and port of the node.
     """
 
     home: Any
@@ -133,15 +143,15 @@ class NodeRenewals(Renewals):
     def due(self) -> Batches:
         """Return the steps that are due now, after moving the leases of slots that moved."""
         for renewal in list(self.renewals.values()):
-            there = self._new_home(renewal.held[0])
-            if there is not None:
-                there.add(renewal)
+            new_home = self._new_home(renewal.held[0])
+            if new_home is not None:
+                new_home.add(renewal)
                 self.remove(renewal.held)
-        for held, each in list(self.abandoned.items()):
-            there = self._new_home(held[0])
-            if there is not None:
-                there.abandoned[held] = each
-                there.on_due(each.due)
+        for held, abandoned in list(self.abandoned.items()):
+            new_home = self._new_home(held[0])
+            if new_home is not None:
+                new_home.abandoned[held] = abandoned
+                new_home.on_due(abandoned.due)
                 self.abandoned.pop(held, None)
         yield from super().due()
 
@@ -150,32 +160,34 @@ class NodeRenewals(Renewals):
     ) -> tuple[dict[int, Place], bool]:
         """Learn from the replies to these calls where slots have moved.
 
-        Returns, by the number of the call, the node that has to be asked this once; and whether
-        the cluster should be asked who has which slot.
+        Returns:
+            The nodes to ask instead, this time only, by the number of the call; and whether the
+            nodes should be asked again for the slots' nodes.
         """
-        elsewhere, refresh = {}, False
+        elsewhere = {}
+        refresh = False
         for number, reply in enumerate(replies):
             if not isinstance(reply, Exception):
                 continue
-            found = redirect(reply, self.place)
-            if found is None:
+            redirection = redirect(reply, self.place)
+            if redirection is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
                 if is_passing(error):
                     refresh = True
                     self.home.topology.ask_last(self.place)
-            elif found.only_once:
-                elsewhere[number] = found.place
+            elif redirection.only_once:
+                elsewhere[number] = redirection.place
             else:
-                self.home.topology.moved(slot_of(calls[number][1][0]), found.place)
+                self.home.topology.moved(slot_of(calls[number][1][0]), redirection.place)
         return elsewhere, refresh
 
     def _new_home(self, key: bytes) -> NodeRenewals | None:
-        there: NodeRenewals = self.home.home_of(key).watchdog
-        return None if there is self else there
+        watchdog: NodeRenewals = self.home.home_of(key).watchdog
+        return None if watchdog is self else watchdog
 
 
 class SlotSubscription:
-    """Mixed into wake-ups: the waiters of one slot, which listen at the node that has it."""
+    """A mixin of wake-ups: the waiters of one slot, which listen at the node that has it."""
 
     nodes: Any
     slot: int
@@ -189,14 +201,14 @@ class SlotSubscription:
             self.resubscribe()
 
     def suspect(self) -> None:
-        """Our node is silent: it may be idle, or replaced. The others are to be asked."""
+        """Ask our node last: it is silent, so it may be idle, or replaced."""
         if self.place is not None:
             self.nodes.topology.ask_last(self.place)
 
     def is_replaced(self) -> bool:
-        """Whether another node has the slot, as far as is known."""
-        there: Place | None = self.nodes.topology.place_of(self.slot)
-        return there != self.place
+        """Return whether another node has the slot, as far as this process knows."""
+        current_place: Place | None = self.nodes.topology.place_of(self.slot)
+        return current_place != self.place
 
     def _where(self) -> Address:
         self.place = self.nodes.topology.place_of(self.slot)
@@ -207,9 +219,11 @@ class SlotSubscription:
 
 
 class SlotCommands:
-    """Commands for one slot, wherever it is: what a lock needs of its cluster.
+    """The commands for one slot, which follow it from node to node.
 
-    watchdog  all nodes, as renewals
+    Attributes:
+        watchdog: All nodes of the cluster, as renewals.
+        wakeups: The wake-ups of the slot.
     """
 
     def __init__(self, nodes: Any, key: bytes) -> None:
@@ -218,7 +232,7 @@ class SlotCommands:
 
     @property
     def connections(self) -> Any:
-        """These: see call()."""
+        """This object, whose call() finds the node of the slot."""
         return self
 
     def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
@@ -226,7 +240,7 @@ class SlotCommands:
         until = now() + (
             self.watchdog.address.timeout if within is None else min(within, LONGEST_OUTAGE_SECONDS)
         )
-        which, _, args = command
-        adopts = which == script("renew") and args[0] != args[3]
-        repeatable = which != script("release") and not adopts
+        called_script, _, args = command
+        adopts = called_script == script("renew") and args[0] != args[3]
+        repeatable = called_script != script("release") and not adopts
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

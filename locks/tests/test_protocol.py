@@ -44,7 +44,7 @@ from ..protocol import (
 from ..steps import run_steps
 
 TTL = 10.0
-QUEUED = WireReply(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
+QUEUED = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
 
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 
@@ -69,7 +69,7 @@ def test_a_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
     for _ in range(5000):
         waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
         delay, sending = chance.uniform(0, 2 * TTL), chance.uniform(0, 0.2)
-        given = QUEUED.asked + sending + waited
+        given = QUEUED.sent_at + sending + waited
         ends = given + TTL
         wake = Wake(1, QUEUED.clock + int(waited * 1e6))
         deadline = wake.deadline(QUEUED, TTL, given + delay)
@@ -131,7 +131,7 @@ def test_a_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
 def test_waiter_asks_once_a_ttl_however_long_the_lease_lasts() -> None:
     watch, asks = watch_of(2)
     watch.until = 1000.0
-    watch.asked = 5.0
+    watch.polled_at = 5.0
     due = [watch.ask_at(token, TTL) - TTL - 5.0 for token in watch.waiters]
     assert due == pytest.approx(asks)
 
@@ -291,6 +291,6 @@ def test_the_node_that_refused_is_asked_last_who_has_the_slots() -> None:
     steps = route(topology, SLOT, math.inf)
     next(steps)
     steps.throw(error(down))
-    assert topology.known == [B, A]
+    assert topology.places == [B, A]
     topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
-    assert topology.known == [B, A]
+    assert topology.places == [B, A]

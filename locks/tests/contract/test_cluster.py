@@ -168,18 +168,19 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door)
         lock = door.lock("asks")
         assert not lock.locked()  # from here on it is known who has which slot
         nodes = shared_of(door, lock).watchdog
-        known = nodes.topology.known
+        known_places = nodes.topology.places
         mute = [silent.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         places = [each.getsockname() for each in mute]
-        nodes.topology.known, nodes._refreshed = [*places, *known], 0.0
+        nodes.topology.places = [*places, *known_places]
+        nodes._refreshed = 0.0
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
             door.do(nodes.refresh())
         else:
             nodes.refresh()
         assert time.monotonic() - started < 0.9
-        assert nodes.topology.known == [*places[1:], *known, places[0]]
-        nodes.topology.known = known
+        assert nodes.topology.places == [*places[1:], *known_places, places[0]]
+        nodes.topology.places = known_places
 
 
 @pytest.mark.usefixtures("_probed_at_once")

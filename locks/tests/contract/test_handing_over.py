@@ -65,7 +65,10 @@ def test_a_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> 
         with pytest.raises(LockLost):
             lease.extend(30)
         assert lease.loss is LossReason.GONE
-    with pytest.raises(ValueError, match="more than 0"), door.lock("gone").hold(wait=1) as other:
+    with (
+        pytest.raises(ValueError, match="a positive number"),
+        door.lock("gone").hold(wait=1) as other,
+    ):
         other.extend(0)
 
 
