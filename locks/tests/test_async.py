@@ -23,9 +23,10 @@ from .waiting import LOCKS, run
 
 
 @looped
-async def test_a_decorated_coroutine_holds_the_lock_while_it_runs_and_nothing_else_is_decorated(
+async def test_decorated_coroutine_holds_the_lock_while_it_runs(
     server: Server,
 ) -> None:
+    """Only coroutine functions can be decorated."""
     async with lock_on(server.port) as lock:
 
         @lock.hold(wait=5)

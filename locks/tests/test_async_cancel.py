@@ -108,9 +108,9 @@ async def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_task_cancelled_while_it_connects_and_subscribes_leaves_nothing_behind(
-    server: Server, late: bool
-) -> None:
+def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late: bool) -> None:
+    """It is cancelled at each await of connecting and subscribing."""
+
     async def cold(at: int) -> bool:
         async with locks_on(server.port) as make, lock_on(server.port) as other:
             await other.locked()

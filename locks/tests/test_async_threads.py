@@ -44,10 +44,8 @@ def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_loss_that_is_found_in_a_worker_thread_cancels_the_block_and_is_told_once(
-    server: Server, debug: bool
-) -> None:
-    """As where a synchronous ORM runs by asyncio.to_thread, and checks the lease there."""
+def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug: bool) -> None:
+    """A synchronous ORM in asyncio.to_thread checks the lease. on_lost is called once."""
     told: list[LossReason] = []
 
     async def main() -> None:
@@ -116,7 +114,7 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # beside threads, since 3.12
-def test_a_fork_while_the_subscription_is_opened_does_not_keep_it_alive_either(
+def test_fork_while_subscribing_does_not_keep_the_subscription(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children: list[int] = []

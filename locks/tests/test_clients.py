@@ -30,7 +30,7 @@ def test_a_user_takes_no_lock_over_the_connection_of_another_user(own_server: Se
     RedisLock(low, "low", ttl=10).acquire(1).release()
 
 
-def test_a_client_that_verifies_its_server_uses_no_connection_of_one_that_does_not(
+def test_verifying_client_shares_no_unverified_connection(
     server: Server,
 ) -> None:
     lax = server.client(ssl=True, ssl_cert_reqs="none")
@@ -68,8 +68,8 @@ def acl_line() -> list[str]:
     return found[1].split()
 
 
-def test_the_acl_line_of_the_readme_names_the_commands_of_the_scripts_and_of_the_wire() -> None:
-    """No word too many; the next test shows that none is missing."""
+def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
+    """The next test shows that no command is missing."""
     called = set()
     for file in protocol.FOLDER.glob("*.lua"):
         called |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))

@@ -21,9 +21,10 @@ Make = Callable[..., compat.Lock]
 
 
 @pytest.mark.parametrize("timeout", [None, 9.5, 20])
-def test_the_key_is_redis_py_s_its_value_the_token_and_the_timeout_its_life(
+def test_key_value_and_expiry_are_those_of_redis_py(
     client: redis.Redis, lock_of: Make, timeout: float | None
 ) -> None:
+    """The value is the token, and the timeout is the expiry."""
     lock = lock_of(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
@@ -90,10 +91,10 @@ def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
     assert not client.exists("stays")
 
 
-def test_a_lock_without_a_timeout_whose_acquire_was_interrupted_at_its_end_is_not_renewed(
+def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has its token: it would be locked for as long as the process lives."""
+    """No caller has its token, so it would stay locked for as long as the process lives."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
 
     def interrupt(_: object, event: str, *__: object) -> None:
@@ -107,9 +108,10 @@ def test_a_lock_without_a_timeout_whose_acquire_was_interrupted_at_its_end_is_no
     eventually(lambda: not client.exists("job"))
 
 
-def test_a_lock_that_ended_before_it_had_the_token_brought_along_is_an_error_of_redis_py(
+def test_lock_that_ends_before_it_gets_the_token_is_an_error(
     lock_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The exception is redis-py's."""
     hand_over = Lease.hand_over
 
     def late(lease: Lease) -> str:
@@ -147,18 +149,18 @@ def test_a_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make)
     assert waiting.result(1) is True
 
 
-def test_a_lock_that_was_not_acquired_cannot_be_released_extended_or_reacquired(
+def test_lock_that_was_not_acquired_cannot_be_used(
     lock_of: Make,
 ) -> None:
+    """It cannot be released, extended or reacquired."""
     lock = lock_of(timeout=10)
     for use in (lock.release, lambda: lock.extend(1), lock.reacquire):
         with pytest.raises(LockError, match="acquire the lock first"):
             use()
 
 
-def test_a_lock_that_somebody_else_has_meanwhile_cannot_be_released_extended_or_reacquired(
-    client: redis.Redis, lock_of: Make
-) -> None:
+def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: Make) -> None:
+    """It cannot be released, extended or reacquired."""
     lock = lock_of(timeout=10)
     assert lock.acquire()
     client.set("job", "another", px=10_000)

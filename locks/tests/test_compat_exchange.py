@@ -14,10 +14,8 @@ from .waiting import in_thread
 Make = Callable[..., compat.Lock]
 
 
-def test_two_that_queue_with_the_same_token_get_the_lock_one_after_the_other(
-    client: redis.Redis, lock_of: Make
-) -> None:
-    """A task that is delivered twice and brings its id."""
+def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Make) -> None:
+    """A task that is delivered twice brings its id both times."""
     with lock_of():
         twice = [in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
         look = RedisLock(client, "job", key="job", ttl=1)
@@ -43,7 +41,7 @@ def test_a_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> Non
     assert not shared.locked()
 
 
-def test_a_thread_that_waits_with_the_same_lock_keeps_its_token_when_another_releases(
+def test_waiting_thread_keeps_its_token_when_another_releases(
     lock_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lock before the reply to the release is read."""
@@ -83,9 +81,10 @@ def test_a_token_goes_to_another_client_which_releases_the_lock(
         lock.release()
 
 
-def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token(
+def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
+    """The exception is redis-py's."""
     far = server.client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
@@ -97,10 +96,10 @@ def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token
     assert not client.exists("job")
 
 
-def test_a_token_whose_answer_was_lost_is_not_released_under_the_next_who_brings_it(
+def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a task is tried again under its id. Without an answer it keeps the lock for a ttl."""
+    """A task that is retried under its id has the same token. Without a reply it stays a ttl."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
     far: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
     adopt = RedisLock.adopt

@@ -78,10 +78,10 @@ def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     yield from opened(single(pair.name.port)[request.param]())
 
 
-def test_a_waiter_that_listens_to_the_demoted_master_does_not_believe_that_it_holds_the_lock(
+def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     pair: Pair,
 ) -> None:
-    """PUBLISH on the new master finds no receiver there, and is replicated to the waiter."""
+    """PUBLISH on the new master has no receiver there, and is replicated to the waiter."""
     lock = RedisLock(pair.client(), "sold once", ttl=30)
     holder = lock.acquire(5)
     other = waiter(lock)
@@ -124,10 +124,8 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_who_only_waits_follows_a_failover_that_kept_its_connections_without_an_error(
-    pair: Pair, door: Door
-) -> None:
-    """No command of this process meets the refusal: the subscription itself is looked after."""
+def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
+    """No command of this process is refused: the subscription itself is verified."""
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
     other = waiter(door.lock("looked after", ttl=60))
     channel = _channel_of_the_waiter(pair.master)

@@ -16,9 +16,8 @@ from .waiting import Start, held, in_line, in_thread, listeners, queued, waiter
 from .worker import Worker
 
 
-def test_a_monitoring_tool_that_subscribes_to_everything_brings_no_dead_waiter_to_life(
-    client: redis.Redis, worker: Start
-) -> None:
+def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, worker: Start) -> None:
+    """A monitoring tool subscribes to all channels."""
     lock = RedisLock(client, "monitored", ttl=2)
     dead = [worker() for _ in range(3)]
     pubsub: Any = client.pubsub
@@ -92,10 +91,10 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
         go_on.set()
 
 
-def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(
+def test_unadopted_lease_costs_no_waiter_its_place(
     server: Server,
 ) -> None:
-    """Of two clients, as of two processes: that first process is neither paused nor dead."""
+    """Two clients stand for two processes: the first process is neither paused nor dead."""
     one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first = other.acquire(1)
     given = waiter(one)
@@ -124,10 +123,8 @@ def commands(client: redis.Redis) -> int:
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_each_waiter(
-    own_server: Server, kind: str
-) -> None:
-    """Not the square of them: other clients would wait for seconds."""
+def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: str) -> None:
+    """Not the square of their number: other clients would wait for seconds."""
     door: Door = single(own_server.port)[kind]()
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 
@@ -149,10 +146,10 @@ def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_eac
 @pytest.mark.parametrize(
     "own", [{"ttl": 0.3, "renew": False}, {"ttl": 0.3, "max_hold": 0.3}], ids=["ttl", "max_hold"]
 )
-def test_a_lease_that_ends_by_itself_disturbs_no_order_while_its_process_lives(
+def test_expired_lease_of_a_living_process_keeps_the_order(
     client: redis.Redis, worker: Start, own: dict[str, Any]
 ) -> None:
-    """A0 lets its lease end, as it was told to. The others of its process were there before B."""
+    """A0 lets its lease expire on purpose. The other waiters of its process came before B."""
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
     theirs = RedisLock(client, name, **own)

@@ -10,14 +10,15 @@ from .waiting import LOCKS, run
 pytest.importorskip("gevent")
 
 
-def test_greenlets_wait_renew_and_give_up_in_a_process_patched_after_the_import(
+def test_greenlets_work_where_gevent_patches_after_the_import(
     server: Server,
 ) -> None:
+    """They wait, renew and give up."""
     program = f"{LOCKS}.tests.gevented"
     assert run(sys.executable, "-W", "ignore", "-m", program, server.port).endswith("fine\n")
 
 
-def test_importing_and_making_a_lock_makes_no_primitive_that_a_later_patch_would_miss() -> None:
+def test_making_a_lock_makes_no_primitive_before_a_patch() -> None:
     program = f"""
 import threading, redis
 client, made = redis.Redis(), []

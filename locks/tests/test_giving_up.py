@@ -112,9 +112,11 @@ def _clock(client: redis.Redis) -> float:
     return float(seconds + micros / 1e6)
 
 
-def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
+def test_interrupted_waiter_gives_back_the_lock_it_is_handed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The command that tells the server that it gave up got no reply."""
+
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
         monkeypatch.setattr(connection.Connections, "call", unreachable)

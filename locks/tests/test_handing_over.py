@@ -58,7 +58,7 @@ def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
         ("{}", "hand_over"),
         ("not json", "hand_over"),
         ("[" * 100_000, "hand_over"),
-        ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of its own name"),
+        ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
 def test_a_text_that_is_no_lease_of_this_lock_is_refused(
@@ -83,7 +83,7 @@ def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
         assert lease.release() is Release.RELEASED
 
 
-def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_nothing(
+def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
@@ -114,7 +114,7 @@ def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_
     client.delete("lock:{unheard}")
 
 
-def test_a_release_without_an_answer_is_not_repeated_for_a_token_that_may_come_again(
+def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     """A task that is delivered again brings its id again."""
@@ -139,10 +139,10 @@ def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) 
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-def test_a_lease_that_may_still_be_cut_short_is_renewed_and_believed_no_longer_than_that(
+def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     server: Server, proxy: LoopbackProxy, lost: str
 ) -> None:
-    """The command of a hand-over that got no answer may be executed after a renewal."""
+    """The server may execute the unanswered command of the hand-over after a renewal."""
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
         lock._watchdog.renewals[lock.keys[0], lease.token].touch = 0.0

@@ -138,10 +138,10 @@ def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
     assert sleeper.ask("release") == "released"
 
 
-def test_a_fence_is_remembered_for_its_time_after_the_last_use_and_not_after_the_grant(
+def test_fence_is_remembered_from_the_last_use_on(
     client: redis.Redis,
 ) -> None:
-    """The last fence may be ahead of the server's clock, after a failover say: it must not fall."""
+    """It must not fall where the last fence is ahead of the server's clock, as after a failover."""
     lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
     ahead = int(time.time() * 1e6) + 3_600_000_000
     client.set("lock:{long held}:fence", ahead)

@@ -84,9 +84,10 @@ def test_a_lease_is_renewed_for_as_long_as_max_hold_allows(make: Make, client: r
     assert lease.outcome == "expired"
 
 
-def test_a_holder_that_stopped_is_replaced_after_the_ttl_by_a_higher_fence_and_releases_nothing(
+def test_stopped_holder_is_replaced_after_the_ttl(
     make: Make, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The next holder has a higher fence, and the release of the stopped one changes nothing."""
     stopped, other = make(ttl=0.2), make()
     monkeypatch.setattr(one_file, "_renew", lambda *_: None)
     with ExitStack() as stack:

@@ -97,10 +97,8 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
 
 
 @pytest.mark.parametrize("name", ["anyname", "myapp.locks"])
-def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
-    server: Server, tmp_path: Path, name: str
-) -> None:
-    """Its README's code, and its own tests of the queue, to which pytest and servers/ are lent."""
+def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path, name: str) -> None:
+    """It runs its README's code and its tests of the queue, which need pytest and servers/."""
     folder = tmp_path.joinpath(*name.split("."))
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench"))
     for parent in folder.relative_to(tmp_path).parents[:-1]:

@@ -177,9 +177,10 @@ def sends(steps: list[Any]) -> list[tuple[str, bool]]:
     "key",
     [*(keys_of(name)[0] for name in NAMES), b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
-def test_a_slot_is_that_of_the_specification_and_a_channel_of_the_same_slot_has_no_blanks(
+def test_slot_follows_the_specification(
     key: bytes,
 ) -> None:
+    """The channel of the same slot has no blanks."""
     assert slot_of(key) == key_slot(key)
     channel = channel_for(tag_of(key))
     assert key_slot(channel) == key_slot(key)
@@ -242,7 +243,7 @@ def test_nodes_that_send_one_another_the_slot_forever_are_given_pauses() -> None
     assert steps[-1] == "reply"
 
 
-def test_a_release_that_was_repeated_does_not_say_that_the_lease_had_expired() -> None:
+def test_repeated_release_does_not_report_an_expired_lease() -> None:
     lost = error(exceptions.ConnectionError("cut"))
     unsure = drive(known(A), lost, -1, repeatable=False)
     assert isinstance(unsure[-1], WireError)
@@ -254,8 +255,8 @@ def test_a_release_that_was_repeated_does_not_say_that_the_lease_had_expired() -
     assert drive(known(A), again, -1, repeatable=False)[-1] == -1
 
 
-def test_what_a_command_does_is_known_although_two_threads_read_its_script_at_once() -> None:
-    """The slower one's copy is another object than what the next ones find."""
+def test_commands_are_recognized_if_two_threads_read_a_script() -> None:
+    """The slower thread's copy is a different object from the cached one."""
     nodes: Any = SimpleNamespace(topology=known(A), address=SimpleNamespace(timeout=5.0))
     nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
     for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):

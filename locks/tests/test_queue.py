@@ -44,9 +44,7 @@ def test_the_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> N
     lock.acquire(0.3).release()
 
 
-def test_every_key_outlives_the_next_question_of_those_who_wait_and_no_longer(
-    client: redis.Redis, lock: RedisLock
-) -> None:
+def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock):
         other = waiter(lock)
         second = waiter(lock)
@@ -56,7 +54,7 @@ def test_every_key_outlives_the_next_question_of_those_who_wait_and_no_longer(
     second.result(5).release()
 
 
-def test_a_waiter_that_receives_nothing_finds_at_its_end_that_the_lock_is_free(
+def test_waiter_without_a_wake_up_takes_a_free_lock_at_its_end(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock):

@@ -115,7 +115,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
     eventually(lambda: len(called) == 200)
 
 
-def test_a_lease_is_good_until_its_ttl_where_no_thread_can_be_started_to_renew_it(
+def test_lease_lasts_for_its_ttl_if_no_thread_can_be_started(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -134,9 +134,10 @@ def test_a_lease_is_good_until_its_ttl_where_no_thread_can_be_started_to_renew_i
     assert not lock.locked()
 
 
-def test_on_lost_is_called_once_and_if_it_exits_ends_no_thread_that_the_next_one_needs(
+def test_on_lost_that_exits_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It is called once, and the thread goes on with the next loss."""
     called: list[str] = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:

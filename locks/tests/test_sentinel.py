@@ -52,10 +52,10 @@ def look_up(client: redis.Redis) -> None:
     pool.get_master_address()
 
 
-def test_a_master_that_the_sentinels_replaced_is_left_although_it_still_answers(
+def test_replaced_master_is_left_although_it_answers(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
 ) -> None:
-    """Cut off from its Sentinels it stays a master, and would go on granting the lock."""
+    """A master that is cut off from its Sentinels stays a master and goes on granting locks."""
     old, new = servers
     RedisLock(client, "split", ttl=10).acquire(1).release()
     sentinels.master = new

@@ -121,9 +121,10 @@ class Interrupting(redis.Connection):
         return super().read_response(*args, **kwargs)
 
 
-def test_what_a_signal_handler_raises_in_a_command_reaches_the_caller_and_leaves_no_lock(
+def test_exception_of_a_signal_handler_reaches_the_caller(
     server: Server, client: redis.Redis
 ) -> None:
+    """It is raised in the middle of a command, and no lock is left behind."""
     pool = redis.ConnectionPool(connection_class=Interrupting, port=server.port)
     lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
     lock.acquire(1).release()
@@ -144,7 +145,7 @@ def test_what_a_signal_handler_raises_in_a_command_reaches_the_caller_and_leaves
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SoftLimit])
-def test_an_interrupt_on_the_way_to_a_release_leaves_no_lease_that_is_renewed(
+def test_interrupt_before_a_release_leaves_no_renewed_lease(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     begin = Lease._begin_release

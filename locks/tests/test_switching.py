@@ -44,9 +44,10 @@ def step_4(client: redis.Redis) -> Block:
 @pytest.mark.parametrize(
     ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
 )
-def test_while_a_step_is_rolled_out_old_and_new_exclude_each_other_and_both_get_their_turn(
+def test_old_and_new_locks_exclude_each_other(
     server: Server, before: Callable[..., Block], after: Callable[..., Block]
 ) -> None:
+    """During the roll-out of each step, both get their turn."""
     for first, second in ((before, after), (after, before)):
         with first(server.client())():
             other = in_thread(partial(_once, second(server.client())))
@@ -98,7 +99,7 @@ def test_an_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
     assert seen.owner == r"\xff\xfe"
 
 
-def test_keys_beside_a_given_one_are_those_of_no_other_lock_and_in_its_slot() -> None:
+def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
     seen: set[bytes] = set()
     for name in names:

@@ -14,9 +14,10 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, in_thread, waiter
 
 
-def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_fence(
+def test_retry_after_a_lost_reply_has_the_same_fence(
     lock: RedisLock,
 ) -> None:
+    """It is the same acquisition."""
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first, second = (perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2))
     assert first.fence is not None
@@ -118,9 +119,10 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 2 * waiters + 1
 
 
-def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_moves(
+def test_long_wait_costs_no_commands_while_the_queue_moves(
     own_server: Server,
 ) -> None:
+    """The wait is longer than the ttl."""
     client = own_server.client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
     lock._wakeups.listen(now() + 5)

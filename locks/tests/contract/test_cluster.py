@@ -38,9 +38,8 @@ def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     raise AssertionError("no such name")
 
 
-def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_the_ttl(
-    door: Door, cluster: ClusterServers
-) -> None:
+def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -> None:
+    """Twenty wait; the next of them has the lock within the ttl."""
     ttl = 3.0
     name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=ttl), slot_of(keys_of(name)[0])
@@ -102,8 +101,8 @@ def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: ClusterS
     eventually(lambda: is_free(door.lock(silent)), within=5)
 
 
-def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica() -> None:
-    """For each door a lock of its own, and one failure for all of them."""
+def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
+    """Each door has a separate lock; all doors share one failover."""
     cluster = ClusterServers(primaries=3, replicas=1)
     doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
     try:
@@ -184,9 +183,10 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door)
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so(
+def test_waiter_at_a_silent_node_follows_the_slot(
     door: Door,
 ) -> None:
+    """No reply to a command tells the waiter that the slot has moved."""
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
     holder = lock.acquire(5)
@@ -200,9 +200,8 @@ def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so
 
 
 @pytest.mark.parametrize("kind", CLUSTERED)
-def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
-    kind: str, cluster: ClusterServers
-) -> None:
+def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
+    """The second try finds the token changed, by the first: the lease was not adopted elsewhere."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(place: tuple[str, int]) -> tuple[str, int]:
@@ -226,9 +225,10 @@ def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
 
 
 @looped
-async def test_a_release_that_goes_on_elsewhere_ends_although_all_tasks_are_cancelled(
+async def test_redirected_release_survives_a_cancellation(
     cluster: ClusterServers,
 ) -> None:
+    """It goes on at another node and ends although all tasks are cancelled."""
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)

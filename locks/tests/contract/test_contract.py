@@ -52,9 +52,8 @@ def test_two_never_hold_it_and_nobody_is_left_out(door: Door) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.001, 0.15])
-def test_a_wait_that_is_over_is_a_timeout_on_time_and_leaves_no_place_in_the_queue(
-    door: Door, wait: float
-) -> None:
+def test_wait_ends_with_a_timeout_on_time(door: Door, wait: float) -> None:
+    """The waiter leaves no place in the queue."""
     lock = door.lock("short")
     with lock.hold(wait=5):
         started = time.monotonic()
@@ -68,7 +67,7 @@ def test_a_wait_that_is_over_is_a_timeout_on_time_and_leaves_no_place_in_the_que
     lease.release()
 
 
-def test_a_lease_is_renewed_for_as_long_as_it_is_held_and_not_past_max_hold(door: Door) -> None:
+def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
     lock = door.lock("renewed", ttl=0.6)
     with lock.hold(wait=5) as lease:
         bounded = door.lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
@@ -84,9 +83,8 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held_and_not_past_max_hold(door
 
 
 @pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
-def test_a_lock_that_was_taken_away_is_lost_soon_and_its_release_touches_nothing(
-    door: Door, loss: LossReason
-) -> None:
+def test_lock_that_was_taken_away_is_lost_soon(door: Door, loss: LossReason) -> None:
+    """Its release changes nothing on the server."""
     lost: list[LossReason] = []
     lock = door.lock("taken", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
     lease = lock.acquire(1)
@@ -157,9 +155,10 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
     assert fences == sorted(set(fences))
 
 
-def test_a_forced_release_gives_the_lock_to_the_next_waiter_and_the_holder_notices(
+def test_forced_release_gives_the_lock_to_the_next_waiter(
     door: Door,
 ) -> None:
+    """The holder notices the loss."""
     lock = door.lock("forced", ttl=0.9)
     lease = lock.acquire(1)
     next_one = waiter(lock)

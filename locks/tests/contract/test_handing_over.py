@@ -9,9 +9,10 @@ from ..waiting import waiter
 from .doors import Door
 
 
-def test_an_extended_lease_is_shortened_by_no_renewal_and_by_no_lesser_extension(
+def test_extended_lease_is_never_shortened(
     door: Door,
 ) -> None:
+    """Neither by a renewal nor by a lesser extension."""
     renewed = threading.Event()
 
     class Renewed(Metrics):

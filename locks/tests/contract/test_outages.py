@@ -33,9 +33,10 @@ def far(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_silent_server_delays_a_short_wait_by_half_a_second_and_gives_the_lock_to_nobody(
+def test_silent_server_delays_a_short_wait_by_half_a_second(
     door: Door, own_server: Server, warm: bool
 ) -> None:
+    """The lock does not stay taken, even if the server executes the acquisition later."""
     lock = door.lock("silent", ttl=30)
     if warm:
         lock.acquire(1).release()
@@ -45,13 +46,12 @@ def test_a_silent_server_delays_a_short_wait_by_half_a_second_and_gives_the_lock
         lock.acquire(0.1)
     assert time.monotonic() - started < 2
     own_server.signal(signal.SIGCONT)
-    with lock.hold(wait=5):  # what it asked for is not executed for nobody
+    with lock.hold(wait=5):  # the abandoned acquisition does not keep the lock taken
         pass
 
 
-def test_an_outage_shorter_than_the_lease_loses_nothing_and_a_longer_one_is_noticed_and_survived(
-    door: Door, own_server: Server
-) -> None:
+def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: Server) -> None:
+    """The loss is noticed, and the lock works again afterwards."""
     lost: list[LossReason] = []
     lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
     lease = lock.acquire(1)
@@ -140,10 +140,10 @@ def test_a_release_that_failed_may_be_called_again(
     assert not RedisLock(client, "twice", ttl=10).locked()
 
 
-def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cut_right_after(
+def test_renewals_survive_forgotten_scripts_and_a_cut(
     far: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """Each of several is told that its script is unknown, and the line ends before all are sent."""
+    """The server knows none of the scripts, and the connection is cut before all texts are sent."""
     leases = [far.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
     client.script_flush()
     proxy.lose_reply(AS_TEXT)

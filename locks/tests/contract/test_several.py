@@ -50,7 +50,7 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Do
         assert [each.result().release() for each in done] == [Release.RELEASED]
 
 
-def test_those_that_were_acquired_are_released_when_one_is_not_free_in_time(door: Door) -> None:
+def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
     locks = [door.lock(name) for name in "abc"]
     cart: AnyLock = MultiLock(reversed(locks))
     with held(locks[2]):
@@ -160,9 +160,8 @@ def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
     assert not door.lock("a").locked()
 
 
-def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_same(
-    server: Server, client: redis.Redis
-) -> None:
+def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -> None:
+    """Two locks with one name but different clients are not the same lock."""
     a, b, c = (RedisLock(client, name, ttl=10) for name in "abc")
     with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
         assert list(lease.fences) == ["a", "b", "c"]
@@ -170,7 +169,8 @@ def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_s
         MultiLock([a, RedisLock(server.client(), "a", ttl=10)])
 
 
-def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(door: Door) -> None:
+def test_leaving_the_block_after_a_hand_over_releases_nothing(door: Door) -> None:
+    """Each of the leases was handed over."""
     a, b = door.lock("a"), door.lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
@@ -181,10 +181,10 @@ def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(d
         assert lock.adopt(text).release() is Release.RELEASED
 
 
-def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their_renewal(
+def test_interrupted_wait_releases_the_acquired_locks(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redisson 4456 left them locked and renewed."""
+    """Their renewal ends, too; Redisson 4456 left them locked and renewed."""
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
 
     def interrupt(*_: object) -> None:
@@ -199,9 +199,10 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
         assert len(locks[0]._watchdog.renewals) == 1
 
 
-def test_an_interrupt_while_one_is_released_releases_the_others_and_ends_their_renewal(
+def test_interrupted_release_releases_the_remaining_locks(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Their renewal ends, too."""
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
     call: Any = RedisLock._call
     interrupts = iter([Interrupted])
