@@ -1,4 +1,4 @@
-"""The admin: a sale in one line, and history that nobody edits."""
+"""The admin: one line for each sale, and history that cannot be edited."""
 
 import re
 
@@ -25,15 +25,15 @@ def clerk() -> Client:
 
 
 def cells(client: Client, path: str) -> list[list[str]]:
-    """The text of a change list's cells, row by row, without the box to choose it."""
+    """Return the text of a change list's cells, row by row, without the checkboxes."""
     page = client.get(path)
     assert page.status_code == 200
     table = re.findall(r"<tr>(<t[hd].*?)</tr>", page.content.decode(), re.DOTALL)
-    found = (re.findall(r"<t[hd] class=\"[^\"]*field-.*?</t[hd]>", row, re.DOTALL) for row in table)
-    return [[re.sub(r"<[^>]+>", "", text).strip() for text in row] for row in found if row]
+    rows = [re.findall(r"<t[hd] class=\"[^\"]*field-.*?</t[hd]>", row, re.DOTALL) for row in table]
+    return [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows if row]
 
 
-def test_the_list_of_sales_shows_stock_orders_oversold_and_lost_updates(clerk: Client) -> None:
+def test_sale_list_shows_stock_orders_and_damage(clerk: Client) -> None:
     first = open_sale(2)
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
@@ -43,19 +43,19 @@ def test_the_list_of_sales_shows_stock_orders_oversold_and_lost_updates(clerk: C
     )
     Product.objects.filter(name="apple").update(amount=1)
     second = open_sale(7)
-    shown = [row[:-1] for row in cells(clerk, "/admin/shop/sale/")[:2]]  # the last is the time
-    assert shown == [
+    rows = cells(clerk, "/admin/shop/sale/")[:2]
+    assert [row[:-1] for row in rows] == [  # the last cell is the time
         [str(second.pk), "apple", "7", "0", "7", "0", "0"],
         [str(first.pk), "apple", "2", "5", "1", "3", "4"],
     ]
 
 
-def test_the_list_of_products_shows_the_stock_left_wherever_it_lies(clerk: Client) -> None:
+def test_product_list_shows_stock_in_buckets(clerk: Client) -> None:
     open_sale(5, lock="buckets")
     assert [row[1] for row in cells(clerk, "/admin/shop/product/?q=apple")] == ["5"]
 
 
-def test_the_list_of_orders_shows_who_bought_under_which_lock(clerk: Client) -> None:
+def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
     sale = open_sale(2)
     order = buy(buyer="<b>ada</b>", lock="redis").body["order"]
     (row,) = cells(clerk, "/admin/shop/purchasehistory/?q=ada")
@@ -64,7 +64,7 @@ def test_the_list_of_orders_shows_who_bought_under_which_lock(clerk: Client) -> 
 
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
-def test_history_is_shown_and_never_added_changed_or_deleted(clerk: Client, model: str) -> None:
+def test_history_is_read_only(clerk: Client, model: str) -> None:
     sale = open_sale(2)
     number = {
         "sale": sale.pk,
@@ -78,14 +78,14 @@ def test_history_is_shown_and_never_added_changed_or_deleted(clerk: Client, mode
     assert clerk.post(f"{path}/add/", {}).status_code == 403
 
 
-def test_the_admin_is_closed_without_a_login() -> None:
+def test_admin_requires_a_login() -> None:
     answer = Client().get("/admin/shop/sale/")
     assert answer.status_code == 302
     assert answer.headers["Location"].startswith("/admin/login/")
 
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
-def test_list_asks_as_often_for_25_rows_as_for_two(clerk: Client, model: str) -> None:
+def test_list_of_25_rows_takes_as_many_queries_as_of_one(clerk: Client, model: str) -> None:
     path = f"/admin/shop/{model}/"
 
     def count_queries(number: int) -> int:
@@ -98,11 +98,11 @@ def test_list_asks_as_often_for_25_rows_as_for_two(clerk: Client, model: str) ->
             assert clerk.get(path).status_code == 200
         return len(queries)
 
-    few = count_queries(1)
-    assert count_queries(24) == few
+    queries_for_one_row = count_queries(1)
+    assert count_queries(24) == queries_for_one_row
 
 
-def test_accounts_are_not_edited_here(clerk: Client) -> None:
+def test_accounts_are_not_edited_in_the_admin(clerk: Client) -> None:
     assert {model.__name__ for model in admin.site._registry} == {
         "Product",
         "PurchaseHistory",

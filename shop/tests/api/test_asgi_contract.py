@@ -1,4 +1,4 @@
-"""The same requests to a node of threads and to one of an event loop have the same answers."""
+"""A node of threads and a node of an event loop give the same answers."""
 
 import http.client
 import json
@@ -19,15 +19,15 @@ from shop.tests.outage import Outage
 
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-#: What each server says of itself, and what is new in each answer.
-OF_THE_SERVER = {"date", "expires", "server", "via", "connection", "content-length"}
-#: What is another one in each sale.
-NEW = {"waited_ms", "held_ms", "fence", "parts", "time"}
+#: Headers that differ between the servers or between two answers.
+SERVER_HEADERS = {"date", "expires", "server", "via", "connection", "content-length"}
+#: Fields of a body that differ between two sales.
+VARYING_FIELDS = {"waited_ms", "held_ms", "fence", "parts", "time"}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request."""
+class ContractRequest:
+    """A request of the contract."""
 
     method: str = "POST"
     path: str = "/buy"
@@ -36,89 +36,107 @@ class Asked:
     chunked: bool = False
 
 
-def buys(*, key: str = "", headers: Mapping[str, str] = JSON, **wanted: Any) -> Asked:
-    given = {"buyer": "ada", **wanted}
-    keyed = {**headers, **({"Idempotency-Key": key} if key else {})}
-    return Asked(headers=keyed, body=json.dumps(given).encode())
+def purchase(*, key: str = "", headers: Mapping[str, str] = JSON, **fields: Any) -> ContractRequest:
+    body = json.dumps({"buyer": "ada", **fields}).encode()
+    if key:
+        headers = {**headers, "Idempotency-Key": key}
+    return ContractRequest(headers=headers, body=body)
 
 
-#: In this order: the later ones meet what the earlier ones did.
-CASES: Sequence[Asked] = [
-    *(
-        buys(lock=lock, buyer=lock)
-        for lock in ("redis", "none", "row-lock", "token", "fence-at-write", "counter")
-    ),
+#: The order matters: later requests depend on the orders of the earlier ones.
+CASES: Sequence[ContractRequest] = [
+    purchase(lock="redis", buyer="redis"),
+    purchase(lock="none", buyer="none"),
+    purchase(lock="row-lock", buyer="row-lock"),
+    purchase(lock="token", buyer="token"),
+    purchase(lock="fence-at-write", buyer="fence-at-write"),
+    purchase(lock="counter", buyer="counter"),
     # sold once, replayed, and another request with that key
-    *(buys(lock=lock, key=lock) for lock in ("redis", "redis", "none", "none")),
-    buys(lock="redis", key="redis", buyer="bob"),
+    purchase(lock="redis", key="redis"),
+    purchase(lock="redis", key="redis"),
+    purchase(lock="none", key="none"),
+    purchase(lock="none", key="none"),
+    purchase(lock="redis", key="redis", buyer="bob"),
     # a form, a query, both, chunks
-    Asked(headers=FORM, body=b"buyer=ada&lock=redis"),
-    Asked(path="/buy?buyer=ada&lock=redis", headers={}),
-    Asked(path="/buy?buyer=ada", body=b'{"lock": "redis"}'),
-    Asked(body=b'{"buyer": "ada"}', chunked=True),
+    ContractRequest(headers=FORM, body=b"buyer=ada&lock=redis"),
+    ContractRequest(path="/buy?buyer=ada&lock=redis", headers={}),
+    ContractRequest(path="/buy?buyer=ada", body=b'{"lock": "redis"}'),
+    ContractRequest(body=b'{"buyer": "ada"}', chunked=True),
     # bad input
-    buys(lock="nonsense"),
-    buys(lock="redis", key="k" * 256),
-    buys(lock="redis", product="pear"),
-    Asked(body=b'{"buyer": "ada"'),
-    Asked(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
-    buys(buyer="a" * 200_000),
-    Asked(body=b"a" * (16 * 1024 * 1024 + 1)),
+    purchase(lock="nonsense"),
+    purchase(lock="redis", key="k" * 256),
+    purchase(lock="redis", product="pear"),
+    ContractRequest(body=b'{"buyer": "ada"'),
+    ContractRequest(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
+    purchase(buyer="a" * 200_000),
+    ContractRequest(body=b"a" * (16 * 1024 * 1024 + 1)),
     # a sale that is over
-    *(buys(lock=lock, sale=1) for lock in ("redis", "none")),
+    purchase(lock="redis", sale=1),
+    purchase(lock="none", sale=1),
     # pages of other sites, foreign names, request ids
-    buys(headers={**JSON, "Origin": "http://evil.example"}),
-    buys(headers={**JSON, "Sec-Fetch-Site": "cross-site"}),
-    buys(headers={**JSON, "Host": "evil.example"}),
-    buys(lock="redis", headers={**JSON, "X-Request-ID": "mine"}),
-    buys(lock="nonsense", headers={**JSON, "X-Request-ID": "mine"}),
+    purchase(headers={**JSON, "Origin": "http://evil.example"}),
+    purchase(headers={**JSON, "Sec-Fetch-Site": "cross-site"}),
+    purchase(headers={**JSON, "Host": "evil.example"}),
+    purchase(lock="redis", headers={**JSON, "X-Request-ID": "mine"}),
+    purchase(lock="nonsense", headers={**JSON, "X-Request-ID": "mine"}),
     # everything else
-    *(Asked(method) for method in ("GET", "HEAD", "PUT")),
-    *(Asked(path=path, body=b"{}") for path in ("/buy/", "/nowhere", "/restock")),
-    *(
-        Asked("GET", path, BEARER)
-        for path in (
-            *("/healthz", "/readyz", "/strategies", "/sales/latest", "/sales/2", "/sales/2/orders"),
-            *("/nowhere", "/", "/admin/", "/static/assets/dom.js"),
-        )
-    ),
+    ContractRequest("GET"),
+    ContractRequest("HEAD"),
+    ContractRequest("PUT"),
+    ContractRequest(path="/buy/", body=b"{}"),
+    ContractRequest(path="/nowhere", body=b"{}"),
+    ContractRequest(path="/restock", body=b"{}"),
+    ContractRequest("GET", "/healthz", BEARER),
+    ContractRequest("GET", "/readyz", BEARER),
+    ContractRequest("GET", "/strategies", BEARER),
+    ContractRequest("GET", "/sales/latest", BEARER),
+    ContractRequest("GET", "/sales/2", BEARER),
+    ContractRequest("GET", "/sales/2/orders", BEARER),
+    ContractRequest("GET", "/nowhere", BEARER),
+    ContractRequest("GET", "/", BEARER),
+    ContractRequest("GET", "/admin/", BEARER),
+    ContractRequest("GET", "/static/assets/dom.js", BEARER),
 ]
 
 
 @dataclass(frozen=True)
-class Got:
-    """What is the same in both answers."""
+class ContractAnswer:
+    """The part of an answer that both nodes have in common."""
 
     status: int
     headers: dict[str, str]
     body: Any
 
 
-def ask(node: Node, asked: Asked) -> Got:
-    body = iter([asked.body]) if asked.chunked else asked.body
-    status, given, content = node.request(asked.method, asked.path, body, asked.headers)
-    headers = {name.lower(): value for name, value in given.items()}
+def ask(node: Node, request: ContractRequest) -> ContractAnswer:
+    body = iter([request.body]) if request.chunked else request.body
+    status, message, content = node.request(request.method, request.path, body, request.headers)
+    headers = {name.lower(): value for name, value in message.items()}
     if "x-request-id" in headers and headers["x-request-id"] != "mine":
         headers["x-request-id"] = f"{len(headers['x-request-id'])} characters"
     if "set-cookie" in headers:
         headers["set-cookie"] = re.sub(r"csrftoken=\w+|expires=[^;]+", "...", headers["set-cookie"])
-    kept = {name: value for name, value in headers.items() if name not in OF_THE_SERVER}
-    return Got(status, kept, _shape(content))
+    common_headers = {name: value for name, value in headers.items() if name not in SERVER_HEADERS}
+    return ContractAnswer(status, common_headers, _common_body(content))
 
 
-def _shape(content: bytes) -> Any:
-    """The body, without what is new each time; of one that is no JSON the length."""
+def _common_body(content: bytes) -> Any:
+    """Return a JSON body without its varying fields, and the length of any other body."""
     try:
-        return json.loads(content, object_hook=lambda body: body | dict.fromkeys(NEW & {*body}))
+        return json.loads(content, object_hook=_without_varying_fields)
     except ValueError:
         return len(content)
 
 
+def _without_varying_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if name in VARYING_FIELDS else value for name, value in fields.items()}
+
+
 @pytest.fixture(scope="module")
 def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
-    """Both, each with databases of its own and so with the same numbers of sales and orders."""
-    with ExitStack() as everything:
-        found = {}
+    """Both nodes. Each has its own databases, so that the numbers of sales and orders agree."""
+    with ExitStack() as running_nodes:
+        node_by_server = {}
         for number, server in enumerate(("gthread", "asgi")):
             node = node_at(
                 folder / f"{server}.log",
@@ -127,63 +145,73 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
                 REDIS_URL=f"redis://127.0.0.1:{valkey.port}/{4 * number + 2}",
                 SHOP_LOCK_WAIT="0.3",
             )
-            found[server] = everything.enter_context(node)
-            found[server].restock(100)
-        yield found
+            node_by_server[server] = running_nodes.enter_context(node)
+            node.restock(100)
+        yield node_by_server
 
 
-def assert_same(nodes: dict[str, Node], requests: Sequence[Asked]) -> list[Got]:
-    gthread, asgi = ([ask(nodes[name], each) for each in requests] for name in ("gthread", "asgi"))
-    for asked, one, other in zip(requests, gthread, asgi, strict=True):
-        assert other == one, f"{asked.method} {asked.path} {asked.body[:80]!r}"
-    return asgi
+def assert_same(
+    nodes: dict[str, Node], requests: Sequence[ContractRequest]
+) -> list[ContractAnswer]:
+    gthread_answers = [ask(nodes["gthread"], request) for request in requests]
+    asgi_answers = [ask(nodes["asgi"], request) for request in requests]
+    answers = zip(requests, gthread_answers, asgi_answers, strict=True)
+    for request, gthread_answer, asgi_answer in answers:
+        description = f"{request.method} {request.path} {request.body[:80]!r}"
+        assert asgi_answer == gthread_answer, description
+    return asgi_answers
 
 
-def test_both_answer_alike_with_every_status_that_they_should(nodes: dict[str, Node]) -> None:
-    """Two servers that refuse everything would be alike, too."""
-    met = {got.status for got in assert_same(nodes, CASES)}
-    assert met >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
+def test_both_nodes_answer_alike(nodes: dict[str, Node]) -> None:
+    """The statuses are checked, too: two servers that refuse everything would also be alike."""
+    statuses = {answer.status for answer in assert_same(nodes, CASES)}
+    assert statuses >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
 
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
-def test_a_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """What is answered before every other middleware has no Content-Length of Django's."""
+def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
+    """Django sets no Content-Length on an answer given before every other middleware."""
     probe = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
-    seen = []
+    replies = []
     for path in ("/healthz", "/readyz", "/healthz"):
         probe.request("GET", path)
-        seen.append((probe.getresponse().read()[:1], probe.sock.getsockname()))
+        body = probe.getresponse().read()
+        replies.append((body[:1], probe.sock.getsockname()))
     probe.close()
-    assert set(seen) == {(b"{", seen[0][1])}
+    _, first_address = replies[0]
+    assert set(replies) == {(b"{", first_address)}
 
 
-def test_a_lock_that_stays_taken_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
-    with ExitStack() as held:
+def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
+    with ExitStack() as stack:
         for database in (3, 7):
-            client = held.enter_context(redis.Redis(port=valkey.port, db=database))
-            held.enter_context(RedisLock(client, "redis:apple", ttl=10).hold(wait=1))
-        (got,) = assert_same(nodes, [buys(lock="redis")])
-    assert (got.status, got.headers["retry-after"], got.body["outcome"]) == (503, "1", "busy")
+            client = stack.enter_context(redis.Redis(port=valkey.port, db=database))
+            stack.enter_context(RedisLock(client, "redis:apple", ttl=10).hold(wait=1))
+        (answer,) = assert_same(nodes, [purchase(lock="redis")])
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.body["outcome"] == "busy"
 
 
-def test_redis_that_does_not_answer_is_503_unavailable_and_nothing_is_sold(
-    nodes: dict[str, Node], valkey: Valkey
-) -> None:
+def test_silent_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
     for node in nodes.values():
         node.restock(2)
     outage = Outage(valkey)
     outage.begin()
     try:
-        got, of_postgresql = assert_same(nodes, [buys(lock="redis"), buys(lock="row-lock")])
+        redis_answer, row_lock_answer = assert_same(
+            nodes, [purchase(lock="redis"), purchase(lock="row-lock")]
+        )
     finally:
         outage.end()
-    assert (got.status, got.headers["retry-after"], got.body["outcome"]) == (
-        503,
-        "1",
-        "unavailable",
-    )
-    assert of_postgresql.status == 201
+    assert (redis_answer.status, redis_answer.headers["retry-after"]) == (503, "1")
+    assert redis_answer.body["outcome"] == "unavailable"
+    assert row_lock_answer.status == 201
     last, sold_out, again = assert_same(
-        nodes, [buys(lock="redis", key="last"), buys(lock="redis"), buys(lock="redis", key="last")]
+        nodes,
+        [
+            purchase(lock="redis", key="last"),
+            purchase(lock="redis"),
+            purchase(lock="redis", key="last"),
+        ],
     )
     assert [last.status, sold_out.status, again.status] == [201, 409, 200]

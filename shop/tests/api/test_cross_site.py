@@ -1,6 +1,7 @@
-"""Requests that a browser sends for a page of another site are refused (played in Chromium in
-loadtest/tests/test_attacks_from_the_web.py); and the security headers, on every kind of answer: a
-policy that one lacks protects none."""
+"""Requests for a page of another site are refused, and every answer has the security headers.
+
+loadtest/tests/test_attacks_from_the_web.py repeats the attacks in Chromium.
+"""
 
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from shop.tests.purchases import committed, count_orders_and_stock, open_sale, rolled_back
-from shop.urls import urlpatterns as shops_own
+from shop.urls import urlpatterns as shop_urlpatterns
 
 POSTS = ("/buy", "/restock", "/rush", "/admin/login/", "/no-such-page")
 BUY = {"buyer": "ada", "lock": "redis"}
@@ -30,7 +31,7 @@ BUY = {"buyer": "ada", "lock": "redis"}
         {"Sec-Fetch-Site": "cross-site", "Origin": "http://testserver"},
     ],
 )
-def test_a_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
+def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
     open_sale(1)
     for path in POSTS:
         answer = Client().post(path, BUY, headers=headers)
@@ -50,7 +51,7 @@ def test_a_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None
         {"Origin": "https://testserver"},  # behind a proxy that speaks HTTPS to the browser
     ],
 )
-def test_the_shops_own_page_and_programs_buy(headers: dict[str, str]) -> None:
+def test_own_page_and_programs_can_buy(headers: dict[str, str]) -> None:
     open_sale(1)
     assert Client().post("/buy", BUY, headers=headers).status_code == 201
     assert count_orders_and_stock() == (1, 0)
@@ -67,34 +68,34 @@ def test_the_shops_own_page_and_programs_buy(headers: dict[str, str]) -> None:
         ("https://evilpages.example", 403),
     ],
 )
-def test_the_pages_of_a_trusted_site_buy(settings: Any, origin: str, status: int) -> None:
+def test_pages_of_a_trusted_site_can_buy(settings: Any, origin: str, status: int) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://front.example", "https://*.pages.example"]
     open_sale(1)
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": origin}
     assert Client().post("/buy", BUY, headers=headers).status_code == status
 
 
-def test_a_link_from_another_site_opens_the_page() -> None:
+def test_link_from_another_site_opens_the_page() -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.test"}
     assert Client().get("/", headers=headers).status_code == 200
 
 
-def test_a_foreign_host_reads_nothing() -> None:
-    """DNS rebinding: the attacker's name means this machine."""
+def test_foreign_host_name_is_refused() -> None:
+    """DNS rebinding: the attacker's host name resolves to this machine."""
     for path in ("/", "/state", "/static/demo/page.css", "/admin/login/", "/buy"):
         answer = Client().get(path, headers={"host": "evil.test:8000"})
         assert answer.status_code == 403, path
         assert "the host 'evil.test:8000' is not allowed here" in answer.json()["error"]
 
 
-# --- what every answer tells the browser ----------------------------------------------------------
+# --- the security headers of every answer ---------------------------------------------------------
 
 
-def fails(request: HttpRequest) -> HttpResponse:
+def raise_error(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("from a test")
 
 
-urlpatterns = [*shops_own, urls.path("fails", fails)]
+urlpatterns = [*shop_urlpatterns, urls.path("fails", raise_error)]
 
 ANSWERS = {
     "page": ("/", 200),
@@ -120,7 +121,8 @@ def test_every_answer_has_every_security_header(path: str, status: int) -> None:
 
 
 @rolled_back
-def test_a_refused_host_and_a_redirect_to_https_have_them_too(settings: Settings) -> None:
+def test_early_answers_have_the_security_headers(settings: Settings) -> None:
+    """A refused host and a redirect to HTTPS are answered before the views."""
     refused = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
     assert refused.status_code == 403
     assert_secured(dict(refused.headers))
@@ -137,8 +139,8 @@ def assert_secured(headers: dict[str, str]) -> None:
     assert policy["default-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["object-src"] == policy["base-uri"] == "'none'"
     assert policy["form-action"] == "'self'"
-    for loose in ("unsafe-inline", "unsafe-eval", "data:", "*", "http"):
-        assert loose not in headers["Content-Security-Policy"]
+    for unsafe_source in ("unsafe-inline", "unsafe-eval", "data:", "*", "http"):
+        assert unsafe_source not in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["Referrer-Policy"] == "same-origin"

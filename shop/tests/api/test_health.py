@@ -15,23 +15,23 @@ from shop.tests.purchases import committed, parse_reply, rolled_back
 
 
 def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
-    """No mark for the database here: pytest-django would refuse a query."""
+    """Without a mark for the database pytest-django refuses every query."""
     redis_outage.begin()
     answer = parse_reply(Client().get("/healthz"))
     assert (answer.status, answer.body) == (200, {"status": "ok"})
 
 
 @rolled_back
-def test_outside_a_demo_versions_are_shown_with_the_token_only(settings: Settings) -> None:
-    """Nor is a stranger told what a server that fails said: it names hosts and users."""
+def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
+    """They contain versions and, in the errors of a failed server, hosts and users."""
     settings.SHOP_DEMO = False
     answer = parse_reply(Client().get("/readyz"))
     assert (answer.status, answer.body["status"]) == (200, "ready")
-    shown = answer.body["parts"]
-    assert shown[0]["name"] == "PostgreSQL"
-    assert all(part == {"name": part["name"], "ok": True} for part in shown)
-    told = parse_reply(Client().get("/readyz", headers=BEARER)).body["parts"]
-    assert told[0]["detail"].startswith("version 18")
+    public_parts = answer.body["parts"]
+    assert public_parts[0]["name"] == "PostgreSQL"
+    assert all(part == {"name": part["name"], "ok": True} for part in public_parts)
+    detailed_parts = parse_reply(Client().get("/readyz", headers=BEARER)).body["parts"]
+    assert detailed_parts[0]["detail"].startswith("version 18")
 
 
 @rolled_back
@@ -47,15 +47,15 @@ def test_readyz_is_503_while_redis_is_down(
     assert parse_reply(Client().get("/readyz")).status == 200
 
 
-def test_the_servers_are_asked_once_a_second_however_many_want_to_know(
+def test_readyz_checks_the_servers_at_most_once_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each look cost 8 ms, most of it for the migrations, and anybody may ask."""
-    asked: list[float] = []
+    """A check takes 8 ms, most of it for the migrations, and the page is public."""
+    check_times: list[float] = []
     clock = [0.0]
 
     def stack() -> list[health.Part]:
-        asked.extend(clock)
+        check_times.extend(clock)
         return [health.Part("PostgreSQL", True, "")]
 
     monkeypatch.setattr(health, "stack", stack)
@@ -63,7 +63,7 @@ def test_the_servers_are_asked_once_a_second_however_many_want_to_know(
     for clock[0] in (100.0, 100.9, 101.0):
         for _ in range(3):
             assert parse_reply(Client().get("/readyz")).status == 200
-    assert asked == [100.0, 101.0]
+    assert check_times == [100.0, 101.0]
 
 
 @committed
@@ -104,7 +104,7 @@ def test_probe_by_ip_address_needs_no_https(path: str, secure: bool, settings: S
 
 @pytest.mark.parametrize("value", ["0", "8001ms"])
 @committed
-def test_readyz_says_that_a_timeout_does_not_hold(value: str) -> None:
+def test_readyz_is_503_with_a_wrong_timeout(value: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, false)", [value])
     try:

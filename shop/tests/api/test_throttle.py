@@ -27,14 +27,14 @@ pytestmark = rolled_back
 
 
 @pytest.fixture
-def three_in_a_while(settings: Settings) -> None:
-    """A window that no test outlasts, on however busy a machine."""
+def rate_limit(settings: Settings) -> None:
+    """A limit of 3 attempts in a window that is longer than any test."""
     settings.BUY_RATE_LIMIT = parse_rate("3/100s")
 
 
 HERE = "10.0.0.1"
 KEY = f"throttle:{HERE}".encode()
-limited = pytest.mark.usefixtures("three_in_a_while")
+limited = pytest.mark.usefixtures("rate_limit")
 
 
 def request_from(address: str) -> HttpRequest:
@@ -47,7 +47,7 @@ def buy_from(address: str, buyer: str) -> JsonReply:
 
 
 def counts() -> dict[bytes, tuple[int, int]]:
-    """Key -> attempts, and milliseconds that it has left."""
+    """Return the attempts and the remaining milliseconds of each key."""
     client: Any = locks_client()
     keys = client.keys("throttle:*")
     return {key: (int(client.get(key)), client.pttl(key)) for key in keys}
@@ -79,25 +79,24 @@ def test_retry_after_is_what_the_window_has_left_in_whole_seconds() -> None:
             assert caught.value.retry_after == -(-left_ms // 1000)
 
 
-# --- who is counted -----------------------------------------------------------------------------
+# --- which address is counted -------------------------------------------------------------------
 
 
 @limited
-@pytest.mark.parametrize(("is_behind", "counted"), [(True, "10.0.0.7"), (False, HERE)])
-def test_a_proxy_is_believed_only_where_there_is_one_and_a_client_never(
-    is_behind: bool, counted: str, settings: Settings
+@pytest.mark.parametrize(("is_behind_proxy", "address"), [(True, "10.0.0.7"), (False, HERE)])
+def test_forwarded_address_counts_only_behind_a_proxy(
+    is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
-    settings.SHOP_BEHIND_PROXY = is_behind
+    settings.SHOP_BEHIND_PROXY = is_behind_proxy
     open_sale(20)
     client = Client(REMOTE_ADDR=HERE, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
     client.post("/buy", {"buyer": "b", "lock": "token"})
-    assert list(counts()) == [f"throttle:{counted}".encode()]
+    assert list(counts()) == [f"throttle:{address}".encode()]
 
 
 @limited
-def test_an_address_is_counted_whatever_name_it_gives_and_leaves_one_key() -> None:
-    """Any visitor may send any name: nobody uses up another one's attempts, and Redis is not
-    filled with keys, one for each name."""
+def test_attempts_are_counted_by_address_not_by_buyer() -> None:
+    """A visitor may send any name: it must not use up another buyer's attempts, or fill Redis."""
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
     assert [answer.status for answer in answers] == [201] * 3 + [429] * 3
@@ -108,9 +107,12 @@ def test_an_address_is_counted_whatever_name_it_gives_and_leaves_one_key() -> No
     }
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 100
     assert buy_from(HERE, "b0").status == 201
-    found = counts()
-    assert {key: count for key, (count, _) in found.items()} == {b"throttle:10.0.0.9": 3, KEY: 1}
-    assert all(0 < left <= 100_000 for _, left in found.values())
+    count_by_key = counts()
+    assert {key: count for key, (count, _) in count_by_key.items()} == {
+        b"throttle:10.0.0.9": 3,
+        KEY: 1,
+    }
+    assert all(0 < ttl_ms <= 100_000 for _, ttl_ms in count_by_key.values())
 
 
 @limited
@@ -127,7 +129,7 @@ def test_purchases_of_unknown_products_are_counted() -> None:
 
 @limited
 @pytest.mark.parametrize(
-    ("one", "other", "is_same"),
+    ("first", "second", "is_same_visitor"),
     [
         ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
         ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
@@ -137,17 +139,17 @@ def test_purchases_of_unknown_products_are_counted() -> None:
         ("", "not an address", True),
     ],
 )
-def test_an_address_counts_as_what_its_visitor_cannot_choose(
-    one: str, other: str, is_same: bool
+def test_ipv6_addresses_are_counted_by_network(
+    first: str, second: str, is_same_visitor: bool
 ) -> None:
     """An IPv6 network has more addresses than Redis has room for keys."""
     for _ in range(3):
-        admit(request_from(one))
-    if is_same:
+        admit(request_from(first))
+    if is_same_visitor:
         with pytest.raises(Throttled):
-            admit(request_from(other))
+            admit(request_from(second))
     else:
-        admit(request_from(other))
+        admit(request_from(second))
 
 
 # --- no key without an end ----------------------------------------------------------------------
@@ -155,7 +157,7 @@ def test_an_address_counts_as_what_its_visitor_cannot_choose(
 
 @limited
 def test_key_without_a_ttl_gets_one_again() -> None:
-    """A3's way, INCR and then EXPIRE, leaves such a key after a crash between the two."""
+    """A3's INCR and EXPIRE leave such a key after a crash between the two."""
     locks_client().set(KEY, 1_000)
     assert counts()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as caught:
@@ -164,11 +166,11 @@ def test_key_without_a_ttl_gets_one_again() -> None:
     assert 0 < counts()[KEY][1] <= 100_000
 
 
-# --- what goes wrong ----------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------
 
 
 @limited
-def test_without_redis_nobody_is_admitted_whatever_the_strategy(redis_outage: Outage) -> None:
+def test_purchase_without_redis_is_refused_under_any_strategy(redis_outage: Outage) -> None:
     open_sale(1)
     redis_outage.begin()
     assert_retry_later(
@@ -179,6 +181,22 @@ def test_without_redis_nobody_is_admitted_whatever_the_strategy(redis_outage: Ou
 
 # --- BUY_RATE_LIMIT -----------------------------------------------------------------------------
 
+MALFORMED_RATES = [
+    "3/10",
+    "0/10s",
+    "-3/10s",
+    "3/0s",
+    "three/10s",
+    "3/10m",
+    "3/86401s",
+    "3 / 10s",
+    "3/10.0.0s",
+    "3/s",
+    "3/0.0001s",
+    "3/infs",
+    "1/1s2/2s",
+]
+
 
 def test_malformed_rate_is_an_error() -> None:
     """A rate is attempts and seconds, or empty."""
@@ -186,9 +204,6 @@ def test_malformed_rate_is_an_error() -> None:
     assert parse_rate("3/10s") == (3, 10.0)
     assert parse_rate("100/0.5s") == (100, 0.5)
     assert parse_rate("1/86400s") == (1, 86_400.0)
-    for text in (
-        *("3/10", "0/10s", "-3/10s", "3/0s", "three/10s", "3/10m", "3/86401s"),
-        *("3 / 10s", "3/10.0.0s", "3/s", "3/0.0001s", "3/infs", "1/1s2/2s"),
-    ):
+    for text in MALFORMED_RATES:
         with pytest.raises(ImproperlyConfigured, match="write attempts/seconds, as 3/10s"):
             parse_rate(text)

@@ -1,4 +1,4 @@
-"""django-redis's cache.lock() becomes a lock of ours by one setting, REDIS_CLIENT_CLASS."""
+"""The setting REDIS_CLIENT_CLASS makes django-redis's cache.lock() a lock of this project."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,15 +12,15 @@ from locks import compat
 
 @pytest.fixture
 def cache(settings: Settings) -> Iterator[Any]:
-    """One that is configured as an application would, at the address of this test's Redis."""
-    given: dict[str, Any] = settings.CACHES["default"]
-    options = {**given.get("OPTIONS", {}), "REDIS_CLIENT_CLASS": "locks.compat.Redis"}
-    settings.CACHES = {**settings.CACHES, "ours": {**given, "OPTIONS": options}}
+    """A cache with the setting, at the address of this test's Redis."""
+    default: dict[str, Any] = settings.CACHES["default"]
+    options = {**default.get("OPTIONS", {}), "REDIS_CLIENT_CLASS": "locks.compat.Redis"}
+    settings.CACHES = {**settings.CACHES, "ours": {**default, "OPTIONS": options}}
     yield caches["ours"]
     caches["ours"].clear()
 
 
-def test_the_setting_makes_cache_lock_a_lock_of_ours(cache: Any) -> None:
+def test_cache_lock_is_a_lock_of_this_project(cache: Any) -> None:
     lock: Any = cache.lock("report", timeout=10)
     assert isinstance(lock, compat.Lock)
     with lock:

@@ -1,4 +1,4 @@
-"""A real gunicorn node: PostgreSQL restarts, the node itself is stopped; and its configuration."""
+"""A real gunicorn node: a restart of PostgreSQL, its own stop, and its configuration."""
 
 import json
 import signal
@@ -18,14 +18,14 @@ from shop.tests.purchases import eventually
 
 @pytest.fixture(scope="module")
 def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
-    """Of one thread, so that a buyer keeps everybody else waiting."""
+    """A node with one thread, so that one buyer blocks all other requests."""
     log = folder / "node.log"
     with node_at(log, postgres=postgres, valkey=valkey, WEB_THREADS="1") as node:
         yield node
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "good"),
+    ("method", "path", "body", "success"),
     [
         ("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}', 201),
         ("GET", "/sales/latest", b"", 200),
@@ -33,40 +33,42 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
     ],
 )
 def test_restart_of_postgresql_costs_one_refusal(
-    node: Node, postgres: Postgres, method: str, path: str, body: bytes, good: int
+    node: Node, postgres: Postgres, method: str, path: str, body: bytes, success: int
 ) -> None:
-    """Every connection in the pool is dead then; the first one to meet one throws out all."""
+    """All connections in the pool are dead; the first request to get one closes them all."""
     node.restock(20)
     node.get("/readyz")
     postgres.stop()
     postgres.start()
     if path == "/readyz":  # a probe is answered from memory for a second
-        eventually(lambda: node.get(path)[0] == 503, what="its connections are dead", timeout=5)
-        eventually(lambda: node.get(path)[0] == 200, what="it is ready", timeout=5)
+        eventually(
+            lambda: node.get(path)[0] == 503, what="the dead connections are noticed", timeout=5
+        )
+        eventually(lambda: node.get(path)[0] == 200, what="the node is ready", timeout=5)
         return
     answers = [node.ask(method, path, body, BEARER)[0] for _ in range(10)]
-    assert answers == [503] + [good] * 9
+    assert answers == [503] + [success] * 9
 
 
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
-    """A load balancer that still asks must send nobody else. Runs last: the node is gone."""
+    """The load balancer must learn to send no more buyers. Runs last: it stops the node."""
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
-        buying = pool.submit(
+        purchase = pool.submit(
             node.ask, "POST", "/buy", b'{"buyer": "ada", "lock": "redis", "hold_ms": 1500}'
         )
         eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer is inside")
-        asked = pool.submit(node.get, "/readyz")
-        time.sleep(0.5)  # it is accepted, and waits for the thread
+        probe = pool.submit(node.get, "/readyz")
+        time.sleep(0.5)  # the probe is accepted, and waits for the thread
         node.process.send_signal(signal.SIGTERM)
-        assert buying.result(20)[0] == 201
-        assert asked.result(20) == (503, {"status": "stopping"})
+        assert purchase.result(20)[0] == 201
+        assert probe.result(20) == (503, {"status": "stopping"})
 
 
-# --- its configuration: open files, and connections that fit into them ----------------------------
+# --- configuration: open files, and the connections that they allow -------------------------------
 
 
-SHOW = """
+PRINT_LIMITS = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
 from shop import gunicorn_conf as conf
@@ -75,20 +77,20 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised", "connections"),
+    ("soft_limit", "hard_limit", "raised_limit", "connections"),
     [
         (1024, 8192, 8192, 7792),  # a usual shell
-        (256, 256, 256, 101),  # more than threads, or none could be kept
+        (256, 256, 256, 101),  # more than threads, so that connections can be kept
     ],
 )
-def test_open_files_are_raised_to_the_hard_limit_and_connections_fit_in(
-    soft: int, hard: int, raised: int, connections: int
+def test_open_files_are_raised_and_bound_the_connections(
+    soft_limit: int, hard_limit: int, raised_limit: int, connections: int
 ) -> None:
-    done = run("-c", SHOW, str(soft), str(hard), WEB_THREADS="100")
-    assert json.loads(done.stdout) == [raised, connections]
+    completed = run("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")
+    assert json.loads(completed.stdout) == [raised_limit, connections]
 
 
-BEGIN = """
+PRINT_IMPORTS = """
 import gc, json, sys
 from shop import gunicorn_conf as conf
 conf.on_starting(None)
@@ -99,5 +101,5 @@ print(json.dumps([unloaded, shops, gc.get_freeze_count() > 10_000]))
 
 
 def test_master_imports_libraries_but_not_the_shop() -> None:
-    """Else SIGHUP would bring none of its new code."""
-    assert json.loads(run("-c", BEGIN).stdout) == [[], [], True]
+    """Otherwise SIGHUP would not load the shop's new code."""
+    assert json.loads(run("-c", PRINT_IMPORTS).stdout) == [[], [], True]

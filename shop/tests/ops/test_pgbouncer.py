@@ -1,7 +1,7 @@
-"""The shop behind PgBouncer in transaction mode, over TLS to it and to Redis: it checks their
-certificates, sells right, and the role's timeouts hold.
+"""The shop behind PgBouncer in transaction mode, with TLS to PgBouncer and to Redis.
 
-The wheels' servers speak no TLS: PgBouncer ends it before PostgreSQL, Debian's Redis speaks it.
+It verifies their certificates, sells exactly, and keeps the role's timeouts. The wheels' servers
+have no TLS: PgBouncer terminates it before PostgreSQL, and Redis is Debian's.
 """
 
 import os
@@ -26,17 +26,15 @@ from shop.tests.least_privilege import make_secrets, roles_of_compose
 from shop.tests.node import UNITS, Node, rush
 from shop.tests.purchases import eventually
 
-#: Those of the database, and some that hold their lock or their stock in Redis.
-LOCKS = [
-    *(name for name, one in STRATEGIES.items() if one.backend == "postgresql"),
-    *("token", "redis", "counter"),
-]
+#: The strategies of the database, and some with their lock or their stock in Redis.
+TESTED_STRATEGIES = [
+    name for name, strategy in STRATEGIES.items() if strategy.backend == "postgresql"
+] + ["token", "redis", "counter"]
 
-
-#: Debian puts it where a user's PATH may not lead.
+#: Debian installs it in a folder that may be missing from a user's PATH.
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-#: Seconds for it to listen.
-START_TIMEOUT = 15.0
+#: Seconds for PgBouncer to listen.
+START_TIMEOUT_SECONDS = 15.0
 CONFIGURATION = """\
 [databases]
 * = host={host} user={user}
@@ -47,39 +45,53 @@ unix_socket_dir =
 auth_type = any
 pool_mode = transaction
 default_pool_size = 10
-{more}
+{more_settings}
+"""
+#: The files are in the folder that Redis runs in.
+REDIS_CONFIGURATION = """\
+bind 127.0.0.1
+port 0
+tls-port {port}
+tls-cert-file tls.crt
+tls-key-file tls.key
+tls-ca-cert-file tls.crt
+tls-auth-clients no
+save ""
 """
 
 
 @contextmanager
-def pgbouncer(database_url: str, *, user: str, more: str) -> Iterator[int]:
-    """The port of one in transaction mode before this server, to which everybody is `user`.
+def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
+    """Run PgBouncer in transaction mode before this server, as `user`, and yield its port.
 
-    more  further lines of its configuration
+    more_settings   further lines of its configuration
     """
-    host, port = parse_qs(urlsplit(database_url).query)["host"][0], free_port()
+    host = parse_qs(urlsplit(database_url).query)["host"][0]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="oversold-pgbouncer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         file = folder / "pgbouncer.ini"
-        file.write_text(CONFIGURATION.format(host=host, user=user, port=port, more=more))
-        owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # it refuses root
+        file.write_text(
+            CONFIGURATION.format(host=host, user=user, port=port, more_settings=more_settings)
+        )
+        owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # PgBouncer refuses root
         server = ServerProcess("PgBouncer", folder / "log")
         embedded.adopt(server.start([PROGRAM or "pgbouncer", file], user=owner))
 
-        def listens() -> bool:
+        def is_listening() -> bool:
             with socket.create_connection(("127.0.0.1", port), 1):
                 return True
 
         try:
-            server.wait_until(listens, timeout=START_TIMEOUT)
+            server.wait_until(is_listening, timeout=START_TIMEOUT_SECONDS)
             yield port
         finally:
             server.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _both_are_installed() -> None:
+def _require_pgbouncer_and_redis() -> None:
     missing = "" if PROGRAM else "PgBouncer is not installed: apt-get install pgbouncer"
     if not shutil.which("redis-server"):
         missing = "a Redis with TLS is not installed: apt-get install redis-server"
@@ -91,38 +103,39 @@ def _both_are_installed() -> None:
 
 @pytest.fixture
 def certificates() -> Iterator[Path]:
-    """Of the compose stack, readable by the servers' users: files of one test."""
-    with tempfile.TemporaryDirectory(prefix="oversold-tls-") as folder:
-        made = Path(folder)
-        make_secrets(made)
-        for file in (*made.glob("postgres/*.*"), *made.glob("nginx/*"), made / "vault/ca.crt"):
-            shutil.copy(file, made)
-            (made / file.name).chmod(0o644)
-        made.chmod(0o755)
-        yield made
+    """A folder with the certificates of the compose stack, readable by the servers' users."""
+    with tempfile.TemporaryDirectory(prefix="oversold-tls-") as name:
+        folder = Path(name)
+        make_secrets(folder)
+        files = [folder / "vault/ca.crt"]
+        files += folder.glob("postgres/*.*")
+        files += folder.glob("nginx/*")
+        for file in files:
+            shutil.copy(file, folder)
+            (folder / file.name).chmod(0o644)
+        folder.chmod(0o755)
+        yield folder
 
 
 @contextmanager
 def redis_with_tls(certificates: Path) -> Iterator[str]:
-    """Its URL, without what to trust. Its certificate is for 127.0.0.1, and signed by itself."""
+    """Run Redis with TLS and yield its URL. Its certificate for 127.0.0.1 is self-signed."""
     port = free_port()
     process = subprocess.Popen(
-        [
-            *("redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", str(port)),
-            *("--tls-cert-file", certificates / "tls.crt", "--tls-auth-clients", "no"),
-            *("--tls-key-file", certificates / "tls.key"),
-            *("--tls-ca-cert-file", certificates / "tls.crt", "--save", ""),
-        ],
-        stdin=subprocess.DEVNULL,
+        ["redis-server", "-"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         cwd=certificates,
         start_new_session=True,
     )
     embedded.adopt(process.pid)
+    assert process.stdin is not None
+    process.stdin.write(REDIS_CONFIGURATION.format(port=port).encode())
+    process.stdin.close()
     url = f"rediss://127.0.0.1:{port}"
     try:
         with redis.Redis.from_url(url, ssl_ca_certs=str(certificates / "tls.crt")) as client:
-            eventually(lambda: _answers(client), what="Redis speaks TLS")
+            eventually(lambda: _answers(client), what="Redis answers over TLS")
         yield url
     finally:
         process.terminate()
@@ -137,22 +150,22 @@ def _answers(client: redis.Redis) -> bool:
 
 
 def test_every_strategy_sells_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
-    """Without SHOP_DB_POOLER: FATAL: unsupported startup parameter: options."""
-    tls = (
+    """Without SHOP_DB_POOLER it fails: FATAL: unsupported startup parameter: options."""
+    tls_settings = (
         "client_tls_sslmode = require\n"
         f"client_tls_cert_file = {certificates / 'postgres.crt'}\n"
         f"client_tls_key_file = {certificates / 'postgres.key'}\n"
     )
     with (
         roles_of_compose(tmp_path / "roles") as roles,
-        pgbouncer(roles.url(roles.app), user=roles.app, more=tls) as port,
+        pgbouncer(roles.url(roles.app), user=roles.app, more_settings=tls_settings) as port,
         redis_with_tls(certificates) as locks,
     ):
-        as_named = f"{roles.app}@postgres:{port}/{roles.database}?hostaddr=127.0.0.1"
-        verified = f"sslmode=verify-full&sslrootcert={certificates / 'ca.crt'}"
+        login = f"{roles.app}@postgres:{port}/{roles.database}?hostaddr=127.0.0.1"
+        verification = f"sslmode=verify-full&sslrootcert={certificates / 'ca.crt'}"
         node = Node(
             tmp_path / "log",
-            database_url=f"postgresql://{as_named}&{verified}",
+            database_url=f"postgresql://{login}&{verification}",
             redis_url=f"{locks}/0?ssl_ca_certs={certificates / 'tls.crt'}",
             environment={"SHOP_DB_POOLER": "1"},
         )
@@ -160,5 +173,5 @@ def test_every_strategy_sells_behind_pgbouncer(certificates: Path, tmp_path: Pat
             timeouts = node.get("/readyz")[1]["parts"][-1]
             for name, value in TIMEOUTS_MS.items():
                 assert f"{name} {value} ms" in timeouts["detail"]
-            for lock in LOCKS:
+            for lock in TESTED_STRATEGIES:
                 assert rush(node, lock) == (UNITS, 0), lock

@@ -1,5 +1,7 @@
-"""roles.sql and grant_role on a real PostgreSQL, and the ACLs of the locks' Redis: what the shop's
-role may not do, and that it sells under every strategy."""
+"""The rights of the shop's role in PostgreSQL and of its user in the locks' Redis.
+
+They are too few for an attacker, and enough to sell under every strategy.
+"""
 
 import os
 import secrets
@@ -42,19 +44,31 @@ def app(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def test_the_shops_role_may_not(app: psycopg.Connection[Any]) -> None:
+def test_shops_role_cannot_change_schema_or_history(app: psycopg.Connection[Any]) -> None:
     for statement in (
-        *("CREATE TABLE mine (id int)", "CREATE TEMP TABLE mine (id int)", "CREATE SCHEMA mine"),
-        *("CREATE PUBLICATION mine FOR ALL TABLES", "CREATE ROLE mine", "SET ROLE postgres"),
-        *("DROP TABLE purchase_history", "TRUNCATE purchase_history", "DELETE FROM product"),
+        "CREATE TABLE mine (id int)",
+        "CREATE TEMP TABLE mine (id int)",
+        "CREATE SCHEMA mine",
+        "CREATE PUBLICATION mine FOR ALL TABLES",
+        "CREATE ROLE mine",
+        "SET ROLE postgres",
+        "DROP TABLE purchase_history",
+        "TRUNCATE purchase_history",
+        "DELETE FROM product",
         "ALTER TABLE product DROP CONSTRAINT product_amount_not_negative",
         "ALTER TABLE purchase_history DISABLE TRIGGER ALL",
-        *("UPDATE purchase_history SET purchaser = 'me'", "DELETE FROM purchase_history"),
-        *("UPDATE product SET name = 'pear'", "UPDATE shop_sale SET initial_stock = 1000"),
-        *("DELETE FROM shop_sale", "DELETE FROM django_admin_log", "DELETE FROM django_migrations"),
+        "UPDATE purchase_history SET purchaser = 'me'",
+        "DELETE FROM purchase_history",
+        "UPDATE product SET name = 'pear'",
+        "UPDATE shop_sale SET initial_stock = 1000",
+        "DELETE FROM shop_sale",
+        "DELETE FROM django_admin_log",
+        "DELETE FROM django_migrations",
         "INSERT INTO auth_user (username) VALUES ('me')",
-        *("UPDATE auth_user SET is_superuser = true", "SET session_replication_role = replica"),
-        *("COPY product TO PROGRAM 'cat'", "SELECT pg_read_file('/etc/passwd')"),
+        "UPDATE auth_user SET is_superuser = true",
+        "SET session_replication_role = replica",
+        "COPY product TO PROGRAM 'cat'",
+        "SELECT pg_read_file('/etc/passwd')",
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'",
         "ALTER SYSTEM SET max_connections = 1",
     ):
@@ -62,47 +76,50 @@ def test_the_shops_role_may_not(app: psycopg.Connection[Any]) -> None:
             app.execute(statement)
 
 
-def test_the_shops_role_is_not_the_owner_and_neither_role_is_a_superuser(
+def test_shops_role_owns_nothing_and_no_role_is_a_superuser(
     roles: Roles, app: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(InsufficientPrivilege):
         app.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
-    owned = app.execute(
+    owned_tables = app.execute(
         "SELECT count(*) FROM pg_class WHERE relowner = current_user::regrole"
     ).fetchone()
-    assert owned == (0,)
-    powers = app.execute(
+    assert owned_tables == (0,)
+    role_attributes = app.execute(
         "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
         " FROM pg_roles WHERE rolname = ANY(%s) ORDER BY rolname",
         [[roles.app, roles.owner]],
     ).fetchall()
-    assert powers == [(name, *[False] * 5) for name in (roles.app, roles.owner)]
+    assert role_attributes == [
+        (name, False, False, False, False, False) for name in (roles.app, roles.owner)
+    ]
 
 
-def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles: Roles) -> None:
+def test_table_without_a_grant_is_an_error(roles: Roles) -> None:
     with psycopg.connect(roles.url(roles.owner), autocommit=True) as owner:
         owner.execute("CREATE TABLE coupon (id int)")
         try:
-            done = roles.manage("grant_role", roles.app)
+            completed = roles.manage("grant_role", roles.app)
         finally:
             owner.execute("DROP TABLE coupon")
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert completed.returncode == 1
+    assert completed.stderr == (
         f"CommandError: nothing was granted to {roles.app}: "
         "say in shop.management.commands.grant_role what the shop may do with: coupon\n"
     )
 
 
-def test_a_role_that_does_not_exist_is_an_error(roles: Roles) -> None:
-    done = roles.manage("grant_role", f"nobody_{secrets.token_hex(4)}")
-    assert done.returncode == 1
-    assert "does not exist" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_unknown_role_is_an_error(roles: Roles) -> None:
+    completed = roles.manage("grant_role", f"unknown_{secrets.token_hex(4)}")
+    assert completed.returncode == 1
+    assert "does not exist" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 # --- the admin's forms ----------------------------------------------------------------------------
 
-PASSWORD, NEW_PASSWORD = "a-long-enough-one", "another-long-enough-one"
+PASSWORD = "a-long-enough-one"
+NEW_PASSWORD = "another-long-enough-one"
 
 
 class Browser:
@@ -135,8 +152,8 @@ class Browser:
                 return refusal.code, urlsplit(refusal.url).path
 
 
-def test_every_form_of_the_admin_works_under_the_role(roles: Roles, tmp_path: Path) -> None:
-    """A 500 is an alert, and a leaked password has to be changed."""
+def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> None:
+    """A 500 would be an alert, and a leaked password could not be changed."""
     account = {
         "DATABASE_URL": roles.url(roles.owner),
         "DJANGO_SUPERUSER_EMAIL": "clerk@example.com",
@@ -167,7 +184,7 @@ def test_every_form_of_the_admin_works_under_the_role(roles: Roles, tmp_path: Pa
         weak = {"old_password": PASSWORD, "new_password1": "1", "new_password2": "1"}
         assert browser.post(change, **weak) == (200, change)
         strong = dict.fromkeys(("new_password1", "new_password2"), NEW_PASSWORD)
-        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}done/")
+        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}completed/")
         assert browser.post("/admin/logout/")[0] == 200
         assert browser.log_in(PASSWORD) == (200, "/admin/login/")
         assert browser.log_in(NEW_PASSWORD) == (200, "/admin/")
@@ -192,7 +209,7 @@ def consumer_of(node: Node) -> Iterator[None]:
             assert process.wait(20) == 0
 
 
-#: ACL -> the strategies that it is for, and what their node is given. ZooKeeper has none.
+#: Strategies and additional environment of a node, by ACL. ZooKeeper has none.
 ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "demo": ([name for name in STRATEGIES if name != "zookeeper"], {}),
     "production": (["redis"], {"SHOP_DEMO": "0", "BUY_RATE_LIMIT": "1000/10s"}),
@@ -201,25 +218,25 @@ ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("acl", ACLS)
-def test_every_strategy_sells_right_under_the_roles_and_its_acl(
+def test_every_strategy_sells_under_the_roles_and_its_acl(
     acl: str, roles: Roles, tmp_path: Path
 ) -> None:
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
     embedded.adopt(valkey.start())
-    locks, given = ACLS[acl]
+    locks, environment = ACLS[acl]
     databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
     try:
         node = Node(
             tmp_path / "log",
             database_url=roles.url(roles.app),
             redis_url=f"{valkey.url}/0",
-            environment={"REDLOCK_URLS": ",".join(databases), **given},
+            environment={"REDLOCK_URLS": ",".join(databases), **environment},
         )
         with node, consumer_of(node) if "reserve" in locks else nullcontext():
             for lock in locks:
-                orders, left = rush(node, lock)
+                orders, stock_left = rush(node, lock)
                 if STRATEGIES[lock].rush == "exact":
-                    assert (orders, left) == (5, 0), lock
+                    assert (orders, stock_left) == (5, 0), lock
                 else:
                     assert orders >= 5, lock
             parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
@@ -234,7 +251,7 @@ def test_every_strategy_sells_right_under_the_roles_and_its_acl(
         valkey.stop()
 
 
-# --- redis.production.acl: what the shop may not do -----------------------------------------------
+# --- redis.production.acl: commands that the shop may not run -------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -251,22 +268,45 @@ def shop(valkey: GuardedValkey) -> Iterator[redis.Redis]:
         yield client
 
 
-def test_a_command_that_no_sale_needs_is_refused(shop: redis.Redis) -> None:
+def test_unneeded_command_is_refused(shop: redis.Redis) -> None:
     for command in (
-        *("KEYS *", "SCAN 0", "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "RENAME lock:a lock:b"),
-        *("CONFIG SET maxmemory 1", "CONFIG GET requirepass", "ACL LIST", "ACL SETUSER shop +@all"),
-        *("CLIENT KILL TYPE normal", "CLIENT LIST", "SHUTDOWN NOSAVE", "REPLICAOF 127.0.0.1 1"),
-        *("SCRIPT FLUSH", "SCRIPT KILL", "FUNCTION FLUSH", "MODULE LIST", "MONITOR", "SAVE"),
-        *("PSUBSCRIBE *", "PUBSUB CHANNELS", "GETSET lock:a b"),
+        "KEYS *",
+        "SCAN 0",
+        "FLUSHALL",
+        "FLUSHDB",
+        "SWAPDB 0 1",
+        "RENAME lock:a lock:b",
+        "CONFIG SET maxmemory 1",
+        "CONFIG GET requirepass",
+        "ACL LIST",
+        "ACL SETUSER shop +@all",
+        "CLIENT KILL TYPE normal",
+        "CLIENT LIST",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF 127.0.0.1 1",
+        "SCRIPT FLUSH",
+        "SCRIPT KILL",
+        "FUNCTION FLUSH",
+        "MODULE LIST",
+        "MONITOR",
+        "SAVE",
+        "PSUBSCRIBE *",
+        "PUBSUB CHANNELS",
+        "GETSET lock:a b",
     ):
         with pytest.raises(NoPermissionError):
             shop.execute_command(*command.split())
 
 
-def test_a_foreign_key_or_channel_is_refused_also_to_a_script(shop: redis.Redis) -> None:
+def test_foreign_key_or_channel_is_refused(shop: redis.Redis) -> None:
     for command in (
-        *("GET secret", "SET lockpick 1", "DEL stock:{1}", "GET page:steps"),
-        *("SUBSCRIBE __keyspace@0__:lock", "SUBSCRIBE lock:awake", "PUBLISH lock:elsewhere x"),
+        "GET secret",
+        "SET lockpick 1",
+        "DEL stock:{1}",
+        "GET page:steps",
+        "SUBSCRIBE __keyspace@0__:lock",
+        "SUBSCRIBE lock:awake",
+        "PUBLISH lock:elsewhere x",
         "EVAL return(redis.call('get','secret')) 0",
         "EVAL return(redis.call('get',KEYS[1])) 1 secret",
         "EVAL return(redis.call('flushall')) 0",
@@ -276,9 +316,7 @@ def test_a_foreign_key_or_channel_is_refused_also_to_a_script(shop: redis.Redis)
 
 
 @pytest.mark.parametrize("login", ["", "default:", "shop:wrong", "health:any"])
-def test_nobody_else_may_do_anything_but_the_health_check_may_ping(
-    login: str, valkey: GuardedValkey
-) -> None:
+def test_other_logins_may_at_most_ping(login: str, valkey: GuardedValkey) -> None:
     url = (
         f"redis://{login}@127.0.0.1:{valkey.port}" if login else f"redis://127.0.0.1:{valkey.port}"
     )
