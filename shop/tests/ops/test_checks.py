@@ -1,4 +1,4 @@
-"""Every system check fires on the bad setting, says what to do, and is silent on the good one."""
+"""Every system check reports a bad setting with a hint, and accepts a good one."""
 
 from typing import Any
 
@@ -13,16 +13,19 @@ from shop.tests.purchases import rolled_back
 pytestmark = rolled_back
 
 
-def ids(*, deploy: bool = False) -> list[str]:
-    """The shop's own messages that `manage.py check [--deploy]` would show."""
-    messages = run_checks(include_deployment_checks=deploy, databases=["default"])
-    shown = [message for message in messages if str(message.id).startswith("shop.")]
-    assert all(message.hint for message in shown), "every message says what to do"
-    return sorted(message.id for message in shown if message.id)  # Django keeps them in a set
+def reported_checks(*, deploy: bool = False) -> list[str]:
+    """Return the ids of the shop's messages in `manage.py check [--deploy]`."""
+    messages = [
+        message
+        for message in run_checks(include_deployment_checks=deploy, databases=["default"])
+        if message.id and message.id.startswith("shop.")
+    ]
+    assert all(message.hint for message in messages), "every message has a hint"
+    return sorted(str(message.id) for message in messages)  # Django keeps its checks in a set
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("name", "value", "check_id"),
     [
         ("SHOP_LOCK_TTL", 0.0, "shop.E006"),
         ("SHOP_TOKEN_TTL", -1.0, "shop.E006"),
@@ -32,44 +35,45 @@ def ids(*, deploy: bool = False) -> list[str]:
         ("SHOP_LOCK_TTL", 8.0, "shop.W001"),
     ],
 )
-def test_a_number_that_would_sell_nothing_or_twice_is_named(
-    name: str, value: float, shown: str, settings: Settings
+def test_dangerous_number_is_reported(
+    name: str, value: float, check_id: str, settings: Settings
 ) -> None:
     setattr(settings, name, value)
-    assert shown in ids()
+    assert check_id in reported_checks()
 
 
 @pytest.mark.parametrize(
-    ("purchases", "found"), [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])]
+    ("purchases", "expected_ids"),
+    [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])],
 )
 def test_bad_number_of_purchases_is_reported(
-    purchases: int, found: list[str], monkeypatch: pytest.MonkeyPatch
+    purchases: int, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that leaves no thread to pages is a warning, a negative one an error."""
     monkeypatch.setattr(live, "SHOP_MAX_PURCHASES", purchases)
     monkeypatch.setattr(live, "WEB_THREADS", 100)
-    assert ids() == found
-    monkeypatch.setenv("WEB_SERVER", "asgi")  # where buyers wait without a thread
-    assert ids() == [one for one in found if one != "shop.W020"]
+    assert reported_checks() == expected_ids
+    monkeypatch.setenv("WEB_SERVER", "asgi")  # buyers wait without a thread there
+    assert reported_checks() == [check_id for check_id in expected_ids if check_id != "shop.W020"]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("name", "value", "check_id"),
     [
         ("ENGINE", "django.db.backends.sqlite3", "shop.E001"),
         ("ENGINE", "", "shop.E001"),
         ("ATOMIC_REQUESTS", True, "shop.E002"),
     ],
 )
-def test_another_database_than_postgresql_and_atomic_requests_are_errors(
-    name: str, value: object, shown: str, monkeypatch: pytest.MonkeyPatch
+def test_wrong_engine_or_atomic_requests_is_an_error(
+    name: str, value: object, check_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(live.DATABASES["default"], name, value)
-    assert ids() == [shown]
+    assert reported_checks() == [check_id]
 
 
 @pytest.mark.parametrize(
-    ("default", "locks", "shown"),
+    ("default", "locks", "expected_ids"),
     [
         ("redis://localhost:6379/0", "redis://localhost:6379/0", ["shop.E003"]),
         ("redis://localhost:6379/0", "redis://localhost", ["shop.E003"]),
@@ -83,16 +87,16 @@ def test_another_database_than_postgresql_and_atomic_requests_are_errors(
         ("http://localhost", "redis://localhost/1", ["shop.E005"]),
     ],
 )
-def test_locks_in_the_caches_database_are_an_error_however_it_is_spelled(
-    default: str, locks: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
+def test_locks_in_the_database_of_the_cache_are_an_error(
+    default: str, locks: str, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(live.CACHES["default"], "LOCATION", default)
     monkeypatch.setitem(live.CACHES["locks"], "LOCATION", locks)
-    assert ids() == shown
+    assert reported_checks() == expected_ids
 
 
 @pytest.mark.parametrize(
-    ("ttl", "most", "wait", "shown"),
+    ("ttl", "max_hold", "wait", "expected_ids"),
     [
         (10.0, 10.0, 30.0, []),
         (10.0, 19.9, 30.0, []),
@@ -106,18 +110,18 @@ def test_locks_in_the_caches_database_are_an_error_however_it_is_spelled(
     ],
 )
 def test_longest_hold_is_between_statement_and_wait(
-    ttl: float, most: float, wait: float, shown: list[str], settings: Settings
+    ttl: float, max_hold: float, wait: float, expected_ids: list[str], settings: Settings
 ) -> None:
-    """A holder that hangs outlasts a statement, and ends before the buyers give up."""
+    """A holder may be slower than a statement, but must end before the buyers give up."""
     settings.SHOP_LOCK_TTL = ttl
-    settings.SHOP_LOCK_MAX_HOLD = most
+    settings.SHOP_LOCK_MAX_HOLD = max_hold
     settings.SHOP_LOCK_WAIT = wait
-    assert ids() == shown
+    assert reported_checks() == expected_ids
 
 
 @pytest.fixture
 def production(settings: Settings) -> Settings:
-    """As production sets what the checks of `check --deploy` look at."""
+    """Settings that `check --deploy` accepts."""
     settings.SHOP_DEMO = False
     settings.MISSING = []
     settings.HTTPS = True
@@ -125,14 +129,14 @@ def production(settings: Settings) -> Settings:
     return settings
 
 
-def test_a_demo_is_an_error_in_production_alone(settings: Settings) -> None:
+def test_demo_is_an_error_in_production_only(settings: Settings) -> None:
     assert settings.SHOP_DEMO
-    assert ids() == []
-    assert ids(deploy=True) == ["shop.E004"]
+    assert reported_checks() == []
+    assert reported_checks(deploy=True) == ["shop.E004"]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("name", "value", "expected_ids"),
     [
         ("ALLOWED_HOSTS", ["shop.example.com", "*"], ["shop.E008"]),
         ("ALLOWED_HOSTS", ["."], ["shop.E008"]),
@@ -142,22 +146,22 @@ def test_a_demo_is_an_error_in_production_alone(settings: Settings) -> None:
         ("METRICS_TOKEN", "t", ["shop.E010"]),
     ],
 )
-def test_every_host_and_a_short_token_are_errors_in_production(
-    name: str, value: object, shown: list[str], production: Settings
+def test_wildcard_host_or_short_token_is_an_error_in_production(
+    name: str, value: object, expected_ids: list[str], production: Settings
 ) -> None:
     setattr(production, name, value)
-    assert ids(deploy=True) == shown
+    assert reported_checks(deploy=True) == expected_ids
 
 
-def test_sentinels_take_the_place_of_the_redis_url(production: Settings) -> None:
+def test_sentinels_replace_the_redis_url(production: Settings) -> None:
     production.MISSING = ["REDIS_URL"]
-    assert ids(deploy=True) == ["shop.E007"]
+    assert reported_checks(deploy=True) == ["shop.E007"]
     production.REDIS_SENTINELS = [("sentinel", 26379)]
-    assert ids(deploy=True) == []
+    assert reported_checks(deploy=True) == []
 
 
 def test_timeouts_are_ordered() -> None:
-    """In this order a stuck buyer cannot outlive its lock."""
+    """With this order a stuck buyer cannot outlive its lock."""
     timeouts: dict[str, Any] = live.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]

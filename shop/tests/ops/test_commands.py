@@ -1,4 +1,4 @@
-"""manage.py restock, sale_report and check_stack: their whole output, and how they fail."""
+"""manage.py restock, sale_report and check_stack: their whole output and their errors."""
 
 import json
 from io import StringIO
@@ -12,7 +12,7 @@ from django.db import connection
 
 from shop.models import Sale
 from shop.ops.redis import locks_client
-from shop.tests.ops.test_checks import ids
+from shop.tests.ops.test_checks import reported_checks
 from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_back
 
 pytestmark = rolled_back
@@ -29,10 +29,10 @@ def output_of(*command: str, **options: Any) -> str:
 # --- restock ------------------------------------------------------------------------------------
 
 
-def test_restock_opens_a_sale_of_a_hundred_apples() -> None:
-    said = output_of("restock")
+def test_restock_opens_a_sale_of_100_apples() -> None:
+    output = output_of("restock")
     sale = Sale.objects.latest("pk")
-    assert said == f"sale {sale.pk} is open: 100 units of apple\n"
+    assert output == f"sale {sale.pk} is open: 100 units of apple\n"
     assert (sale.product.name, sale.initial_stock, sale.product.amount) == (APPLE, 100, 100)
 
 
@@ -55,7 +55,7 @@ def test_restock_opens_a_sale_of_a_hundred_apples() -> None:
         ),
     ],
 )
-def test_what_a_command_does_not_take_is_an_error_with_what_it_does(
+def test_bad_argument_is_an_error_with_the_allowed_values(
     command: tuple[str, ...], error: str
 ) -> None:
     with pytest.raises(CommandError) as raised:
@@ -66,30 +66,28 @@ def test_what_a_command_does_not_take_is_an_error_with_what_it_does(
 # --- sale_report --------------------------------------------------------------------------------
 
 
-def test_sale_report_says_what_the_latest_sale_came_to() -> None:
+def test_sale_report_prints_the_latest_sale() -> None:
     sale = open_sale(3)
     buy()
-    said = output_of("sale_report")
-    assert said.startswith(f"sale              {sale.pk}\nproduct           apple\nopen      ")
-    shown = expected_report(sale, orders=1, stock_left=2).items()
-    assert said.split("\n") == [
-        *(f"{name:17} {'-' if value is None else value}" for name, value in shown),
-        "",
-    ]
+    output = output_of("sale_report")
+    assert output.startswith(f"sale              {sale.pk}\nproduct           apple\nopen      ")
+    fields = expected_report(sale, orders=1, stock_left=2)
+    lines = [f"{name:17} {'-' if value is None else value}" for name, value in fields.items()]
+    assert output == "\n".join(lines) + "\n"
 
 
-def test_sale_report_as_json_is_the_report_of_the_http_interface() -> None:
+def test_sale_report_as_json_equals_the_one_over_http() -> None:
     sale = open_sale(3)
     open_sale(5)
-    said = output_of("sale_report", str(sale.pk), "--buyers", "2", "--json")
-    assert said == json.dumps(json.loads(said), indent=2) + "\n"
-    assert json.loads(said) == expected_report(sale, open=False, buyers=2, undersold=2)
+    output = output_of("sale_report", str(sale.pk), "--buyers", "2", "--json")
+    assert output == json.dumps(json.loads(output), indent=2) + "\n"
+    assert json.loads(output) == expected_report(sale, open=False, buyers=2, undersold=2)
 
 
 # --- check_stack --------------------------------------------------------------------------------
 
 
-def test_check_stack_says_ok_for_every_part() -> None:
+def test_check_stack_reports_every_part() -> None:
     postgres = connection.pg_version  # type: ignore[attr-defined]
     assert output_of("check_stack") == (
         f"OK   PostgreSQL: version {postgres // 10_000}.{postgres % 10_000}, fsync on\n"
@@ -110,9 +108,9 @@ def test_redis_that_may_evict_locks_is_reported() -> None:
             call_command("check_stack", stdout=out, no_color=True)
         for policy in ("volatile-lru", "allkeys-lru"):
             locks_client().config_set("maxmemory-policy", policy)
-            assert ids() == []
-            assert "shop.W003" in ids(deploy=True)
+            assert reported_checks() == []
+            assert "shop.W003" in reported_checks(deploy=True)
     finally:
         locks_client().config_set("maxmemory-policy", "noeviction")
-    assert "shop.W003" not in ids(deploy=True)
+    assert "shop.W003" not in reported_checks(deploy=True)
     assert "FAIL eviction: The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()

@@ -20,15 +20,18 @@ from shop.tests.outage import Outage
 from shop.tests.purchases import open_sale, rolled_back
 
 pytestmark = rolled_back
-MADE = re.compile(r"[0-9a-f]{32}")
-FORGED = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:ldap}", "\x1b[31m"]
+GENERATED_ID = re.compile(r"[0-9a-f]{32}")
+MALFORMED_IDS = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:ldap}", "\x1b[31m"]
 
 
 def test_malformed_request_id_is_replaced() -> None:
     """A well-formed id is kept, and is in the answer."""
-    for given in ("a", "a" * 64, "0f-1_Z"):
-        assert Client().get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
-    assert all(MADE.fullmatch(choose_request_id(header)) for header in (None, *FORGED))
+    for request_id in ("a", "a" * 64, "0f-1_Z"):
+        answer = Client().get("/healthz", headers={"X-Request-ID": request_id})
+        assert answer["X-Request-ID"] == request_id
+    assert all(
+        GENERATED_ID.fullmatch(choose_request_id(header)) for header in (None, *MALFORMED_IDS)
+    )
 
 
 # --- log lines ----------------------------------------------------------------------------------
@@ -38,21 +41,22 @@ Lines = Callable[[], list[str]]
 
 @pytest.fixture
 def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
-    """What the shop logs, in the format that the test is marked with; access lines included."""
+    """The shop's log lines, in the format of the test's mark; access lines included."""
     kind = request.node.get_closest_marker("log_format").args[0]
-    written = io.StringIO()
-    root, access = logging.getLogger(), logging.getLogger("shop.access")
+    output = io.StringIO()
+    root = logging.getLogger()
+    access = logging.getLogger("shop.access")
     config = logging_config(kind=kind, level="WARNING", access=True)
-    made = logging.config.DictConfigurator(config)
-    handler = logging.StreamHandler(written)
-    handler.setFormatter(made.configure_formatter(config["formatters"]["line"]))
+    configurator = logging.config.DictConfigurator(config)
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(configurator.configure_formatter(config["formatters"]["line"]))
     for line_filter in config["filters"].values():
-        handler.addFilter(made.configure_filter(line_filter))
+        handler.addFilter(configurator.configure_filter(line_filter))
     root.addHandler(handler)
-    before = access.level
+    original_level = access.level
     access.setLevel(config["loggers"]["shop.access"]["level"])
-    yield lambda: written.getvalue().splitlines()
-    access.setLevel(before)
+    yield lambda: output.getvalue().splitlines()
+    access.setLevel(original_level)
     root.removeHandler(handler)
 
 
@@ -60,24 +64,27 @@ TEXT = pytest.mark.log_format("text")
 JSON = pytest.mark.log_format("json")
 
 
-def objects(logged: Lines, logger: str) -> list[dict[str, Any]]:
-    return [one for one in map(json.loads, logged()) if one["logger"] == logger]
+def entries_of(logged: Lines, logger: str) -> list[dict[str, Any]]:
+    """Return the JSON entries of a logger."""
+    entries = [json.loads(line) for line in logged()]
+    return [entry for entry in entries if entry["logger"] == logger]
 
 
 @JSON
-def test_a_purchase_leaves_one_line_with_what_it_came_to(logged: Lines) -> None:
+def test_purchase_logs_one_line_with_its_outcome(logged: Lines) -> None:
     sale = open_sale(1)
-    key, buyer = secrets.token_hex(8), "ada-lovelace"
+    key = secrets.token_hex(8)
+    buyer = "ada-lovelace"
     headers = {"X-Request-ID": "mine", "Idempotency-Key": key}
     query = f"/buy?lock=redis&buyer={buyer}"
     for outcome, status in (("sold", 201), ("replayed", 200)):
         assert Client().post(query, headers=headers).status_code == status
-        line = objects(logged, "shop.access")[-1]
+        line = entries_of(logged, "shop.access")[-1]
         assert line["request_id"] == "mine"
         assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
         assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
         assert (line["order"], line["sale"]) == (PurchaseHistory.objects.get(sale=sale).pk, sale.pk)
-    first = objects(logged, "shop.access")[0]
+    first = entries_of(logged, "shop.access")[0]
     assert 0 <= first["waited_ms"] <= first["ms"]
     assert 0 < first["held_ms"] <= first["ms"]
     assert len(logged()) == 2
@@ -86,14 +93,15 @@ def test_a_purchase_leaves_one_line_with_what_it_came_to(logged: Lines) -> None:
 
 
 @JSON
-def test_an_expected_refusal_leaves_one_line_and_no_warning(logged: Lines) -> None:
-    """200 sold-out buyers were 200 warnings, and hid the one that mattered."""
+def test_expected_refusal_logs_one_line_and_no_warning(logged: Lines) -> None:
+    """Warnings for 200 sold-out buyers would hide the warning that matters."""
     open_sale(0)
     for status, path, outcome, lock in [
         (409, "/buy?buyer=ada&lock=none", "sold_out", "none"),
         (400, "/buy?buyer=ada&lock=nonsense", "error", None),
         (404, "/buy?buyer=ada&product=nothing", "error", "none"),
-        *((404, "/nowhere", None, None), (405, "/healthz", None, None)),
+        (404, "/nowhere", None, None),
+        (405, "/healthz", None, None),
         (403, "/restock", "error", None),
     ]:
         assert Client().post(path).status_code == status
@@ -104,9 +112,7 @@ def test_an_expected_refusal_leaves_one_line_and_no_warning(logged: Lines) -> No
 
 
 @JSON
-def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
-    logged: Lines, redis_outage: Outage
-) -> None:
+def test_every_line_of_a_request_has_its_id(logged: Lines, redis_outage: Outage) -> None:
     """An outage is an error in the log, without a traceback."""
     open_sale(1)
     redis_outage.begin()
@@ -114,7 +120,7 @@ def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
     assert answer.status_code == 503
     lines = [json.loads(line) for line in logged()]
     assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
-    (error,) = objects(logged, "django.request")
+    (error,) = entries_of(logged, "django.request")
     assert (error["level"], "exc_info" in error) == ("ERROR", False)
     assert {line["request_id"] for line in lines} == {"mine"}
     logging.getLogger("shop.other").warning("of no request")
@@ -125,7 +131,7 @@ def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
     "path", ["/x%0a2026-01-01 CRITICAL forged", "/x%0d%1b[31m", "/x%e2%80%a8y"]
 )
 @pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
-def test_a_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None:
+def test_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None:
     Client().get(path)
     assert len([line for line in logged() if "shop.access" in line]) == 1
     assert all("shop.access" in line or "django.request" in line for line in logged())
@@ -134,16 +140,14 @@ def test_a_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None
 
 @pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])  # Django logs a form without its token
 @pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
-def test_a_path_cannot_forge_an_answer_that_reconcile_would_miss(
-    logged: Lines, path: str, kind: str
-) -> None:
+def test_path_cannot_forge_an_answer_for_reconcile(logged: Lines, path: str, kind: str) -> None:
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert logged()
     assert read_answered_orders(logged(), 3) == set()
 
 
 @TEXT
-def test_an_exceptions_message_cannot_forge_a_line_either(logged: Lines) -> None:
+def test_exception_message_cannot_forge_a_line(logged: Lines) -> None:
     try:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
     except ValueError:
@@ -156,11 +160,14 @@ def test_an_exceptions_message_cannot_forge_a_line_either(logged: Lines) -> None
 
 # --- settings -----------------------------------------------------------------------------------
 
-SHOW = "from shop import settings as s; print(s.LOGGING['loggers']['shop.access']['level'])"
+PRINT_ACCESS_LEVEL = (
+    "from shop import settings as s; print(s.LOGGING['loggers']['shop.access']['level'])"
+)
 
 
-def test_access_lines_are_off_in_a_demo_and_an_unknown_format_is_refused() -> None:
-    assert run("-c", SHOW, SHOP_DEMO="1").stdout.strip() == "WARNING"
-    refused = run("-c", SHOW, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
+def test_access_lines_are_off_in_a_demo() -> None:
+    """An unknown log format is refused."""
+    assert run("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1").stdout.strip() == "WARNING"
+    refused = run("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
     assert refused.returncode == 1
     assert "LOG_FORMAT is 'xml': use one of text, json" in refused.stderr

@@ -184,7 +184,7 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
         weak = {"old_password": PASSWORD, "new_password1": "1", "new_password2": "1"}
         assert browser.post(change, **weak) == (200, change)
         strong = dict.fromkeys(("new_password1", "new_password2"), NEW_PASSWORD)
-        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}completed/")
+        assert browser.post(change, old_password=PASSWORD, **strong) == (200, f"{change}done/")
         assert browser.post("/admin/logout/")[0] == 200
         assert browser.log_in(PASSWORD) == (200, "/admin/login/")
         assert browser.log_in(NEW_PASSWORD) == (200, "/admin/")

@@ -1,4 +1,4 @@
-"""REDIS_SENTINELS: what the settings make of it, what is refused, and whom a process asks."""
+"""REDIS_SENTINELS: the clients that it configures, bad values, and the choice of a Sentinel."""
 
 import json
 import threading
@@ -20,21 +20,21 @@ from shop.ops.environment import parse_sentinels
 from shop.ops.redis import MasterPool, locks_client
 from shop.tests.node import run
 
-SHOW = """
+PRINT_CLIENTS = """
 import django, json
 django.setup()
 from django.core.checks import run_checks
 from django.core.cache import caches
 from shop.ops.redis import locks_client
 pool, cache = locks_client().connection_pool, caches["default"].client.get_client().connection_pool
-def shown(pool):
-    given = pool.connection_kwargs
-    return [type(pool).__name__, pool.connection_class.__name__, pool.service_name, given["db"],
-            given.get("password"), given["retry"].get_retries(), given["socket_timeout"],
-            given["socket_connect_timeout"], pool.max_connections]
+def describe(pool):
+    options = pool.connection_kwargs
+    return [type(pool).__name__, pool.connection_class.__name__, pool.service_name, options["db"],
+            options.get("password"), options["retry"].get_retries(), options["socket_timeout"],
+            options["socket_connect_timeout"], pool.max_connections]
 manager = pool.sentinel_manager
 print(json.dumps({
-    "locks": shown(pool), "cache": shown(cache), "ids": [m.id for m in run_checks()],
+    "locks": describe(pool), "cache": describe(cache), "ids": [m.id for m in run_checks()],
     "sentinels": [[s.connection_pool.connection_kwargs[n] for n in ("host", "port")]
                   for s in manager.sentinels],
     "retries": {s.get_retry().get_retries() for s in manager.sentinels} == {0},
@@ -44,24 +44,26 @@ print(json.dumps({
 """
 
 
-def shown(**environment: str) -> dict[str, Any]:
-    done = run("-c", SHOW, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+def read_clients(**environment: str) -> dict[str, Any]:
+    completed = run(
+        "-c", PRINT_CLIENTS, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment
+    )
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 def test_both_caches_find_the_master() -> None:
     """Each uses its own database, without retries."""
-    given = shown(
+    clients = read_clients(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
         REDIS_SENTINEL_MASTER="Main",
         SHOP_REDIS_POOL="7",
     )
-    alike = ["MasterPool", "SentinelManagedConnection", "Main"]
-    assert given == {
-        "cache": [*alike, 3, "secret", 0, 0.5, 0.5, 7],
-        "locks": [*alike, 4, "secret", 0, 0.5, 0.5, 7],
+    common_fields = ["MasterPool", "SentinelManagedConnection", "Main"]
+    assert clients == {
+        "cache": [*common_fields, 3, "secret", 0, 0.5, 0.5, 7],
+        "locks": [*common_fields, 4, "secret", 0, 0.5, 0.5, 7],
         "ids": [],
         "sentinels": [["one", 26379], ["two", 26380], ["::1", 26381]],
         "retries": True,
@@ -70,12 +72,12 @@ def test_both_caches_find_the_master() -> None:
 
 
 def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
-    """The hosts are not used: both are the one master's."""
-    given = shown(
+    """The hosts of the URLs are not used: both mean the master."""
+    clients = read_clients(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )
-    assert given["locks"][:3] == ["MasterPool", "SentinelManagedSSLConnection", "shop"]
-    assert given["ids"] == ["shop.E003"]
+    assert clients["locks"][:3] == ["MasterPool", "SentinelManagedSSLConnection", "shop"]
+    assert clients["ids"] == ["shop.E003"]
 
 
 @pytest.mark.parametrize("sentinels", [[], [("one", 26379), ("two", 26379)]])
@@ -83,38 +85,44 @@ def test_locks_in_the_database_of_the_cache_are_an_error() -> None:
 def test_async_lock_finds_the_same_redis(
     settings: Settings, scheme: str, sentinels: list[tuple[str, int]]
 ) -> None:
-    settings.REDIS_SENTINELS, settings.REDIS_SENTINEL_MASTER = sentinels, "Shop"
+    settings.REDIS_SENTINELS = sentinels
+    settings.REDIS_SENTINEL_MASTER = "Shop"
     settings.REDIS_LOCKS_URL = f"{scheme}://ann:secret@Shop/3"
     client = shop_redis.async_locks_client.__wrapped__()
     pool: Any = client.connection_pool
-    given = pool.connection_kwargs
-    assert (given["username"], given["password"], given["db"]) == ("ann", "secret", 3)
-    assert given["socket_timeout"] == settings.LOCKS_POOL["socket_timeout"]
+    options = pool.connection_kwargs
+    assert (options["username"], options["password"], options["db"]) == ("ann", "secret", 3)
+    assert options["socket_timeout"] == settings.LOCKS_POOL["socket_timeout"]
     assert issubclass(pool.connection_class, SSLConnection) is (scheme == "rediss")
     assert isinstance(pool, AsyncPool) is bool(sentinels)
     if sentinels:
         assert (pool.service_name, len(pool.sentinel_manager.sentinels)) == ("Shop", 2)
     else:
-        assert given["host"] == "shop"
+        assert options["host"] == "shop"
     AsyncRedisLock(client, "apple", ttl=1)
 
 
 @pytest.mark.parametrize(
     "text", ["one", "one:", ":26379", "one:x", "one:0", "one:65536", "one:1,", "redis://one:1", ","]
 )
-def test_a_list_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
+def test_malformed_list_is_refused_with_the_format(text: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="write host:port,host:port,host:port"):
         parse_sentinels(text)
 
 
-def test_what_cannot_be_their_master_stops_the_shop_before_it_opens() -> None:
-    given = {"REDIS_SENTINELS": "one:26379", "REDIS_URL": "unix:///run/redis.sock"}
-    done = run("-m", "django", "check", **given)
-    assert done.returncode == 1
-    assert "write redis:// or rediss://" in done.stderr
+def test_sentinels_with_a_socket_url_are_refused() -> None:
+    completed = run(
+        "-m",
+        "django",
+        "check",
+        REDIS_SENTINELS="one:26379",
+        REDIS_URL="unix:///run/redis.sock",
+    )
+    assert completed.returncode == 1
+    assert "write redis:// or rediss://" in completed.stderr
 
 
-def test_a_replica_that_answers_for_the_master_is_not_ready(settings: Settings) -> None:
+def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None:
     """It answers reads, and would refuse every lock."""
     assert health._redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]
@@ -128,28 +136,31 @@ def test_a_replica_that_answers_for_the_master_is_not_ready(settings: Settings) 
         client.replicaof("NO", "ONE")
 
 
-@pytest.mark.parametrize(("kind", "left"), [(SentinelConnectionPool, 2), (MasterPool, 3)])
-def test_threads_that_ask_at_once_forget_no_sentinel(
-    kind: type[SentinelConnectionPool], left: int
+@pytest.mark.parametrize(
+    ("pool_class", "sentinel_count"), [(SentinelConnectionPool, 2), (MasterPool, 3)]
+)
+def test_concurrent_lookups_forget_no_sentinel(
+    pool_class: type[SentinelConnectionPool], sentinel_count: int
 ) -> None:
-    """redis-py's own pool does: of a, b, c remain b, b, c, and a is never asked again."""
-    both_are_there = threading.Barrier(2, timeout=10)
+    """redis-py's own pool turns a, b, c into b, b, c, and never asks a again."""
+    both_threads_ask = threading.Barrier(2, timeout=10)
     manager: Any = Sentinel([("a", 1), ("b", 2), ("c", 3)])
     a, b, c = manager.sentinels
 
-    def does_not_answer() -> None:
+    def raise_connection_error() -> None:
         raise redis.ConnectionError
 
-    def answers() -> dict[str, Any]:
-        both_are_there.wait()
+    def answer() -> dict[str, Any]:
+        both_threads_ask.wait()
         state = {"ip": "127.0.0.1", "port": 6379, "is_master": True, "num-other-sentinels": 2}
         return {"shop": {**state, "is_sdown": False, "is_odown": False}}
 
-    a.sentinel_masters, b.sentinel_masters = does_not_answer, answers
-    pool = kind("shop", manager)
+    a.sentinel_masters = raise_connection_error
+    b.sentinel_masters = answer
+    pool = pool_class("shop", manager)
     with ThreadPoolExecutor(2) as threads:
-        asked = [threads.submit(pool.get_master_address) for _ in range(2)]
-        assert [each.result(10) for each in asked] == [("127.0.0.1", 6379)] * 2
-    assert len({id(each) for each in manager.sentinels}) == left
-    assert manager.sentinels[0] is b, "the one that answers is asked first"
+        lookups = [threads.submit(pool.get_master_address) for _ in range(2)]
+        assert [lookup.result(10) for lookup in lookups] == [("127.0.0.1", 6379)] * 2
+    assert len({id(sentinel) for sentinel in manager.sentinels}) == sentinel_count
+    assert manager.sentinels[0] is b, "the Sentinel that answers is asked first"
     assert c in manager.sentinels

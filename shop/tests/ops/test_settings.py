@@ -1,4 +1,4 @@
-"""Settings from the environment, each read by a Python of its own."""
+"""Settings from the environment, each read in a new Python process."""
 
 import json
 import secrets
@@ -9,7 +9,7 @@ import pytest
 from shop.ops.environment import next_database
 from shop.tests.node import run
 
-SHOW = """
+PRINT_SETTINGS = """
 import json, sys
 from shop import settings as s
 pool = s.DATABASES["default"].get("OPTIONS", {}).get("pool")
@@ -29,10 +29,10 @@ print(json.dumps({
 """
 
 
-def shown(**environment: str) -> dict[str, Any]:
-    done = run("-c", SHOW, **environment)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+def read_settings(**environment: str) -> dict[str, Any]:
+    completed = run("-c", PRINT_SETTINGS, **environment)
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 DEFAULTS = {
@@ -45,13 +45,13 @@ DEFAULTS = {
 }
 
 
-def test_with_nothing_set_the_shop_is_closed_to_faults_and_restocks() -> None:
-    assert shown() == DEFAULTS
+def test_defaults_allow_no_faults_and_no_restocks() -> None:
+    assert read_settings() == DEFAULTS
 
 
 def test_everything_can_be_set_from_the_environment() -> None:
     timeouts = "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
-    given = shown(
+    values = read_settings(
         **{"SHOP_DEMO": "1", "SHOP_RESTOCK_TOKEN": "t", "SHOP_LOCK_TTL": "1.5", "DEBUG": "1"},
         **{"SHOP_LOCK_MAX_HOLD": "4.5", "SHOP_TOKEN_TTL": "2.5", "SHOP_LOCK_WAIT": "0.5"},
         **{"DATABASE_URL": "postgresql://u:p@db:5433/shop", "SHOP_DB_POOL": "7", "HTTPS": "1"},
@@ -59,7 +59,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
         **{"SHOP_REDIS_TIMEOUT": "0.25", "SECRET_KEY": "k" * 50, "SHOP_BEHIND_PROXY": "1"},
         SHOP_LOCK="row-lock",
     )
-    assert given == {
+    assert values == {
         **{"demo": True, "token": "t", "debug": True, "key": True, "https": True, "proxy": True},
         **{"lock": "row-lock", "starts servers": False},
         **{"ttl": 1.5, "max_hold": 4.5, "token_ttl": 2.5, "wait": 0.5},
@@ -79,27 +79,25 @@ def test_everything_can_be_set_from_the_environment() -> None:
         ("unix:///run/redis.sock?db=3", "unix:///run/redis.sock?db=4"),
     ],
 )
-def test_the_locks_take_the_next_database_however_the_url_is_written(
-    url: str, following: str
-) -> None:
+def test_locks_use_the_database_after_the_caches(url: str, following: str) -> None:
     assert next_database(url) == following
 
 
-def test_check_without_postgresql_says_what_to_do() -> None:
+def test_check_without_postgresql_prints_a_hint() -> None:
     """It prints no traceback."""
-    done = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
-    assert done.returncode == 1
-    assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in done.stderr
-    assert "\tHINT: Set DATABASE_URL=postgresql://..., or run through manage.py" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
+    assert completed.returncode == 1
+    assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in completed.stderr
+    assert "\tHINT: Set DATABASE_URL=postgresql://..., or run through manage.py" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
-def test_without_any_url_check_stack_says_so_instead_of_a_traceback() -> None:
-    done = run("-m", "django", "check_stack", "--no-color", "--skip-checks")
-    assert done.returncode == 1
-    assert "FAIL PostgreSQL: settings.DATABASES is improperly configured." in done.stdout
-    assert done.stderr.startswith("CommandError: not ready: PostgreSQL, migrations, ")
-    assert "Traceback" not in done.stderr
+def test_check_stack_without_urls_prints_no_traceback() -> None:
+    completed = run("-m", "django", "check_stack", "--no-color", "--skip-checks")
+    assert completed.returncode == 1
+    assert "FAIL PostgreSQL: settings.DATABASES is improperly configured." in completed.stdout
+    assert completed.stderr.startswith("CommandError: not ready: PostgreSQL, migrations, ")
+    assert "Traceback" not in completed.stderr
 
 
 # --- check --deploy -----------------------------------------------------------------------------
@@ -120,21 +118,21 @@ PRODUCTION = {
 CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
 
 
-def test_each_required_setting_left_out_is_an_error_with_a_hint() -> None:
-    done = run("-m", "django", "check", "--deploy", "--no-color")
-    assert done.returncode == 1, "an error, not a warning"
+def test_missing_required_setting_is_an_error_with_a_hint() -> None:
+    completed = run("-m", "django", "check", "--deploy", "--no-color")
+    assert completed.returncode == 1, "an error, not a warning"
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL", "HTTPS"):
         check = "shop.E009" if name == "HTTPS" else "shop.E007"
-        said, _, rest = done.stderr.partition(f"({check}) {name} ")[2].partition("\n")
-        assert said, name
+        message, _, rest = completed.stderr.partition(f"({check}) {name} ")[2].partition("\n")
+        assert message, name
         assert rest.startswith("\tHINT: "), name
 
 
-def test_a_server_that_manage_py_brings_is_not_productions() -> None:
-    done = run(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
-    assert done.returncode == 1
-    assert "(shop.E007) DATABASE_URL is not set" in done.stderr
-    assert "(shop.E007) REDIS_URL is not set" in done.stderr
+def test_embedded_servers_do_not_count_in_production() -> None:
+    completed = run(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
+    assert completed.returncode == 1
+    assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
+    assert "(shop.E007) REDIS_URL is not set" in completed.stderr
 
 
 SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_URL, *s.REDLOCK_URLS)"
@@ -142,7 +140,7 @@ SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_UR
 
 def test_redis_password_from_a_file_goes_into_every_url() -> None:
     """A URL that has a password keeps it."""
-    done = run(
+    completed = run(
         "-c",
         SHOW_URLS,
         REDIS_URL="redis://redis:6379/0",
@@ -151,7 +149,7 @@ def test_redis_password_from_a_file_goes_into_every_url() -> None:
         REDIS_PASSWORD="p@ss/word",
     )
     login = "shop:p%40ss%2Fword"
-    assert done.stdout.split() == [
+    assert completed.stdout.split() == [
         f"redis://{login}@redis:6379/0",
         f"redis://{login}@redis:6379/1",
         f"redis://{login}@one",
