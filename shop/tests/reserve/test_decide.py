@@ -53,7 +53,7 @@ def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
         "another request has the number",
         "the key has an order, and takes no unit",
         "two promises to one key",
-        "orders without keys are no one's",
+        "orders without keys belong to no other promise",
     ],
 )
 def test_promises_are_kept_while_units_last(

@@ -29,7 +29,7 @@ pytestmark = committed
 buy_reserved = partial(buy, lock="reserve")
 
 
-def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> None:
+def test_empty_redis_restarts_from_the_database() -> None:
     sale = open_sale(5)
     bought = promise_orders("a", "b")
     settle_all()
@@ -41,17 +41,17 @@ def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> N
     assert count_orders_and_stock() == (3, 2)
 
 
-def test_a_counter_that_was_evicted_begins_with_what_nobody_was_promised() -> None:
+def test_evicted_counter_restarts_with_unpromised_units() -> None:
     sale = open_sale(5)
     bought = promise_orders("a", "b", "c")
     client = locks_client()
     client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert promise_orders("b") == bought[1:2], "the stream still knows"
+    assert promise_orders("b") == bought[1:2], "the stream still has the promise"
     assert read_promises(sale.pk)[0] == 2
     assert count_orders_and_stock() == (3, 2)
 
 
-def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
+def test_sale_without_redis_is_reported_and_promises_nothing(
     redis_outage: Outage,
 ) -> None:
     sale = open_sale(2)
@@ -61,8 +61,8 @@ def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
     assert (report["orders"], report["unsettled"], report["settlement_lag_ms"]) == (0, None, None)
 
 
-def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Path) -> None:
-    """Three were answered `sold`, one was settled, and Redis forgets: two were promised in vain."""
+def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
+    """Three buyers are answered `sold`, one order is settled, and Redis loses the other two."""
     sale = open_sale(5)
     kept = promise_orders("a")
     settle_all()
@@ -85,7 +85,7 @@ def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Pat
     assert count_orders_and_stock() == (5, 0), "never more orders than units"
 
 
-def test_lines_of_the_access_log_in_json_are_read_too() -> None:
+def test_json_access_log_is_read() -> None:
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
@@ -112,13 +112,15 @@ def test_reconciliation_finds_a_wrong_counter(
     settle_all()
     promise_orders("b", "c")
     locks_client().incrby(count_key(sale.pk), planted)
-    found = reconcile(sale)
-    assert (found["undersold"], found["overpromised"]) == (undersold, overpromised)
-    assert found["unsettled"] == 2
+    wrong_balance = reconcile(sale)
+    assert wrong_balance["undersold"] == undersold
+    assert wrong_balance["overpromised"] == overpromised
+    assert wrong_balance["unsettled"] == 2
     locks_client().delete(count_key(sale.pk))
     promise_orders("d")
-    after = reconcile(sale)
-    assert (after["undersold"], after["overpromised"], after["sellable"]) == (0, 0, 5)
+    balance = reconcile(sale)
+    assert (balance["undersold"], balance["overpromised"]) == (0, 0)
+    assert balance["sellable"] == 5
 
 
 def test_committed_order_on_the_stream_is_counted_once() -> None:

@@ -1,5 +1,4 @@
-"""`reserve`: each branch of its script, its bound, a sale that is closed; and the sums stay exact
-while consumers settle, buyers buy and sales are opened."""
+"""`reserve`: its script, its bounds, a closed sale, and exact sums during concurrent settlement."""
 
 import threading
 from collections.abc import Iterator
@@ -36,18 +35,18 @@ buy_reserved = partial(buy, lock="reserve")
 BEHIND = "Too many promised orders wait to be written; nothing was sold. Retry with the same key."
 
 
-def test_a_buyer_is_answered_with_one_order_before_and_after_it_exists() -> None:
+def test_promised_order_keeps_its_number() -> None:
     sale = open_sale(3)
     first = buy_reserved(key="k1")
     assert (first.status, first.body["outcome"], first.body["stock_seen"]) == (201, "sold", 3)
     again = buy_reserved(key="k1")
     assert buy_reserved(key="k1", buyer="bob").status == 422
-    assert PurchaseHistory.objects.count() == 0, "nobody waited for the order"
+    assert PurchaseHistory.objects.count() == 0, "the order is written later"
     settle_all()
     later = buy_reserved(key="k1")
-    assert [a.status for a in (again, later)] == [200, 200]
+    assert [answer.status for answer in (again, later)] == [200, 200]
     order = PurchaseHistory.objects.get(idempotency_key="k1")
-    assert {a.body["order"] for a in (first, again, later)} == {order.pk}
+    assert {answer.body["order"] for answer in (first, again, later)} == {order.pk}
     assert (order.sale_id, order.lock, order.stock_seen) == (sale.pk, "reserve", 3)
     assert (read_promises(sale.pk)[0], count_orders_and_stock()) == (2, (1, 2))
 
@@ -63,11 +62,11 @@ def test_keys_expire_a_day_after_their_last_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "most"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
+    ("setting", "limit"), [("SHOP_MOST_UNSETTLED", 2), ("SHOP_LONGEST_UNSETTLED", 0.2)]
 )
-def test_too_long_a_backlog_stops_promises(bound: str, most: float, settings: Settings) -> None:
-    """So the lag is bounded, whatever the consumers write in a second."""
-    setattr(settings, bound, most)
+def test_long_backlog_stops_promises(setting: str, limit: float, settings: Settings) -> None:
+    """The lag is bounded, however slow the consumers are."""
+    setattr(settings, setting, limit)
     sale = open_sale(1_000)
     answers = [buy_reserved(key="k0")]
 
@@ -75,41 +74,41 @@ def test_too_long_a_backlog_stops_promises(bound: str, most: float, settings: Se
         answers.append(buy_reserved(key=f"k{len(answers)}"))
         return answers[-1].status != 201
 
-    eventually(is_refused, what="it is refused")
+    eventually(is_refused, what="a purchase is refused")
     assert_retry_later(answers[-1], "busy", BEHIND)
-    waiting = read_promises(sale.pk)[1]
-    assert len(waiting) == len(answers) - 1
-    if bound == "SHOP_MOST_UNSETTLED":
-        assert len(waiting) == most
+    backlog = read_promises(sale.pk)[1]
+    assert len(backlog) == len(answers) - 1
+    if setting == "SHOP_MOST_UNSETTLED":
+        assert len(backlog) == limit
     else:
-        assert waiting[-1].made_at <= waiting[0].made_at + most
-    assert buy_reserved(key="k0").status == 200, "who has a unit is answered"
+        assert backlog[-1].made_at <= backlog[0].made_at + limit
+    assert buy_reserved(key="k0").status == 200, "a buyer with a unit is answered"
     settle_all()
     assert buy_reserved(key="later").status == 201
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
 
 
-def test_from_the_close_on_nothing_more_of_the_sale_is_promised() -> None:
-    """Another node that knows the old sale asks for it: its counter is gone, and is not begun."""
+def test_closed_sale_promises_nothing_more() -> None:
+    """A node that still has the old sale in its cache must not create its counter again."""
     old = open_sale(3)
     promise_orders("a")
-    known = promises._open_sales[APPLE]
+    cached_sale = promises._open_sales[APPLE]
     new = open_sale(10)
-    promises._open_sales[APPLE] = known
+    promises._open_sales[APPLE] = cached_sale
     answer = buy_reserved(key="b")
     assert (answer.status, answer.body["sale"]) == (201, new.pk)
     assert (read_promises(old.pk)[0], read_promises(new.pk)[0]) == (None, 9)
 
 
-# --- while everything happens at once: the sums stay exact ----------------------------------------
+# --- concurrent settlement and sales --------------------------------------------------------------
 
 
-TIMEOUT = 60
+PURCHASE_TIMEOUT_SECONDS = 60
 
 
 @contextmanager
 def consumers(count: int) -> Iterator[None]:
-    """Consumers in threads, for as long as the block lasts."""
+    """Run consumers in threads until the block ends."""
     stop = threading.Event()
 
     def run(number: int) -> None:
@@ -119,40 +118,40 @@ def consumers(count: int) -> Iterator[None]:
             connection.close()
 
     with ThreadPoolExecutor(count) as pool:
-        running = [pool.submit(run, number) for number in range(count)]
+        consumer_futures = [pool.submit(run, number) for number in range(count)]
         try:
             yield
         finally:
             stop.set()
-    for one in running:
-        one.result()
+    for consumer_future in consumer_futures:
+        consumer_future.result()
 
 
 def test_reconciliation_agrees_during_sales(
     settings: Settings,
 ) -> None:
-    """Some keys have an order already: their units come back while it looks."""
+    """Some keys have an order already: their units come back during the reconciliation."""
     sale = open_sale(200)
     buy_reserved(key="begins", buyer="begins")
     for number in range(0, 60, 6):
         buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
-    locks_client().decrby(f"stock:{{reserve}}:{sale.pk}", 10)  # Redis does not know of these
+    locks_client().decrby(f"stock:{{reserve}}:{sale.pk}", 10)  # Redis does not count these
 
-    def come(number: int) -> str:
+    def buy_one(number: int) -> str:
         try:
             return str(buy_reserved(key=f"k{number}", buyer=f"b{number}").body["outcome"])
         finally:
             connection.close()
 
-    looks = []
-    with consumers(2), ThreadPoolExecutor(4) as crowd:
-        asked = [crowd.submit(come, number) for number in range(60)]
-        while not all(one.done() for one in asked):
-            found = reconcile(sale)
-            looks.append((found["undersold"], found["overpromised"]))
-    assert {one.result(TIMEOUT) for one in asked} == {"sold"}
+    differences = []
+    with consumers(2), ThreadPoolExecutor(4) as buyers:
+        purchases = [buyers.submit(buy_one, number) for number in range(60)]
+        while not all(purchase.done() for purchase in purchases):
+            balance = reconcile(sale)
+            differences.append((balance["undersold"], balance["overpromised"]))
+    assert {purchase.result(PURCHASE_TIMEOUT_SECONDS) for purchase in purchases} == {"sold"}
     settle_all()
-    assert set(looks) == {(0, 0)}
+    assert set(differences) == {(0, 0)}
     assert count_orders_and_stock() == (61, 139)
     report = sale_report(sale.pk).as_dict()
     assert (report["settled"], report["broken_promises"], report["unsettled"]) == (51, 10, 0)

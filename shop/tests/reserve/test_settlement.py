@@ -1,4 +1,4 @@
-"""Settling: what is committed and not acknowledged, taken over, or settled twice is one order."""
+"""Settlement: a promise that is settled twice, or after a crash, is one order."""
 
 import json
 from collections.abc import Callable
@@ -40,12 +40,13 @@ pytestmark = committed
 buy_reserved = partial(buy, lock="reserve")
 
 
-def waiting() -> int:
+def count_unsettled() -> int:
+    """Return the entries of the stream of promises."""
     return int(locks_client().xlen(STREAM))
 
 
 def settlement(sale: Sale) -> tuple[int, int, int]:
-    """Promises of a sale that are settled, broken and unsettled."""
+    """Return the promises of a sale that are settled, broken and unsettled."""
     report = sale_report(sale.pk).as_dict()
     return report["settled"], report["broken_promises"], report["unsettled"]
 
@@ -55,33 +56,35 @@ def crash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "happens", "written"),
+    ("point", "failure", "written"),
     [("settled", crash, 3), ("settling", kill_this_threads_backend, 0)],
     ids=["between commit and XDEL", "in the batch"],
 )
-def test_a_consumer_that_crashes_leaves_no_order_out_and_none_twice(
-    place: str, happens: Callable[[], None], written: int
+def test_every_order_of_a_crashed_consumer_is_written_once(
+    point: str, failure: Callable[[], None], written: int
 ) -> None:
     open_sale(5)
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
-    with installed(run_at(place, happens)), pytest.raises(errors):
+    with installed(run_at(point, failure)), pytest.raises(errors):
         settle_all()
     connection.close()
-    assert (PurchaseHistory.objects.count(), waiting()) == (written, 3)
+    assert (PurchaseHistory.objects.count(), count_unsettled()) == (written, 3)
     settle_batch()
-    assert (count_orders_and_stock(), waiting()) == ((3, 2), 0)
+    assert (count_orders_and_stock(), count_unsettled()) == ((3, 2), 0)
 
 
-def test_settling_twice_and_acknowledging_twice_does_nothing() -> None:
+def test_second_settlement_has_no_effect() -> None:
     sale = open_sale(5)
     promise_orders("a", "b")
-    entries = read_promises(sale.pk)[1]
-    for taken in (2, 0):
-        endings = settle(entries)
+    promises = read_promises(sale.pk)[1]
+    for acknowledged_count in (2, 0):
+        endings = settle(promises)
         assert set(endings.values()) == {Ending.KEPT}
-        ended = [(one.entry, one.sale, endings[one.entry]) for one in entries]
-        assert acknowledge(ended) == taken
+        ended_promises = [
+            (promise.entry, promise.sale, endings[promise.entry]) for promise in promises
+        ]
+        assert acknowledge(ended_promises) == acknowledged_count
     assert count_orders_and_stock() == (2, 3)
     assert settlement(sale) == (2, 0, 0)
 
@@ -96,13 +99,13 @@ def test_commit_without_a_reply_is_one_order() -> None:
         pytest.raises((DatabaseError, InterfaceError)),
     ):
         settle_all()
-    assert (proxy.cut, waiting()) == (1, 2)
-    assert (count_orders_and_stock(), waiting()) == ((2, 1), 0)
+    assert (proxy.cut, count_unsettled()) == (1, 2)
+    assert (count_orders_and_stock(), count_unsettled()) == ((2, 1), 0)
 
 
-def test_a_key_or_a_number_that_has_another_order_keeps_that_one() -> None:
-    """As after a sale under another strategy, whose unit is free again; and after a database that
-    went back in time and drew the number again."""
+def test_existing_order_with_the_same_key_or_number_stays() -> None:
+    """The key may have bought under another strategy; its promised unit is free again. A database
+    that was restored from a backup may have used the number again."""
     sale = open_sale(4)
     promise_orders("a", "c")
     number = read_promises(sale.pk)[1][1].order
@@ -118,30 +121,32 @@ def test_a_key_or_a_number_that_has_another_order_keeps_that_one() -> None:
 
 
 def test_last_unit_of_a_closed_sale_is_one_order() -> None:
-    """The promises name another product, as of a wrong node: only the CHECK is left."""
+    """The promises name a wrong product, so that only the CHECK protects the stock."""
     sale = open_sale(1)
     promise_orders("a")
     open_sale(5)
     (promise,) = read_promises(sale.pk)[1]
-    one = replace(promise, product=0)
-    other = replace(one, order=one.order + 10_000, key="b", entry="1-1")
+    first_promise = replace(promise, product=0)
+    second_promise = replace(
+        first_promise, order=first_promise.order + 10_000, key="b", entry="1-1"
+    )
     with Interleaving() as threads:
-        first = threads.enter("first", partial(settle_or_split, [one])).run_to("settling")
-        second = threads.enter("second", partial(settle_or_split, [other])).resume()
+        first = threads.enter("first", partial(settle_or_split, [first_promise])).run_to("settling")
+        second = threads.enter("second", partial(settle_or_split, [second_promise])).resume()
         eventually(has_waiting_statement, what="the second one waits for the sale's row")
-        assert first.finish() == {one.entry: Ending.KEPT}
-        assert second.finish() == {other.entry: Ending.BROKEN}
+        assert first.finish() == {first_promise.entry: Ending.KEPT}
+        assert second.finish() == {second_promise.entry: Ending.BROKEN}
     sale.refresh_from_db()
     assert (sale.orders.count(), sale.final_stock) == (1, 0)
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """The number of the first answer will never exist; from the settlement on nobody hears it."""
+    """The promised number never becomes an order; after the settlement no answer contains it."""
     sale = open_sale(3)
     bought = buy_reserved(key="a").body["order"]
     settle_all()
     locks_client().delete(attempt_key("a"))  # a day later
-    assert buy_reserved(key="a").body["order"] != bought, "promised in vain"
+    assert buy_reserved(key="a").body["order"] != bought, "a promise that will be broken"
     settle_all()
     assert settlement(sale)[1] == 1
     again = buy_reserved(key="a")
@@ -152,8 +157,8 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
 
 # --- the end of a consumer ------------------------------------------------------------------------
 
-#: SIGTERM comes while stop.wait() has the lock of its event.
-PROGRAM = """
+#: Receives SIGTERM while stop.wait() has the lock of its event.
+CONSUMER_PROGRAM = """
 import os, signal, time
 import django
 django.setup()
@@ -172,8 +177,8 @@ call_command("settle")
 
 
 def test_sigterm_ends_the_wait_for_a_batch() -> None:
-    done = run("-c", PROGRAM)
-    assert done.returncode == 0, done.stderr
+    completed = run("-c", CONSUMER_PROGRAM)
+    assert completed.returncode == 0, completed.stderr
 
 
 # --- entries that cannot be settled ---------------------------------------------------------------
@@ -188,19 +193,20 @@ UNREADABLE: list[dict[str, Any]] = [
 
 
 def test_unreadable_entry_is_set_aside() -> None:
-    """The others are settled."""
+    """All other promises are settled."""
     client: Any = locks_client()
     sale = open_sale(5)
     promise_orders("a")
     for fields in UNREADABLE:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
-        client.xadd(STREAM, fields)  # of nobody knows which sale
+        client.xadd(STREAM, fields)  # of an unknown sale
     promise_orders("b")
     assert settlement(sale) == (0, 0, 6)
     settle_all()
-    assert (count_orders_and_stock(), waiting(), settlement(sale)) == ((2, 3), 0, (2, 4, 0))
-    aside = [{name.decode() for name in kept} for _, kept in client.xrange(BROKEN_STREAM)]
-    assert all(kept >= fields.keys() for kept, fields in zip(aside[::2], UNREADABLE, strict=True))
+    assert (count_orders_and_stock(), count_unsettled(), settlement(sale)) == ((2, 3), 0, (2, 4, 0))
+    broken_entries = [fields for _, fields in client.xrange(BROKEN_STREAM)]
+    for broken_entry, fields in zip(broken_entries[::2], UNREADABLE, strict=True):
+        assert {name.decode() for name in broken_entry} >= fields.keys()
     assert buy_reserved(key="c").status == 201
 
 
@@ -210,8 +216,8 @@ def test_order_that_postgresql_refuses_is_broken() -> None:
     promise_orders("a", "b")
     client: Any = locks_client()
     ((_, entry),) = client.xrange(STREAM, count=1)
-    wrong = json.loads(entry[b"order"]) | {"order": 10**9, "key": "w", "buyer": "w\0"}
-    client.xadd(STREAM, {"sale": sale.pk, "seen": 3, "order": json.dumps(wrong)})
+    invalid_order = json.loads(entry[b"order"]) | {"order": 10**9, "key": "w", "buyer": "w\0"}
+    client.xadd(STREAM, {"sale": sale.pk, "seen": 3, "order": json.dumps(invalid_order)})
     promise_orders("c")
     settle_all()
-    assert (count_orders_and_stock(), waiting(), settlement(sale)) == ((3, 2), 0, (3, 1, 0))
+    assert (count_orders_and_stock(), count_unsettled(), settlement(sale)) == ((3, 2), 0, (3, 1, 0))
