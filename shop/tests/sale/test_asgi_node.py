@@ -1,4 +1,4 @@
-"""A real asgi node: a waiting buyer has no thread, and SIGTERM answers all of them."""
+"""A real asgi node: waiting buyers need no threads, and SIGTERM answers all of them."""
 
 import http.client
 import json
@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import psycopg
 import pytest
 import redis
@@ -20,8 +19,8 @@ from servers.valkey import Valkey
 from shop.tests.node import Node, node_at
 from shop.tests.purchases import eventually
 
-WAITING = 150
-WAITING_FOR_THE_TABLE = """
+WAITING_BUYERS = 150
+COUNT_STATEMENTS_THAT_WAIT = """
     SELECT count(*) FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND datname = current_database()
 """
@@ -35,7 +34,7 @@ def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
 
 
 @contextmanager
-def taken(valkey: Valkey) -> Iterator[RedisLock]:
+def held_lock(valkey: Valkey) -> Iterator[RedisLock]:
     """Hold the apple's lock for the block."""
     with redis.Redis(port=valkey.port, db=1) as client:
         lock = RedisLock(client, "redis:apple", ttl=30)
@@ -43,10 +42,10 @@ def taken(valkey: Valkey) -> Iterator[RedisLock]:
             yield lock
 
 
-def sent(node: Node, number: int) -> socket.socket:
-    """A connection on which a purchase under `redis` was sent."""
+def send_purchase(node: Node, number: int) -> socket.socket:
+    """Send a purchase under `redis`, and return its connection."""
     body = json.dumps({"buyer": f"b{number}", "lock": "redis"}).encode()
-    client = connected(node)
+    client = connect(node)
     client.sendall(
         b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -54,7 +53,7 @@ def sent(node: Node, number: int) -> socket.socket:
     return client
 
 
-def connected(node: Node) -> socket.socket:
+def connect(node: Node) -> socket.socket:
     return socket.create_connection(("127.0.0.1", node.port), timeout=30)
 
 
@@ -65,53 +64,59 @@ def status_of(client: socket.socket) -> int:
     return answer.status
 
 
-def threads_of(node: Node) -> int:
-    return sum(psutil.Process(each.pid).num_threads() for each in node.processes())
+def count_threads(node: Node) -> int:
+    return sum(process.num_threads() for process in node.processes())
 
 
-def test_buyers_who_wait_have_no_thread_and_all_are_answered(node: Node, valkey: Valkey) -> None:
-    """One in a thread each would be more than WAITING threads, or more than WEB_THREADS unheard."""
-    sale = node.restock(WAITING - 1)
-    before = threads_of(node)
+def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
+    """Otherwise the node would need a thread for each buyer, or answer only WEB_THREADS of them."""
+    sale = node.restock(WAITING_BUYERS - 1)
+    before = count_threads(node)
     with ExitStack() as buyers:
-        with taken(valkey) as lock:
-            clients = [buyers.enter_context(sent(node, n)) for n in range(WAITING)]
-            eventually(lambda: len(lock.inspect().waiters) == WAITING, what="all wait", timeout=30)
-            assert threads_of(node) - before < 20
+        with held_lock(valkey) as lock:
+            clients = [
+                buyers.enter_context(send_purchase(node, number))
+                for number in range(WAITING_BUYERS)
+            ]
+            eventually(
+                lambda: len(lock.inspect().waiters) == WAITING_BUYERS, what="all wait", timeout=30
+            )
+            assert count_threads(node) - before < 20
             assert node.get("/healthz")[0] == 200
         answers = Counter(status_of(client) for client in clients)
-    assert answers == {201: WAITING - 1, 409: 1}
+    assert answers == {201: WAITING_BUYERS - 1, 409: 1}
     assert node.get(f"/sales/{sale}")[1]["lost_updates"] == 0
 
 
-def test_a_client_that_leaves_while_it_waits_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
-    """Else it would get the lock, and a unit that nobody hears of."""
+def test_client_that_leaves_the_queue_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
+    """Otherwise it would get the lock, and a unit without an answer."""
     sale = node.restock(5)
-    with taken(valkey) as lock:
-        gone, stays = sent(node, 0), sent(node, 1)
+    with held_lock(valkey) as lock:
+        leaving_client = send_purchase(node, 0)
+        staying_client = send_purchase(node, 1)
         eventually(lambda: len(lock.inspect().waiters) == 2, what="both wait", timeout=30)
-        gone.close()
+        leaving_client.close()
         eventually(lambda: len(lock.inspect().waiters) == 1, what="one has left", timeout=30)
-    with stays:
-        assert status_of(stays) == 201
+    with staying_client:
+        assert status_of(staying_client) == 201
     assert [order["buyer"] for order in node.orders(sale)] == ["b1"]
 
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
-    """With one pool for all, the buyers of `token` who wait would have every thread."""
+    """With a single pool, the waiting buyers of `token` would use every thread."""
     with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as crowd:
         node.restock(10)
         client.set("lock:token:apple", "somebody")
         body = b'{"buyer": "slow", "lock": "token"}'
-        waiting = [crowd.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
+        purchases = [crowd.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
         assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
-        assert not all(each.done() for each in waiting), "nobody waited: this shows nothing"
+        assert not all(purchase.done() for purchase in purchases), "no buyer waited"
         client.delete("lock:token:apple")
-        assert Counter(each.result()[0] for each in waiting) == {201: 8}
+        assert Counter(purchase.result()[0] for purchase in purchases) == {201: 8}
 
 
-def test_a_page_whose_client_is_gone_gives_its_connection_back(node: Node) -> None:
-    """Left in a thread that has ended it would be lost to the pool, and the node with the last."""
+def test_page_without_a_client_returns_its_connection(node: Node) -> None:
+    """A connection left in a thread that has ended would be lost to the pool."""
     node.restock(5)
     size = int(node.environment["SHOP_DB_POOL"])
     with psycopg.connect(node.environment["DATABASE_URL"]) as other:
@@ -119,18 +124,18 @@ def test_a_page_whose_client_is_gone_gives_its_connection_back(node: Node) -> No
             other.execute("LOCK TABLE product IN ACCESS EXCLUSIVE MODE")
             with ExitStack() as clients:
                 for _ in range(size):
-                    client = clients.enter_context(connected(node))
+                    client = clients.enter_context(connect(node))
                     client.sendall(b"GET /sales/latest HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 eventually(
-                    lambda: other.execute(WAITING_FOR_THE_TABLE).fetchone() == (size,),
+                    lambda: other.execute(COUNT_STATEMENTS_THAT_WAIT).fetchone() == (size,),
                     what="all wait for the table",
                 )
-            assert node.get("/healthz")[0] == 200  # it has noticed by now that they are gone
+            assert node.get("/healthz")[0] == 200  # by now it has noticed that the clients are gone
         assert node.get("/sales/latest")[0] == 200
 
 
-#: A body that is too large, and what is sent of an endless one at most.
 MEGABYTE = 1_000_000
+#: At most this much of an endless body is sent.
 ENDLESS_BYTES = 64 * MEGABYTE
 TO_BUY = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
 HEADS = {
@@ -154,7 +159,7 @@ def temporary_bytes(node: Node) -> int:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
-    with connected(node) as client:
+    with connect(node) as client:
         client.sendall(HEADS[kind].format(MEGABYTE).encode() + bytes(MEGABYTE))
         client.sendall(b"\r\n0\r\n\r\n" if kind == "chunked" else b"")
         answer = http.client.HTTPResponse(client)
@@ -171,11 +176,11 @@ def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
 @pytest.mark.parametrize("kind", HEADS)
-def test_endless_body_is_cut_off_and_kept_nowhere(node: Node, kind: str) -> None:
+def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
     before = temporary_bytes(node)
     sent = 0
     is_cut_off = False
-    with connected(node) as client:
+    with connect(node) as client:
         client.sendall(HEADS[kind].format(10**10).encode())
         while not is_cut_off and sent < ENDLESS_BYTES:
             try:
@@ -189,27 +194,29 @@ def test_endless_body_is_cut_off_and_kept_nowhere(node: Node, kind: str) -> None
 
 @pytest.mark.parametrize("path", ["/buy", "/restock"])
 def test_slow_body_is_408(node: Node, path: str) -> None:
-    with connected(node) as client:
+    with connect(node) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
         assert status_of(client) == 408
 
 
-def test_sigterm_answers_all_who_wait_and_sells_nothing_after(node: Node, valkey: Valkey) -> None:
-    """Runs last: the node is gone."""
+def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
+    """Runs last: it stops the node."""
     node.restock(100)
     process = node.process
     with ExitStack() as buyers:
-        with taken(valkey) as lock:
-            clients = [buyers.enter_context(sent(node, n)) for n in range(20)]
+        with held_lock(valkey) as lock:
+            clients = [buyers.enter_context(send_purchase(node, number)) for number in range(20)]
             eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
             process.send_signal(signal.SIGTERM)
-            eventually(lambda: not accepts(node), what="it accepts nobody", timeout=10)
+            eventually(
+                lambda: not accepts_connections(node), what="it accepts no connection", timeout=10
+            )
             assert process.poll() is None
         assert Counter(status_of(client) for client in clients) == {201: 20}
     assert process.wait(10) == 0
 
 
-def accepts(node: Node) -> bool:
+def accepts_connections(node: Node) -> bool:
     try:
         socket.create_connection(("127.0.0.1", node.port), timeout=0.2).close()
     except OSError:

@@ -1,5 +1,4 @@
-"""Purchases in an event loop: how many may wait, and what becomes of one whose client leaves or
-whose server fails."""
+"""Purchases in an event loop: the bound on waiting buyers, leaving clients, failing servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -27,31 +26,31 @@ from shop.tests.purchases import (
 pytestmark = committed
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     while not condition():  # the loop's own timeout ends it
         await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
-async def a_queue(
-    loop: Loop, lock: str, behind: int
+async def queue_of_buyers(
+    loop: Loop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
-    """One buyer inside and `behind` of them waiting. They go on when the block ends."""
-    inside = FirstBuyerGate()
+    """Stop one buyer in the critical section, with others waiting, until the block ends."""
+    gate = FirstBuyerGate()
 
-    def ask(number: int) -> asyncio.Task[JsonReply]:
+    def buy_as(number: int) -> asyncio.Task[JsonReply]:
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
-    # For those who arrive in a thread of the loop, too, nobody stops but the one who reads first.
-    points.install(inside, may_stop=lambda name: False)
+    # Only the buyer who reads first stops, also among those who run in a thread of the loop.
+    points.install(gate, may_stop=lambda name: False)
     try:
-        asked = [ask(0)]
-        await until(inside.reached.is_set)
-        asked += [ask(number) for number in range(1, behind + 1)]
-        await until(lambda: len(inside.started) == behind + 1)
-        yield inside, asked
+        purchases = [buy_as(0)]
+        await wait_until(gate.reached.is_set)
+        purchases += [buy_as(number) for number in range(1, waiting + 1)]
+        await wait_until(lambda: len(gate.started) == waiting + 1)
+        yield gate, purchases
     finally:
-        inside.leave.set()
+        gate.leave.set()
         points.install(None)
 
 
@@ -63,16 +62,16 @@ def test_client_that_leaves_the_queue_buys_nothing(
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with a_queue(loop, "redis", 1) as (_, asked):
+        async with queue_of_buyers(loop, "redis", 1) as (_, purchases):
             refused = await loop.buy(buyer="b9")
             assert (refused.status, refused.body["outcome"]) == (429, "full")
-            asked[1].cancel()
+            purchases[1].cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asked[1]
+                await purchases[1]
             assert waiting_room.inside[APPLE] == 1
             last = asyncio.create_task(loop.buy(buyer="b9"))
-            await until(lambda: waiting_room.inside[APPLE] == 2)
-        assert ((await asked[0]).status, (await last).status) == (201, 201)
+            await wait_until(lambda: waiting_room.inside[APPLE] == 2)
+        assert ((await purchases[0]).status, (await last).status) == (201, 201)
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
@@ -83,19 +82,19 @@ def test_client_that_leaves_the_queue_buys_nothing(
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
 def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
-    """A thread that waits cannot be ended: the purchase goes on, as on a node of threads, and who
-    asks again with its key gets what it bought."""
+    """A waiting thread cannot be ended: the purchase continues, as on a node of threads, and a
+    retry with the same key gets its order."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with a_queue(loop, lock, 1) as (_, asked):
-            asked[1].cancel()
+        async with queue_of_buyers(loop, lock, 1) as (_, purchases):
+            purchases[1].cancel()
             await asyncio.sleep(0)
             assert (await loop.buy(lock=lock, buyer="b9")).status == 429
-        for each in asked:
+        for purchase in purchases:
             with suppress(asyncio.CancelledError):
-                await each
+                await purchase
         again = await loop.buy(lock=lock, buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (200, True)
 
@@ -110,15 +109,15 @@ def test_client_that_leaves_before_a_thread_is_free() -> None:
 
     async def test(loop: Loop) -> None:
         threads = loop.application.threads.whole
-        async with a_queue(loop, "token", 0) as (inside, asked):
+        async with queue_of_buyers(loop, "token", 0) as (gate, purchases):
             queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
-            await until(threads._work_queue.qsize)
+            await wait_until(threads._work_queue.qsize)
             queued.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await queued
-        assert (await asked[0]).status == 201
+        assert (await purchases[0]).status == 201
         assert (await loop.buy(lock="token")).body["stock_seen"] == 9
-        assert len(inside.started) == 1
+        assert len(gate.started) == 1
 
     run_in_loop(test, thread_count=1)
     assert count_orders_and_stock() == (2, 8)
@@ -130,14 +129,14 @@ def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        async with a_queue(loop, lock, 1) as (_, asked):
-            for _ in range(3):  # however often: else the lock is free while it still writes
-                asked[0].cancel()
+        async with queue_of_buyers(loop, lock, 1) as (_, purchases):
+            for _ in range(3):  # a repeated cancel must not free the lock during the write
+                purchases[0].cancel()
                 await asyncio.sleep(0)
-                assert not asked[0].done()
+                assert not purchases[0].done()
         with pytest.raises(asyncio.CancelledError):
-            await asked[0]
-        assert (await asked[1]).body["stock_seen"] == 9
+            await purchases[0]
+        assert (await purchases[1]).body["stock_seen"] == 9
         again = await loop.buy(lock=lock, buyer="b0", key="k0")
         assert (again.status, again.body["replayed"]) == (200, True)
 
@@ -145,26 +144,26 @@ def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
     assert count_orders_and_stock() == (2, 8)
 
 
-# --- a server that fails in the middle of a purchase --------------------------------------------
+# --- a server that fails during a purchase ------------------------------------------------------
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_killed_backend_under_the_lock_is_unavailable(
     lock: str,
 ) -> None:
-    """The connection that broke is a thread's: the loop may not touch it, and was 500 for it. The
-    lines that the thread logs have the id of its request."""
+    """The broken connection belongs to a thread: if the loop used it, the answer would be a 500.
+    The log lines of the thread have the id of the request."""
     open_sale(3)
-    logged_as: list[str] = []
+    logged_request_ids: list[str] = []
 
     def fail() -> None:
-        logged_as.append(request_id.get())
+        logged_request_ids.append(request_id.get())
         kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
         with installed(run_at("after_read", fail)):
             refused = await loop.buy(lock=lock, key="k1")
-        assert logged_as == [refused.headers["X-Request-ID"]]
+        assert logged_request_ids == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
         assert not waiting_room.inside
@@ -180,12 +179,12 @@ def test_commit_without_a_reply_is_unknown(lock: str) -> None:
     """Its order is replayed."""
     open_sale(3)
 
-    async def lost(loop: Loop) -> None:
+    async def buy_without_reply(loop: Loop) -> None:
         unknown = await loop.buy(lock=lock, key="k1")
         assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
 
     with ReplyCutter() as proxy, database_at(proxy.folder):
-        run_in_loop(lost)
+        run_in_loop(buy_without_reply)
     assert proxy.cut == 1
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)

@@ -34,7 +34,7 @@ def test_requests_without_a_key_or_with_two_keys_buy_twice() -> None:
     [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}, {"sale": 1}],
     ids=["buyer", "lock", "hold_ms", "product", "sale"],
 )
-def test_the_same_key_with_another_request_is_422(difference: dict[str, Any]) -> None:
+def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
     open_sale(1)
     open_sale(1, product="pear")
     buy(key="k1", buyer="ada", lock="redis")
@@ -76,8 +76,8 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
 
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_second_insert_of_a_key_waits_for_the_first(rolled_back: bool) -> None:
-    """It sells only if the first is rolled back. The products differ, so that B waits for nothing
-    but the key."""
+    """It sells only if the first is rolled back. The products differ, so that B waits only for
+    the key."""
     open_sale(1)
     open_sale(1, product="pear")
     attempt = Attempt(product=APPLE, buyer="ada", key="k1")

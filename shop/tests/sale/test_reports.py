@@ -1,5 +1,4 @@
-"""POST /restock: a new sale, while the old one and its orders stay; and the report of a sale and
-its orders, read over HTTP."""
+"""POST /restock, and the report and the orders of a sale over HTTP."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -37,17 +36,17 @@ from shop.tests.servers import RESTOCK_TOKEN
 pytestmark = rolled_back
 
 
-def restock(wish: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
+def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
     client = Client()
     return parse_reply(
-        client.post("/restock", wish, content_type="application/json", headers=headers)
+        client.post("/restock", fields, content_type="application/json", headers=headers)
     )
 
 
 @pytest.mark.parametrize(
     ("units", "lock"), [(0, "none"), (1_000_000, "none"), (100_000, "skip-locked")]
 )
-def test_a_restock_opens_a_sale_and_answers_201_with_its_report(units: int, lock: str) -> None:
+def test_restock_opens_a_sale_and_answers_its_report(units: int, lock: str) -> None:
     apples = open_sale(3)
     answer = restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
@@ -57,32 +56,34 @@ def test_a_restock_opens_a_sale_and_answers_201_with_its_report(units: int, lock
     )
     assert Product.objects.get(name="pear").sale == sale
     apples.refresh_from_db()
-    assert apples.closed_at is None, "those of other products stay open"
+    assert apples.closed_at is None, "sales of other products stay open"
     assert restock({"stock": "5"}).body["product"] == APPLE
 
 
-# --- a restock that is sent twice -----------------------------------------------------------------
+# --- a repeated restock ---------------------------------------------------------------------------
 
-CRON = BEARER | {"Idempotency-Key": "cron-1"}
+CRON_HEADERS = BEARER | {"Idempotency-Key": "cron-1"}
 
 
 def test_restock_with_a_used_key_answers_the_sale_it_opened() -> None:
-    wish = {"stock": 10}
-    first = restock(wish, CRON)
+    fields = {"stock": 10}
+    first = restock(fields, CRON_HEADERS)
     buy(buyer="ada")
-    again = restock(wish, CRON)
+    again = restock(fields, CRON_HEADERS)
     assert (first.status, again.status) == (201, 200)
     assert again.body == first.body | {"orders": 1, "stock_left": 9}
     assert Sale.objects.filter(idempotency_key="cron-1").count() == 1
     assert buy(buyer="eve").body["sale"] == first.body["sale"]
-    assert restock(wish).body["sale"] != first.body["sale"], "without a key each opens one"
-    assert restock(wish, CRON).body["open"] is False
+    assert restock(fields).body["sale"] != first.body["sale"], (
+        "without a key every restock opens a sale"
+    )
+    assert restock(fields, CRON_HEADERS).body["open"] is False
 
 
 @pytest.mark.parametrize("changed", [{"stock": 11}, {"product": "pear"}])
 def test_restock_key_of_another_restock_is_422(changed: dict[str, Any]) -> None:
-    first = restock({"stock": 10}, CRON)
-    answer = restock({"stock": 10} | changed, CRON)
+    first = restock({"stock": 10}, CRON_HEADERS)
+    answer = restock({"stock": 10} | changed, CRON_HEADERS)
     assert_refused(answer, 422, KeyReused.text)
     assert count_orders_and_stock() == (0, 10)
     assert Sale.objects.get(closed_at=None).pk == first.body["sale"]
@@ -95,9 +96,9 @@ def test_restock_with_a_bad_key_is_400() -> None:
 
 def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
     """Closing it would change Redis, which no rollback undoes."""
-    restock({"stock": 2, "lock": "reserve"}, CRON)
+    restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (order,) = promise_orders("ada")
-    restock({"stock": 2, "lock": "reserve"}, CRON)
+    restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (another,) = promise_orders("bob")
     assert another > order
     assert count_orders_and_stock() == (2, 0)
@@ -110,7 +111,7 @@ def test_restocks_at_once_with_one_key_open_one_sale() -> None:
     def send(_: int) -> int:
         barrier.wait(TIMEOUT_SECONDS)
         try:
-            return int(restock({"stock": 10}, CRON).body["sale"])
+            return int(restock({"stock": 10}, CRON_HEADERS).body["sale"])
         finally:
             connection.close()
 
@@ -124,7 +125,7 @@ def test_restocks_at_once_with_one_key_open_one_sale() -> None:
 
 
 def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> None:
-    """It costs what the sale has orders, and anybody may ask for it."""
+    """It is public, and its cost grows with the orders of the sale."""
     settings.SHOP_DEMO = False
     sale = open_sale(3)
     path = f"/sales/{sale.pk}"
@@ -133,25 +134,25 @@ def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> N
     with CaptureQueriesContext(connection) as queries:
         assert get(path).body == first | {"buyers": None, "undersold": None}
         assert get("/sales/latest").body["orders"] == 0
-    assert len(queries) == 1, "the number of the latest sale"
+    assert len(queries) == 1, "only the latest sale is looked up"
     fresh = parse_reply(Client().get(path, headers=BEARER)).body
     assert fresh["orders"] == 1
 
 
 def test_report_is_counted_anew_when_it_is_old() -> None:
-    kept = reports.KeptReports(seconds=0)
+    kept_reports = reports.KeptReports(seconds=0)
     sale = open_sale(3)
-    assert kept.report(sale.pk).orders == 0
+    assert kept_reports.report(sale.pk).orders == 0
     buy(buyer="ada")
-    assert kept.report(sale.pk).orders == 1
+    assert kept_reports.report(sale.pk).orders == 1
 
 
-def test_report_waits_for_another_count_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an outage of the database nobody waits for one failure after the other."""
+def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an outage of the database requests must not wait for each other's failures."""
     monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
-    kept = reports.KeptReports(seconds=1)
-    with kept.counting, pytest.raises(Unavailable, match="the database does not answer"):
-        kept.report(1)
+    kept_reports = reports.KeptReports(seconds=1)
+    with kept_reports.counting, pytest.raises(Unavailable, match="the database does not answer"):
+        kept_reports.report(1)
 
 
 def test_sales_and_orders_survive_a_restock() -> None:
@@ -169,7 +170,7 @@ def test_sales_and_orders_survive_a_restock() -> None:
     assert get(f"/sales/{second.pk}").body == expected_report(second, initial_stock=8, stock_left=8)
 
 
-def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
+def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
     opening.close(product="pear")
     open_sale(3)
     opening.close(product=APPLE)
@@ -180,9 +181,7 @@ def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("bearer", ["", "wrong", RESTOCK_TOKEN[:-1], "\xfc", "none"])
-def test_a_restock_without_the_token_is_403_and_opens_nothing(
-    bearer: str, settings: Settings
-) -> None:
+def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> None:
     """In a shop without a token it is never opened: an empty one must not match an empty header."""
     if bearer == "none":
         settings.SHOP_RESTOCK_TOKEN = bearer = ""
@@ -230,25 +229,29 @@ def test_report_counts_orders(
     """Undersold is counted only if the number of buyers is known."""
     sale = open_sale(3)
     record(sale, orders=orders, stock_left=left)
-    counted = expected_report(
-        *(sale,), orders=orders, stock_left=left, oversold=oversold, lost_updates=lost_updates
+    report = expected_report(
+        sale,
+        orders=orders,
+        stock_left=left,
+        oversold=oversold,
+        lost_updates=lost_updates,
     )
-    assert get(f"/sales/{sale.pk}").body == counted
-    with_buyers = get(f"/sales/{sale.pk}?buyers=2").body
-    assert with_buyers == {**counted, "buyers": 2, "undersold": undersold}
-    of_more = get(f"/sales/{sale.pk}?buyers=9").body
-    assert of_more["undersold"] == max(0, 3 - orders)
+    assert get(f"/sales/{sale.pk}").body == report
+    report_for_two_buyers = get(f"/sales/{sale.pk}?buyers=2").body
+    assert report_for_two_buyers == {**report, "buyers": 2, "undersold": undersold}
+    report_for_nine_buyers = get(f"/sales/{sale.pk}?buyers=9").body
+    assert report_for_nine_buyers["undersold"] == max(0, 3 - orders)
 
 
-def test_a_report_needs_no_strategy_that_promises_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_works_without_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(STRATEGIES, "reserve")
     sale = open_sale(3)
-    expected_report = reports.sale_report(sale.pk)
-    assert expected_report.stock_left == 3
-    assert expected_report.settlement == reports.UNKNOWN_SETTLEMENT
+    report = reports.sale_report(sale.pk)
+    assert report.stock_left == 3
+    assert report.settlement == reports.UNKNOWN_SETTLEMENT
 
 
-def test_the_latest_sale_is_the_newest_of_its_product() -> None:
+def test_latest_sale_is_the_newest_of_its_product() -> None:
     open_sale(1)
     apples = open_sale(3)
     pears = open_sale(3, product="pear")
@@ -258,9 +261,9 @@ def test_the_latest_sale_is_the_newest_of_its_product() -> None:
     )
 
 
-def test_a_product_that_was_never_on_sale_has_no_latest_sale() -> None:
-    said = "plum was never on sale. Open one with POST /restock or manage.py restock."
-    assert_refused(get("/sales/latest?product=plum"), 404, said)
+def test_product_without_a_sale_has_no_latest_sale() -> None:
+    error = "plum was never on sale. Open one with POST /restock or manage.py restock."
+    assert_refused(get("/sales/latest?product=plum"), 404, error)
 
 
 def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> JsonReply:
@@ -270,8 +273,8 @@ def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN
 
 def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
     sale = open_sale(3)
-    bought = [("ada", "redis", "k1", 3), ("bob", "none", None, 2)]
-    for buyer, lock, key, _ in bought:
+    purchases = [("ada", "redis", "k1", 3), ("bob", "none", None, 2)]
+    for buyer, lock, key, _ in purchases:
         buy(buyer=buyer, lock=lock, key=key)
     open_sale(3)
     orders = PurchaseHistory.objects.order_by("pk")
@@ -284,12 +287,12 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
                 "key": key,
                 "lock": lock,
                 "fence": order.fence,
-                "stock_seen": seen,
+                "stock_seen": stock_seen,
                 "product": "apple",
                 "amount": 1,
                 "time": order.purchase_time.isoformat(),
             }
-            for (buyer, lock, key, seen), order in zip(bought, orders, strict=True)
+            for (buyer, lock, key, stock_seen), order in zip(purchases, orders, strict=True)
         ],
         "next": None,
     }
@@ -298,44 +301,47 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
 
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
-def test_nobody_reads_buyers_and_keys_without_the_token(
-    bearer: str | None, demo: bool, settings: Settings
-) -> None:
+def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
     """A request with an order's key is answered with that order."""
     settings.SHOP_DEMO = demo
     assert_refused(orders_of(open_sale(3), bearer=bearer), 403, NO_TOKEN)
 
 
-def test_orders_come_in_pages_and_the_last_one_says_so() -> None:
+def test_orders_are_paged() -> None:
     sale = open_sale(9)
     open_sale(0, product="pear")
     record(sale, orders=5, stock_left=4)
     numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
     pages = [orders_of(sale, "?limit=2").body]
-    while (after := pages[-1]["next"]) is not None:
-        pages.append(orders_of(sale, f"?after={after}&limit=2").body)
+    while pages[-1]["next"] is not None:
+        pages.append(orders_of(sale, f"?after={pages[-1]['next']}&limit=2").body)
     assert [order["order"] for page in pages for order in page["orders"]] == numbers
     assert [len(page["orders"]) for page in pages] == [2, 2, 1]
-    exactly = orders_of(sale, "?limit=5").body
-    assert (len(exactly["orders"]), exactly["next"]) == (5, None)
+    full_page = orders_of(sale, "?limit=5").body
+    assert (len(full_page["orders"]), full_page["next"]) == (5, None)
 
 
 @pytest.mark.parametrize(
-    ("query", "named"),
+    ("query", "error_part"),
     [
-        *(("?buyers=-1", "buyers: -1"), ("?buyers=many", "buyers: 'many'"), ("?buyers=", "buyers")),
-        *(("/orders?limit=0", "limit: 0"), ("/orders?limit=1001", "limit"), ("?page=2", "page")),
-        *(("/orders?limit=all", "limit: 'all'"), ("/orders?after=-1", "after: -1")),
+        ("?buyers=-1", "buyers: -1"),
+        ("?buyers=many", "buyers: 'many'"),
+        ("?buyers=", "buyers"),
+        ("/orders?limit=0", "limit: 0"),
+        ("/orders?limit=1001", "limit"),
+        ("?page=2", "page"),
+        ("/orders?limit=all", "limit: 'all'"),
+        ("/orders?after=-1", "after: -1"),
     ],
 )
-def test_a_number_out_of_bounds_or_another_parameter_is_400(query: str, named: str) -> None:
+def test_bad_or_unknown_parameter_is_400(query: str, error_part: str) -> None:
     answer = parse_reply(Client().get(f"/sales/{open_sale(3).pk}{query}", headers=BEARER))
     assert (answer.status, answer.body["outcome"]) == (400, "error")
-    assert named in answer.body["error"]
+    assert error_part in answer.body["error"]
     assert answer.body["allowed"]
 
 
 @pytest.mark.parametrize("path", ["/sales/0", f"/sales/{'9' * 30}"])
-def test_a_sale_that_does_not_exist_is_404(path: str) -> None:
-    said = "There is no such sale. Open one with POST /restock or manage.py restock."
-    assert_refused(get(path), 404, said)
+def test_unknown_sale_is_404(path: str) -> None:
+    error = "There is no such sale. Open one with POST /restock or manage.py restock."
+    assert_refused(get(path), 404, error)

@@ -1,6 +1,7 @@
-"""Queries of a purchase: a product is looked for once, and nothing is kept for it; then none before
-the lock, and as few as can be. Where nobody waits, processor time bounds the rate, and each
-statement takes some of it."""
+"""Queries of a purchase: none before the lock, and as few as possible under it.
+
+Without waiting buyers the processor bounds the rate of sales, and each statement takes its time.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,18 +23,18 @@ from shop.tests.purchases import APPLE, LOCK_STRATEGIES, buy, committed, open_sa
 pytestmark = committed
 
 
-def test_a_product_is_looked_for_once_and_not_again_while_it_is_on_sale() -> None:
+def test_product_is_looked_up_once() -> None:
     """A query before the lock would keep a pooled connection for as long as the buyer waits."""
-    assert buy(product="asked-once").status == 404
-    open_sale(10, product="asked-once")
-    assert buy(product="asked-once").status == 201, "a refusal is not remembered"
-    with CaptureQueriesContext(connection) as asked:
-        assert buy(product="asked-once").status == 201
-    of_products = [query["sql"] for query in asked if "product" in query["sql"]]
-    assert of_products[0].strip().startswith("UPDATE product SET fence")
+    assert buy(product="looked-up-once").status == 404
+    open_sale(10, product="looked-up-once")
+    assert buy(product="looked-up-once").status == 201, "the refusal is not cached"
+    with CaptureQueriesContext(connection) as queries:
+        assert buy(product="looked-up-once").status == 201
+    product_queries = [query["sql"] for query in queries if "product" in query["sql"]]
+    assert product_queries[0].strip().startswith("UPDATE product SET fence")
 
 
-def test_the_connection_is_given_back_before_the_wait_for_the_lock() -> None:
+def test_connection_is_returned_before_the_lock() -> None:
     open_sale(1, product="given-back")
     known_products.require_on_sale("given-back")
     assert connection.connection is None
@@ -43,17 +44,17 @@ def test_rush_for_an_unknown_product_queries_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     open_sale(50, product="new-here")
-    asked: list[str] = []
-    look = known_products._is_on_sale
+    queried_products: list[str] = []
+    is_on_sale = known_products._is_on_sale
 
-    def count(product: str) -> bool:
-        asked.append(product)
-        return look(product)
+    def record_query(product: str) -> bool:
+        queried_products.append(product)
+        return is_on_sale(product)
 
-    monkeypatch.setattr(known_products, "_is_on_sale", count)
+    monkeypatch.setattr(known_products, "_is_on_sale", record_query)
     start = threading.Barrier(10)
 
-    def one(number: int) -> int:
+    def buy_one(number: int) -> int:
         start.wait(10)
         body = {"buyer": f"b{number}", "product": "new-here", "lock": "row-lock"}
         try:
@@ -62,18 +63,18 @@ def test_rush_for_an_unknown_product_queries_in_turn(
             connection.close()
 
     with ThreadPoolExecutor(10) as buyers:
-        assert set(buyers.map(one, range(10))) == {201}
-    assert asked == ["new-here"]
+        assert set(buyers.map(buy_one, range(10))) == {201}
+    assert queried_products == ["new-here"]
 
 
-# --- and no statement that a sale can do without --------------------------------------------------
+# --- the statements of a sale ---------------------------------------------------------------------
 
 
 def statements(lock: str, buyer: str) -> list[str]:
-    """The verbs of what one purchase asks PostgreSQL, the transaction's own left out."""
-    with CaptureQueriesContext(connection) as asked:
+    """Return the verbs of a purchase's statements, without BEGIN and COMMIT."""
+    with CaptureQueriesContext(connection) as queries:
         assert buy(lock=lock, buyer=buyer).status == 201
-    verbs = [query["sql"].split()[0] for query in asked]
+    verbs = [query["sql"].split()[0] for query in queries]
     return [verb for verb in verbs if verb not in ("BEGIN", "COMMIT")]
 
 
@@ -82,28 +83,28 @@ def test_no_statement_runs_before_the_lock(
     lock: str,
 ) -> None:
     """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
-    seen: list[str] = []
+    log: list[str] = []
 
-    def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        seen.append(" ".join(sql.split()))
+    def record_statement(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        log.append(" ".join(sql.split()))
         return execute(sql, *rest)
 
-    def note(place: str, facts: Mapping[str, object]) -> None:
-        if not is_passed(place):
-            seen.append(f"-- {place}")
+    def record_point(name: str, facts: Mapping[str, object]) -> None:
+        if not is_passed(name):
+            log.append(f"-- {name}")
 
     open_sale(1)
-    require_on_sale(APPLE)  # else the first buyer of a process looks, and gives the connection back
+    require_on_sale(APPLE)  # otherwise the first buyer looks the product up
     connection.close()
-    with connection.execute_wrapper(record), installed(note):
+    with connection.execute_wrapper(record_statement), installed(record_point):
         assert buy(lock=lock, key="k1").status == 201
-    assert seen[0] == "-- acquired", seen
-    fenced = [sql.startswith("UPDATE product SET fence = %s WHERE name = %s AND") for sql in seen]
-    assert fenced[1] == (lock == "redis"), seen
+    assert log[0] == "-- acquired", log
+    claims_fence = log[1].startswith("UPDATE product SET fence = %s WHERE name = %s AND")
+    assert claims_fence == (lock == "redis"), log
 
 
 @pytest.mark.parametrize(
-    ("lock", "wanted"),
+    ("lock", "expected_verbs"),
     [
         ("row-lock", ["SELECT", "UPDATE", "INSERT"]),
         ("redis", ["UPDATE", "UPDATE", "INSERT"]),
@@ -111,17 +112,15 @@ def test_no_statement_runs_before_the_lock(
         ("skip-locked", ["SELECT", "DELETE", "INSERT"]),
     ],
 )
-def test_a_sale_takes_three_statements_check_decrement_record(lock: str, wanted: list[str]) -> None:
+def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> None:
     open_sale(20, lock=lock)
     assert buy(lock=lock, buyer="the first one here").status == 201
-    assert statements(lock, "bob") == wanted
+    assert statements(lock, "bob") == expected_verbs
 
 
 @pytest.mark.parametrize("lock", ["buckets", "skip-locked", "redis"])
-def test_a_buyer_who_finds_a_unit_or_none_runs_no_query_of_the_orm(
-    lock: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To build three queries took as much processor time as all the rest of a purchase."""
+def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Building three queries takes as much processor time as the rest of a purchase."""
     open_sale(1 if lock == "redis" else 20, lock=lock)
     assert buy(lock=lock, buyer="the first one here").status == 201
     monkeypatch.delattr(SQLCompiler, "execute_sql")
