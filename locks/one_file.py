@@ -1,7 +1,7 @@
 """OneFileLock: a lock on Redis or Valkey in one file. Of the locks here, this is the one to copy.
 
 It has a token, so that no holder releases another's lock; a lease that a thread renews, so that a
-dead holder blocks the others for one `ttl`; and a fence for the database to check:
+dead holder blocks the waiters for one `ttl`; and a fence for the database to check:
 
     time 0   A takes the lock for 10 s, reads a stock of 1, and its process is paused
     time 10  the lock expires; B takes it, claims its higher fence and sells the unit

@@ -54,8 +54,8 @@ class Postgres:
                     self._fill(installed)
                 self._run(installed)
         except initdb.ProgramFailed as error:
-            said = with_reason(str(error))
-            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{said}") from error
+            message = with_reason(str(error))
+            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{message}") from error
         except OSError as error:
             raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
 

@@ -166,7 +166,7 @@ def ended_message(name: str, exit_code: int | None, log: Path) -> str:
 
 
 def _process_exists(pid: int) -> bool:
-    """Return whether a process has this pid, whoever it belongs to."""
+    """Return whether a process has this pid, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -71,8 +71,8 @@ def worker(server: Server) -> Iterator[Start]:
         return workers[-1]
 
     yield start
-    for each in workers:
-        each.kill()
+    for worker_process in workers:
+        worker_process.kill()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Runs a test that is a coroutine, in a loop of its own."""
+    """Run a test that is a coroutine, in a new loop."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -32,8 +32,8 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
     """Makes locks of one client of its own, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
-    for each in client_resources._shared.pop(client.connection_pool, {}).values():
-        await each.end.aclose()
+    for resources in client_resources._shared.pop(client.connection_pool, {}).values():
+        await resources.end.aclose()
     await client.aclose()
 
 
@@ -47,14 +47,14 @@ async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncItera
 async def until(condition: Callable[[], Any], within: float = 3.0) -> None:
     """Return when the condition (or a coroutine of it) holds. Fails after `within` seconds."""
     async with asyncio.timeout(within):
-        while not (await found if inspect.iscoroutine(found := condition()) else found):
+        while not (await outcome if inspect.iscoroutine(outcome := condition()) else outcome):
             await asyncio.sleep(0.002)
 
 
 async def is_free(*locks: AsyncRedisLock) -> bool:
-    """Whether nobody holds any of the locks, and nobody waits for one."""
-    seen = [await lock.inspect() for lock in locks]
-    return all((state.owner, state.waiters) == (None, ()) for state in seen)
+    """Return whether the locks have neither holders nor waiters."""
+    inspections = [await lock.inspect() for lock in locks]
+    return all((state.owner, state.waiters) == (None, ()) for state in inspections)
 
 
 async def waits(lock: AsyncRedisLock, waiters: int = 1) -> bool:

@@ -420,8 +420,8 @@ class Stress:
         assert self.cluster is not None
         slot = slot_of(keys_of(NAME)[0])
         owner = self.cluster.owner(slot)
-        others = [node for node in self.nodes if node is not owner]
-        self.cluster.move(slot, self.chance.choice(others))
+        other_nodes = [node for node in self.nodes if node is not owner]
+        self.cluster.move(slot, self.chance.choice(other_nodes))
 
     def _on_each_node(self, disturb: Callable[[redis.Redis], object]) -> None:
         for node in self.nodes:

@@ -56,7 +56,8 @@ async def test_a_thousand_tasks_share_three_connections(own_server: Server) -> N
             tasks = [asyncio.create_task(_once(lock)) for _ in range(1000)]
             await until(lambda: waits(lock, 1000), within=20)
             own = own_server.client().client_list()
-            assert len([each for each in own if each["addr"]]) <= 4  # one is the admin's
+            connected = [connection for connection in own if connection["addr"]]
+            assert len(connected) <= 4  # one is the admin's
         await asyncio.gather(*tasks)
 
 
@@ -136,7 +137,9 @@ async def test_connections_that_were_left_are_forgotten_once_they_are_closed(
 
         for _ in range(10):
             await left()
-        await until(lambda: all(each.ended for each in connections._connections), within=10)
+        await until(
+            lambda: all(connection.ended for connection in connections._connections), within=10
+        )
         await left()
         assert len(connections._connections) == 1
         await connections.aclose()
@@ -167,8 +170,8 @@ print("done")
 
 def test_a_program_ends_without_a_warning_and_without_a_task_left_over(server: Server) -> None:
     program = PROGRAM.format(locks=LOCKS, port=server.port)
-    said = run(sys.executable, "-X", "dev", "-W", "error", "-c", program)
-    assert [line for line in said.splitlines() if "Executing <" not in line] == ["done"]
+    output = run(sys.executable, "-X", "dev", "-W", "error", "-c", program)
+    assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
     with redis.Redis(port=server.port) as client:
         eventually(lambda: not RedisLock(client, "module-global", ttl=1).locked(), within=3)
 
@@ -279,12 +282,12 @@ async def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)
-    here: Any = await lock._here()
-    await here.wakeups.listen(now() + 1)
+    resources: Any = await lock._here()
+    await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
     lease.start_release()  # its reply is waited for
-    line, link = here.connections.current_connection, here.wakeups._link
-    closing = asyncio.ensure_future(here.end.aclose())
+    line, link = resources.connections.current_connection, resources.wakeups._link
+    closing = asyncio.ensure_future(resources.end.aclose())
     await asyncio.sleep(0)
     closing.cancel()
     with suppress(asyncio.CancelledError):

@@ -191,12 +191,12 @@ async def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Se
 
         with pytest.raises(ExceptionGroup) as grouped:
             await group()
-        assert [type(each) for each in grouped.value.exceptions] == [LockLost]
+        assert [type(error) for error in grouped.value.exceptions] == [LockLost]
 
 
-def _leases(here: Any) -> list[AsyncLease]:
-    found = [renewal.lease() for renewal in here.watchdog.renewals.values()]
-    return [lease for lease in found if isinstance(lease, AsyncLease)]
+def _leases(resources: Any) -> list[AsyncLease]:
+    leases = [renewal.lease() for renewal in resources.watchdog.renewals.values()]
+    return [lease for lease in leases if isinstance(lease, AsyncLease)]
 
 
 @looped

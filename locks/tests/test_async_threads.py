@@ -39,19 +39,19 @@ def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(once())
     loop.looked_at = True
-    for each in [in_thread(lambda: asyncio.run(once())) for _ in range(2)]:
-        each.result(10)
+    for thread_run in [in_thread(lambda: asyncio.run(once())) for _ in range(2)]:
+        thread_run.result(10)
 
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug: bool) -> None:
     """A synchronous ORM in asyncio.to_thread checks the lease. on_lost is called once."""
-    told: list[LossReason] = []
+    losses: list[LossReason] = []
 
     async def main() -> None:
         client = redis.asyncio.Redis(port=server.port)
         lock = AsyncRedisLock(
-            client, "checked elsewhere", ttl=30, on_lost=lambda _, reason: told.append(reason)
+            client, "checked elsewhere", ttl=30, on_lost=lambda _, reason: losses.append(reason)
         )
         leases: list[AsyncLease] = []
 
@@ -68,7 +68,7 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
         assert isinstance(caught.value.__cause__, asyncio.CancelledError)
         assert leases[0].lost_event.is_set()
         await asyncio.sleep(0)
-        assert told == [LossReason.EXPIRED]
+        assert losses == [LossReason.EXPIRED]
         await client.aclose()
 
     asyncio.run(main(), debug=debug)
@@ -118,11 +118,11 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children: list[int] = []
-    others = set(server.client().pubsub_channels("lock:wake:*"))
+    other_channels = set(server.client().pubsub_channels("lock:wake:*"))
     read_response = redis.asyncio.Connection.read_response
 
     def ours() -> set[Any]:
-        return set(server.client().pubsub_channels("lock:wake:*")) - others
+        return set(server.client().pubsub_channels("lock:wake:*")) - other_channels
 
     async def forked(self: Any, **options: Any) -> Any:
         if not children:

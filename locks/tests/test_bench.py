@@ -17,9 +17,9 @@ def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
 ) -> None:
     with ProcessPoolExecutor(bench.PROCESSES, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
-            found = bench.drain(pool, server.port, 8, 0.002, lock)
-            assert found["seconds"] > 8 * 0.002
-            assert found[bench.COMMANDS] >= 2
+            figures = bench.drain(pool, server.port, 8, 0.002, lock)
+            assert figures["seconds"] > 8 * 0.002
+            assert figures[bench.COMMANDS] >= 2
     client.flushall()  # the floor's tokens have no ttl
 
 

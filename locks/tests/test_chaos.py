@@ -33,12 +33,15 @@ class Crowd:
 
     def pick(self, lock: RedisLock, chance: random.Random) -> BaseProcess:
         """The process of the holder, of the first waiter, or any: their tokens name it."""
-        seen = lock.inspect()
+        inspection = lock.inspect()
         whom = chance.choice(["holder", "head", "anybody"])
-        tokens = [seen.owner or ""] if whom == "holder" else seen.waiters[:1]
+        tokens = [inspection.owner or ""] if whom == "holder" else inspection.waiters[:1]
         anybody = chance.choice(self.running)
         pids = [token.partition("-")[0] for token in tokens if whom != "anybody"]
-        return next((each for each in self.running if str(each.pid) in pids), anybody)
+        return next(
+            (running_worker for running_worker in self.running if str(running_worker.pid) in pids),
+            anybody,
+        )
 
     def kill(self, victim: BaseProcess) -> None:
         victim.kill()

@@ -44,8 +44,8 @@ def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> 
     with held(one), held(other):
         waiters = [waiter(one), waiter(other)]
         assert len(set(client.pubsub_channels("lock:wake:*")) - before) == 1
-    for each in waiters:
-        each.result(5).release()
+    for waiting_thread in waiters:
+        waiting_thread.result(5).release()
 
 
 def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
@@ -63,19 +63,19 @@ def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
 
 
 def acl_line() -> list[str]:
-    found = re.search(r"`user locks on >PASSWORD (.*?)`", README)
-    assert found is not None
-    return found[1].split()
+    match = re.search(r"`user locks on >PASSWORD (.*?)`", README)
+    assert match is not None
+    return match[1].split()
 
 
 def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
     """The next test shows that no command is missing."""
-    called = set()
+    commands = set()
     for file in protocol.FOLDER.glob("*.lua"):
-        called |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
-    called = called - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the other one: in a cluster
+        commands |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
+    commands = commands - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the other one: in a cluster
     sent = {"evalsha", "eval", "script|load", "subscribe", "ping", "role"}
-    assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == called | sent
+    assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == commands | sent
 
 
 @pytest.mark.usefixtures("_probed_at_once")
@@ -95,7 +95,7 @@ def test_the_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
         admin.hset("lock:{acl}:waiting", mapping={first: nowhere, "*": "lock:wake:nowhere -1"})
         admin.script_flush()
         admin.delete("lock:{acl}")  # as if the process that holds it were paused
-    assert [each.result(5) for each in waiters] == [Release.RELEASED] * 3
+    assert [waiting_thread.result(5) for waiting_thread in waiters] == [Release.RELEASED] * 3
     with held(lock) as lease:
         before = lease.deadline
         admin.script_flush()
@@ -107,6 +107,6 @@ def test_the_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
         admin.script_flush()
     assert one_file_lease.outcome == "released"
     # redis-py introduces itself where the server knows how, and takes no for an answer
-    assert [each for each in admin.acl_log() if "client" not in str(each["object"])] == []
+    assert [entry for entry in admin.acl_log() if "client" not in str(entry["object"])] == []
     with pytest.raises(redis.exceptions.NoPermissionError):
         client.get("anything else")

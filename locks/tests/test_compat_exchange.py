@@ -20,12 +20,12 @@ def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Mak
         twice = [in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
         look = RedisLock(client, "job", key="job", ttl=1)
         eventually(lambda: len(look.inspect().waiters) == 2)
-    eventually(lambda: any(each.done() for each in twice))
-    assert sum(each.done() for each in twice) == 1
+    eventually(lambda: any(attempt.done() for attempt in twice))
+    assert sum(attempt.done() for attempt in twice) == 1
     owner = lock_of()
     owner.local.token = "task-1"
     owner.release()
-    assert [each.result(5) for each in twice] == [True, True]
+    assert [attempt.result(5) for attempt in twice] == [True, True]
     owner.local.token = "task-1"
     owner.release()
 

@@ -86,9 +86,9 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     holder = lock.acquire(5)
     other = waiter(lock)
     pair.fail_over()
-    there = RedisLock(pair.replica.client(), "sold once", ttl=30)
-    assert there._release(holder) is Release.RELEASED
-    third = there.acquire(5)
+    replica_lock = RedisLock(pair.replica.client(), "sold once", ttl=30)
+    assert replica_lock._release(holder) is Release.RELEASED
+    third = replica_lock.acquire(5)
     with pytest.raises(NotYet):
         other.result(0.5)
     third.check()
@@ -98,8 +98,8 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
 def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
     lock = door.lock("left", ttl=10)
     with lock.hold(wait=1):  # so that several connections are idle
-        for each in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
-            each.result(5)
+        for inspecting_thread in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
+            inspecting_thread.result(5)
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
         lock.acquire(10)
@@ -116,10 +116,10 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
         door.lock("other", ttl=30).acquire(10)  # any command of this process
-    there = RedisLock(pair.replica.client(), "followed", ttl=30)
+    replica_lock = RedisLock(pair.replica.client(), "followed", ttl=30)
     eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
-    eventually(lambda: len(there.inspect().waiters) == 1)
-    assert there._release(holder) is Release.RELEASED
+    eventually(lambda: len(replica_lock.inspect().waiters) == 1)
+    assert replica_lock._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
 
 
@@ -130,11 +130,11 @@ def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door)
     other = waiter(door.lock("looked after", ttl=60))
     channel = _channel_of_the_waiter(pair.master)
     pair.fail_over()
-    there = RedisLock(pair.replica.client(), "looked after", ttl=60)
+    replica_lock = RedisLock(pair.replica.client(), "looked after", ttl=60)
     eventually(lambda: _channel_of_the_waiter(pair.replica) not in (b"", channel))
     now = _channel_of_the_waiter(pair.replica)
     eventually(lambda: now in pair.replica.client().pubsub_channels("lock:wake:*"))
-    assert there._release(holder) is Release.RELEASED
+    assert replica_lock._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
 
 
@@ -172,8 +172,8 @@ def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) 
 
 
 def _calls(server: Server, command: str) -> int:
-    seen = server.client().info("commandstats")
-    return int(seen.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+    commandstats = server.client().info("commandstats")
+    return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
 def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
@@ -184,9 +184,9 @@ def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
     try:
         sentinels.start()
         sentinels.wait_until_ready()
-        asked = [("127.0.0.1", port) for port in sentinels.ports]
-        found = redis.sentinel.Sentinel(asked, socket_timeout=2)
-        client: redis.Redis = found.master_for(MASTER)
+        sentinel_addresses = [("127.0.0.1", port) for port in sentinels.ports]
+        sentinel = redis.sentinel.Sentinel(sentinel_addresses, socket_timeout=2)
+        client: redis.Redis = sentinel.master_for(MASTER)
         lock = RedisLock(client, "followed by all", ttl=30)
         holder = lock.acquire(5)
         other = waiter(lock)
@@ -228,15 +228,15 @@ def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_p
             time.sleep(0.5)  # so long they take and release the lock
             pair.fail_over()
             pair.swap()
-        for each in workers:
-            each.terminate()
-        for each in workers:
-            each.join(30)
-            assert each.exitcode == 0
+        for worker_process in workers:
+            worker_process.terminate()
+        for worker_process in workers:
+            worker_process.join(30)
+            assert worker_process.exitcode == 0
     finally:
-        for each in workers:
-            each.kill()
-            each.join(10)
+        for worker_process in workers:
+            worker_process.kill()
+            worker_process.join(10)
     events = read(history)
     assert overlaps(events) == []
     assert len(holds(events)) > 8

@@ -65,8 +65,8 @@ def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
         last.answer()
         assert order == ["ours 0", "ours 1", "ours 2"]
         assert last.ask("release") == "released"
-    for each in ours:
-        each.result(5)
+    for our_waiter in ours:
+        our_waiter.result(5)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
         patch.setattr(type(ours), "listen", late)
         channel = ours.waiters.channel
         port = ours._connection._sock.getsockname()[1]
-        addresses = [each["addr"] for each in client.client_list(_type="pubsub")]
+        addresses = [connection["addr"] for connection in client.client_list(_type="pubsub")]
         client.client_kill_filter(addr=next(a for a in addresses if a.endswith(f":{port}")))
         eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
         yield
@@ -97,16 +97,16 @@ def test_unadopted_lease_costs_no_waiter_its_place(
     """Two clients stand for two processes: the first process is neither paused nor dead."""
     one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first = other.acquire(1)
-    given = waiter(one)
+    first_turn = waiter(one)
     first.release()  # the server notes to which process it gave the lock
-    lease = given.result(5)
+    lease = first_turn.result(5)
     order: list[str] = []
     turns = [in_line(one, "one", order), in_line(other, "other", order)]
     lease.hand_over(within=0.3)
     for watch in one._wakeups.waiters._watches.values():
         watch.until += 0.5  # so that the other one asks first
-    for each in turns:
-        each.result(10)
+    for turn in turns:
+        turn.result(10)
     assert order == ["one", "other"]
 
 
@@ -119,7 +119,7 @@ COMMANDS = 40
 def commands(client: redis.Redis) -> int:
     """How many the server has run, on its own and in scripts."""
     stats: Any = client.info("commandstats")
-    return sum(each["calls"] for each in stats.values())
+    return sum(command_stats["calls"] for command_stats in stats.values())
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
@@ -138,7 +138,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: st
         client.config_resetstat()
         client.client_kill_filter(_type="pubsub")
         lease.release()
-    assert [each.exception(60) for each in turns] == [None] * WAITERS
+    assert [turn.exception(60) for turn in turns] == [None] * WAITERS
     assert commands(client) < COMMANDS * WAITERS
     door.close()
 
@@ -165,9 +165,9 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         eventually(lambda: mine.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
         assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"  # the first to notice
-        for each in rest:
+        for waiting_turn in rest:
             with suppress(TimeoutError):
-                each.result(2)
+                waiting_turn.result(2)
         assert served == ["A1", "A2", "A3"]
         b.answer()
         assert b.ask("release") == "released"

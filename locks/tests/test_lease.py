@@ -29,12 +29,12 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
     assert lock.inspect().owner is None
     with held(lock) as lease:
         first, second = waiter(lock), waiter(lock)
-        seen = lock.inspect()
-        assert (seen.owner, seen.fence) == (lease.token, lease.fence)
-        assert 29 < seen.left <= 30
-    assert first.result(5).token == seen.waiters[0]
+        inspection = lock.inspect()
+        assert (inspection.owner, inspection.fence) == (lease.token, lease.fence)
+        assert 29 < inspection.left <= 30
+    assert first.result(5).token == inspection.waiters[0]
     first.result().release()
-    assert second.result(5).token == seen.waiters[1]
+    assert second.result(5).token == inspection.waiters[1]
     second.result().release()
     assert client.ttl("lock:{tested}:places") == -2
 
@@ -133,8 +133,8 @@ def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
         sleeper.resume()
         eventually(lambda: lock.inspect().waiters == (handed.owner,))  # it asked, and queues again
         assert lock.inspect().owner == lease.token
-    got = sleeper.answer()
-    assert got["fence"] > (lease.fence or 0)
+    answer = sleeper.answer()
+    assert answer["fence"] > (lease.fence or 0)
     assert sleeper.ask("release") == "released"
 
 

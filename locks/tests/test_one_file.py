@@ -43,8 +43,8 @@ def test_one_holder_at_a_time_and_the_fence_rises(make: Make) -> None:
             lease.check()
             inside.release()
 
-    for each in [in_thread(turn) for _ in range(20)]:
-        each.result(30)
+    for turn_thread in [in_thread(turn) for _ in range(20)]:
+        turn_thread.result(30)
     assert fences == sorted(set(fences))
 
 

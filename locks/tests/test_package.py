@@ -46,11 +46,11 @@ def read_metadata(wheel: Path) -> Message:
 
 def repacked(name: str, folder: Path) -> None:
     """The wheel of an installed distribution, so that pip finds it without a network."""
-    found = distribution(name)
-    with zipfile.ZipFile(folder / f"{name}-{found.version}-py3-none-any.whl", "w") as wheel:
-        for file in found.files or ():
+    package = distribution(name)
+    with zipfile.ZipFile(folder / f"{name}-{package.version}-py3-none-any.whl", "w") as wheel:
+        for file in package.files or ():
             if ".." not in file.parts and "__pycache__" not in file.parts:
-                wheel.write(str(found.locate_file(file)), str(file))
+                wheel.write(str(package.locate_file(file)), str(file))
 
 
 @pytest.mark.skipif(not PROJECT.exists(), reason="a copied folder; its package is built elsewhere")
@@ -72,8 +72,8 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
     run(*pip, "wheel", *offline, built, folder=tmp_path, env=elsewhere)
     run(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
     python = clean / "bin/python"
-    found = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
-    run(*pip, "--python", python, "install", *found, folder=tmp_path)
+    pip_options = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
+    run(*pip, "--python", python, "install", *pip_options, folder=tmp_path)
 
     listed = run(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
     assert {line.partition("==")[0] for line in listed.split()} == {"oversold-locks", "redis"}
@@ -91,9 +91,9 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
     (tmp_path / "typed.py").write_text(TYPED)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
-    said = run(*mypy, "typed.py", folder=tmp_path, code=1)
-    assert 'Revealed type is "oversold_locks.lease.Lease"' in said
-    assert said.count(": error:") == said.count("Too many arguments") == 1
+    mypy_output = run(*mypy, "typed.py", folder=tmp_path, code=1)
+    assert 'Revealed type is "oversold_locks.lease.Lease"' in mypy_output
+    assert mypy_output.count(": error:") == mypy_output.count("Too many arguments") == 1
 
 
 @pytest.mark.parametrize("name", ["anyname", "myapp.locks"])
@@ -139,9 +139,9 @@ def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
     for file in (HERE / "tests").rglob("test_*.py"):
         defined |= set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M))
     for number, where in rows:
-        named = re.findall(r"`(test_\w+)`", where)
-        assert named or where in ("later", "shop"), number
-        assert set(named) <= defined, number
+        test_names = re.findall(r"`(test_\w+)`", where)
+        assert test_names or where in ("later", "shop"), number
+        assert set(test_names) <= defined, number
 
 
 def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:

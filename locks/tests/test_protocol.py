@@ -69,10 +69,10 @@ def test_a_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
     for _ in range(5000):
         waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
         delay, sending = chance.uniform(0, 2 * TTL), chance.uniform(0, 0.2)
-        given = QUEUED.sent_at + sending + waited
-        ends = given + TTL
+        granted_at = QUEUED.sent_at + sending + waited
+        ends = granted_at + TTL
         wake = Wake(1, QUEUED.clock + int(waited * 1e6))
-        deadline = wake.deadline(QUEUED, TTL, given + delay)
+        deadline = wake.deadline(QUEUED, TTL, granted_at + delay)
         slack = drift(waited + delay + sending)
         if delay > TTL / 3 or slack > TTL / 3 + 0.001:
             assert deadline is None
@@ -196,8 +196,8 @@ def test_a_moved_slot_is_remembered_and_an_ask_is_followed_once(raw: bool) -> No
     if raw:
         moved = exceptions.ResponseError("MOVED 7 b:2")
         ask = exceptions.ResponseError("ASK 7 b:2")
-    asked = drive(topology, error(ask), "reply")
-    assert sends(asked) == [("a", False), ("b", True)]
+    hops = drive(topology, error(ask), "reply")
+    assert sends(hops) == [("a", False), ("b", True)]
     assert topology.place_of(SLOT) == A
     assert sends(drive(topology, error(moved), "reply")) == [("a", False), ("b", False)]
     assert topology.place_of(SLOT) == B

@@ -32,15 +32,15 @@ def test_the_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> N
                 stop.wait(0.005)
 
     with held(lock):
-        others = [in_thread(churn) for _ in range(4)]
+        churning_threads = [in_thread(churn) for _ in range(4)]
         queued(lock, 4)
         started = time.monotonic()
         with pytest.raises(LockTimeout):
             lock.acquire(0.3)
         assert 0.3 <= time.monotonic() - started < 0.6
         stop.set()
-    for each in others:
-        each.result(5)
+    for churning_thread in churning_threads:
+        churning_thread.result(5)
     lock.acquire(0.3).release()
 
 
@@ -80,15 +80,15 @@ def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Serv
     client = server.client(max_connections=2)
     lock = RedisLock(client, "few", ttl=10)
     pubsub: Any = client.pubsub
-    taken = [pubsub() for _ in range(2)]
-    for each in taken:
-        each.subscribe("any")  # which takes a connection out of the pool
+    subscribers = [pubsub() for _ in range(2)]
+    for subscriber in subscribers:
+        subscriber.subscribe("any")  # which takes a connection out of the pool
     with held(lock):
         waiters = [waiter(lock) for _ in range(12)]
     for waiting in waiters:
         waiting.result(5).release()
-    for each in taken:
-        each.close()
+    for subscriber in subscribers:
+        subscriber.close()
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -61,7 +61,7 @@ def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
             proxy.black_hole()
         assert not lease.lost_event.wait(2.5)
         assert lease.release() is Release.RELEASED
-        assert [each.loss for each in silent] == [LossReason.EXPIRED] * 6
+        assert [lease.loss for lease in silent] == [LossReason.EXPIRED] * 6
 
 
 class Odd(redis.Connection):
@@ -138,10 +138,10 @@ def test_on_lost_that_exits_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is called once, and the thread goes on with the next loss."""
-    called: list[str] = []
+    losses: list[str] = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
-        called.append(lease.name)
+        losses.append(lease.name)
         sys.exit(1)
 
     for number in range(hooks.MAX_CALLBACK_THREADS + 2):
@@ -149,9 +149,9 @@ def test_on_lost_that_exits_ends_no_thread(
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)
             lease.mark_lost(LossReason.TAKEN)
-            eventually(partial(called.__contains__, lease.name))
+            eventually(partial(losses.__contains__, lease.name))
     eventually(
-        lambda: caplog.text.count("SystemExit") == len(called) == hooks.MAX_CALLBACK_THREADS + 2
+        lambda: caplog.text.count("SystemExit") == len(losses) == hooks.MAX_CALLBACK_THREADS + 2
     )
 
 

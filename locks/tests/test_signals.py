@@ -66,8 +66,9 @@ def test_hiredis_packs_none_of_our_scripts(
     with held(lock) as lease:
         assert lock.try_acquire() is None
         assert not lease.lost_event.wait(0.3)
-    assert [each for each in commands if "SCRIPT" in each]  # the test's own: hiredis is in use
-    assert not [each for each in commands if "EVAL" in each]
+    # The test sends SCRIPT by redis-py, which shows that hiredis is in use.
+    assert [command for command in commands if "SCRIPT" in command]
+    assert not [command for command in commands if "EVAL" in command]
 
 
 def test_a_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
@@ -152,8 +153,8 @@ def test_interrupt_before_a_release_leaves_no_renewed_lease(
     interrupts = iter([error])
 
     def interrupt(lease: Lease) -> None:
-        for each in interrupts:
-            raise each
+        for interrupt_error in interrupts:
+            raise interrupt_error
         begin(lease)
 
     monkeypatch.setattr(Lease, "_begin_release", interrupt)

@@ -95,21 +95,21 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
 
 def test_an_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
     client.set(NAME, b"\xff\xfe", px=10_000)
-    seen = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
-    assert seen.owner == r"\xff\xfe"
+    inspection = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
+    assert inspection.owner == r"\xff\xfe"
 
 
 def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
-    seen: set[bytes] = set()
+    keys_of_all: set[bytes] = set()
     for name in names:
         mine = keys_of("", name.encode())
         assert mine[0] == name.encode()
         plain = keys_of(name)
-        assert not seen & {*mine, *plain}
-        seen |= {*mine, *plain}
-    assert len(seen) == 8 * len(names)
-    assert all(key.startswith(b"lock:{") for key in seen if key.decode() not in names)
+        assert not keys_of_all & {*mine, *plain}
+        keys_of_all |= {*mine, *plain}
+    assert len(keys_of_all) == 8 * len(names)
+    assert all(key.startswith(b"lock:{") for key in keys_of_all if key.decode() not in names)
     cluster = [name for name in names if "}" not in name or "{" in name]
     for name in cluster:
         slots = {key_slot(key) for key in keys_of("", name.encode())}

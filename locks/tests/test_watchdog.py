@@ -50,8 +50,8 @@ def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
 ) -> None:
     parent = worker()
     lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
-    found = parent.ask("fork", name="child's")
-    assert found == {
+    answer = parent.ask("fork", name="child's")
+    assert answer == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
         "own connection": True,
@@ -116,6 +116,6 @@ def test_an_extended_lease_notices_its_loss_as_soon_as_any_other(client: redis.R
         renewed.clear()
         assert renewed.wait(5)
         assert lock.force_release()
-        taken = time.monotonic()
+        acquired_at = time.monotonic()
         assert lease.lost_event.wait(5)
-        assert time.monotonic() - taken < 0.6
+        assert time.monotonic() - acquired_at < 0.6

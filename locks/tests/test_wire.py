@@ -52,7 +52,9 @@ def test_a_subscription_that_went_silent_is_noticed_and_replaced(
             lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
         )
         eventually(
-            lambda: any(far._wakeups.waiters.channel in each for each in client.hvals(far.keys[2]))
+            lambda: any(
+                far._wakeups.waiters.channel in place for place in client.hvals(far.keys[2])
+            )
         )  # queued with the channel on which its process listens now
         lease.release()
         assert other.result(2).release() is Release.RELEASED
@@ -114,8 +116,8 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(
         client.config_resetstat()
         threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
         eventually(lambda: client.zcard("lock:{counted}:places") == waiters)
-    for each in threads:
-        each.result(10)
+    for thread in threads:
+        thread.result(10)
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 2 * waiters + 1
 
 
@@ -136,8 +138,8 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
         client.config_resetstat()
         threads = [in_thread(turn) for _ in range(12)]
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)
-    for each in threads:
-        each.result(10)
+    for thread in threads:
+        thread.result(10)
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
 
 

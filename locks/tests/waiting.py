@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[LOCKS.count(".") + 2]
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread of its own."""
+    """Run `work` in a new thread."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -69,7 +69,7 @@ def listeners(lock: Any) -> list[int]:
 
 
 def is_free(lock: Any) -> bool:
-    """Whether nobody holds the lock, and nobody waits for it."""
+    """Return whether the lock has neither holder nor waiters."""
     state = lock.inspect()
     return (state.owner, state.waiters) == (None, ())
 

@@ -34,10 +34,10 @@ class Worker:
 
     def __init__(self, port: int) -> None:
         spawn = multiprocessing.get_context("spawn")
-        self._pipe, there = spawn.Pipe()
-        self._process = spawn.Process(target=serve, args=(port, there), daemon=True)
+        self._pipe, child_pipe = spawn.Pipe()
+        self._process = spawn.Process(target=serve, args=(port, child_pipe), daemon=True)
         self._process.start()
-        there.close()
+        child_pipe.close()
         assert self.answer() == "ready"
 
     def send(self, do: str, **arguments: Any) -> None:

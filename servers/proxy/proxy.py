@@ -72,9 +72,8 @@ class Proxy:
         if self._loop is not None:
             return
         if self.folder is None:
-            self._bound = _on_port(
-                0
-            )  # kept while the proxy refuses, so that no other program takes it
+            # Kept while the proxy refuses, so that no other program takes the port.
+            self._bound = _on_port(0)
             self.port = self._bound.getsockname()[1]
         else:
             self.port = int(SOCKET.rpartition(".")[2])
@@ -188,11 +187,15 @@ class Proxy:
             await self._cut(now.connections)
         else:
             self._listen()
-            lost = (each for each in now.connections if each.has_lost)  # or half a message arrives
-            await self._cut(each for each in lost if not each.is_in_a_hole(each.server))
+            # Otherwise half a message would arrive.
+            await self._cut(
+                connection
+                for connection in now.connections
+                if connection.has_lost and not connection.is_in_a_hole(connection.server)
+            )
 
     async def _cut(self, connections: Iterable[Connection]) -> None:
-        tasks = [each.task for each in connections]
+        tasks = [connection.task for connection in connections]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -203,7 +206,7 @@ class Proxy:
             return
         if self.folder is None:
             self._listener = _on_port(self.port)
-            # Connections inherit it: one in TIME_WAIT keeps nobody from the port later.
+            # Connections inherit it, so that one in TIME_WAIT does not block the port later.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -234,7 +237,7 @@ class Proxy:
 
 def _on_port(port: int) -> socket.socket:
     bound = socket.socket()
-    # Shared: by the socket that keeps the port, and the one that listens.
+    # The reserving socket and the listening socket share the port.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind(("127.0.0.1", port))
     return bound

@@ -85,8 +85,8 @@ class Copy:
     def kill(self) -> None:
         """Kill what a failed test left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
-            known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
-            if str(self.root) in " ".join(known):  # Valkey writes over its command line
+            known_paths = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+            if str(self.root) in " ".join(known_paths):  # Valkey writes over its command line
                 process.kill()
 
 

@@ -17,39 +17,43 @@ DOCTOR = ("-m", "servers.doctor")
 
 
 def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None:
-    asked = copy.run(sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere")
-    assert (asked.returncode, asked.stderr) == (0, ""), asked.stdout
-    assert asked.stdout.endswith("\nREADY: make demo\n")
-    for found in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
-        assert f"\nok  {found}" in f"\n{asked.stdout}"
+    doctor_run = copy.run(
+        sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
+    )
+    assert (doctor_run.returncode, doctor_run.stderr) == (0, ""), doctor_run.stdout
+    assert doctor_run.stdout.endswith("\nREADY: make demo\n")
+    for check_name in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
+        assert f"\nok  {check_name}" in f"\n{doctor_run.stdout}"
     assert not (copy.data / "postmaster.pid").exists()
 
 
 def test_servers_of_ones_own_that_do_not_answer_are_named(copy: Copy) -> None:
     nobody = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
-    asked = copy.run(sys.executable, *DOCTOR, **nobody)
-    assert asked.returncode == 1
-    assert "NO  PostgreSQL" in asked.stdout
-    assert "NO  Valkey or Redis" in asked.stdout
+    doctor_run = copy.run(sys.executable, *DOCTOR, **nobody)
+    assert doctor_run.returncode == 1
+    assert "NO  PostgreSQL" in doctor_run.stdout
+    assert "NO  Valkey or Redis" in doctor_run.stdout
 
 
 def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
-    asked = copy.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
-    assert (asked.returncode, asked.stderr) == (1, "")
-    assert "NO  packages         nothing is installed yet\n" in asked.stdout
-    assert asked.stdout.endswith("NOT READY. Do this, then make doctor again:\n  1. make install\n")
+    doctor_run = copy.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
+    assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
+    assert "NO  packages         nothing is installed yet\n" in doctor_run.stdout
+    assert doctor_run.stdout.endswith(
+        "NOT READY. Do this, then make doctor again:\n  1. make install\n"
+    )
 
 
 def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     with (copy.data / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
-    asked = copy.run(sys.executable, *DOCTOR)
+    doctor_run = copy.run(sys.executable, *DOCTOR)
     text = (copy.data / "postgresql.conf").read_text()
     (copy.data / "postgresql.conf").write_text(text.replace("nonsense = 1\n", ""))
-    assert asked.returncode == 1
-    assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in asked.stdout
-    assert 'unrecognized configuration parameter "nonsense"' in asked.stdout
-    assert "Traceback" not in asked.stdout + asked.stderr
+    assert doctor_run.returncode == 1
+    assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in doctor_run.stdout
+    assert 'unrecognized configuration parameter "nonsense"' in doctor_run.stdout
+    assert "Traceback" not in doctor_run.stdout + doctor_run.stderr
 
 
 def test_a_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
@@ -84,9 +88,9 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
 def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
     system: str, processor: str, libc: str, todo: str
 ) -> None:
-    said = doctor._no_wheels(system, processor, libc)
-    assert todo in said
-    assert bool(said) == bool(todo)
+    advice = doctor._no_wheels(system, processor, libc)
+    assert todo in advice
+    assert bool(advice) == bool(todo)
 
 
 @pytest.mark.parametrize(
@@ -107,5 +111,5 @@ def test_what_a_machine_lacks_is_named_with_what_to_do(
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
     for name, value in machine.items():
         monkeypatch.setattr(doctor, name, value)
-    (found,) = [each for each in check() if each.todo]
-    assert says in found.todo
+    (finding,) = [candidate for candidate in check() if candidate.todo]
+    assert says in finding.todo

@@ -102,7 +102,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(
 def test_postgresql_is_durable_and_listens_on_loopback_only(
     copy: Copy,
 ) -> None:
-    wanted = {
+    expected_settings = {
         "fsync": "on",
         "full_page_writes": "on",
         "synchronous_commit": "on",
@@ -111,10 +111,12 @@ def test_postgresql_is_durable_and_listens_on_loopback_only(
         "max_connections": "400",
     }
     with User(copy) as user:
-        found = dict(user.sql("SELECT name, setting FROM pg_settings"))
+        settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
         sockets = copy.valkey().net_connections("inet")
-    assert found.items() >= wanted.items()
-    assert {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+    assert settings.items() >= expected_settings.items()
+    assert {
+        connection.laddr.ip for connection in sockets if connection.status == psutil.CONN_LISTEN
+    } == {"127.0.0.1"}
 
 
 def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(copy: Copy) -> None:

@@ -17,7 +17,7 @@ from servers.valkey import client_at
 
 def has_read(proxy: Proxy, text: bytes) -> bool:
     """Whether a client has sent this, and the proxy has read it."""
-    return any(each.has_sent(text) for each in list(proxy._conditions.connections))
+    return any(connection.has_sent(text) for connection in list(proxy._conditions.connections))
 
 
 def ping(connected: socket.socket) -> bytes:
@@ -67,8 +67,8 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
     anything has harmed nobody."""
     loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
     with loser, keeper:
-        for each in (loser, keeper):
-            assert ping(each) == b"+PONG\r\n"
+        for side in (loser, keeper):
+            assert ping(side) == b"+PONG\r\n"
         loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
         eventually(lambda: has_half_a_message(direct), what="half a message is at the server")
         proxy.black_hole()
@@ -91,7 +91,7 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
 
 def has_half_a_message(direct: redis.Redis) -> bool:
     clients: list[dict[str, str]] = direct.client_list()
-    return any(int(one["qbuf"]) for one in clients if one["cmd"] != "client|list")
+    return any(int(client["qbuf"]) for client in clients if client["cmd"] != "client|list")
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -45,8 +45,8 @@ def test_request_in_pieces_is_matched_after_its_prefix(
         pieces.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send(b"SET lock:split 1\r\nECHO PRODUCT:apple\r\n")
         with pieces.makefile("rb") as replies:
-            said = [replies.readline() for _ in range(3)]
-        assert said[0] == b"+OK\r\n", "what came before `after` is no match"
+            lines = [replies.readline() for _ in range(3)]
+        assert lines[0] == b"+OK\r\n", "what came before `after` is no match"
         with client_at(proxy.port) as other:
             assert other.set("lock:split", "other"), "nor is what comes on another connection"
         send(b"SET lock:split 2\r\n")

@@ -91,12 +91,12 @@ class Blocking:
         self.awaited = awaited
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.awaited, name)
-        if not inspect.ismethod(found):
-            return found
+        attribute = getattr(self.awaited, name)
+        if not inspect.ismethod(attribute):
+            return attribute
 
         async def work(*args: Any, **options: Any) -> Any:
-            result = found(*args, **options)
+            result = attribute(*args, **options)
             return await result if inspect.isawaitable(result) else result
 
         def call(*args: Any, **options: Any) -> Any:

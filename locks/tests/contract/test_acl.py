@@ -19,9 +19,9 @@ from .doors import AnyLock, Door, clustered
 
 def cluster_rules() -> list[str]:
     """What a cluster needs beside acl_line()."""
-    found = re.search(r"In a cluster add `(.*?)`", README)
-    assert found is not None
-    return found[1].split()
+    match = re.search(r"In a cluster add `(.*?)`", README)
+    assert match is not None
+    return match[1].split()
 
 
 #: Subcommands of CLIENT, with which redis-py introduces itself: it takes no for an answer.
@@ -57,14 +57,18 @@ def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
 
 def calls(cluster: ClusterServers, command: str) -> int:
     stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
-    return sum(each.get(f"cmdstat_{command}", {}).get("calls", 0) for each in stats)
+    return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
 def refused(cluster: ClusterServers) -> set[str]:
     """What the nodes refused since the last reset."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
-    found = {str(entry["object"]) for log in logs for entry in log}
-    return {each for each in found if not each.startswith(INTRODUCTION)}
+    refused_objects = {str(entry["object"]) for log in logs for entry in log}
+    return {
+        refused_object
+        for refused_object in refused_objects
+        if not refused_object.startswith(INTRODUCTION)
+    }
 
 
 @pytest.fixture(params=CLUSTERED)

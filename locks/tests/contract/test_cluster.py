@@ -60,8 +60,8 @@ def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -
 
     moved = time.monotonic()
     cluster.move(slot, cluster.nodes[1], pause=pause)
-    for each in waiting:
-        each.result(20)
+    for waiting_thread in waiting:
+        waiting_thread.result(20)
     assert released[0].result(20) is Release.RELEASED
     assert served[0][0] - moved < ttl
     assert served == sorted(served, key=itemgetter(1))
@@ -109,7 +109,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
         locks = [door.lock(name, ttl=8) for door, name in zip(doors, names, strict=True)]
         holders = [lock.acquire(5) for lock in locks]
-        others = [waiter(lock, 30) for lock in locks]
+        later_waiters = [waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].client()
         eventually(lambda: _replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
@@ -117,7 +117,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failed_over = time.monotonic()
-        for lock, holder, other in zip(locks, holders, others, strict=True):
+        for lock, holder, other in zip(locks, holders, later_waiters, strict=True):
             holder.check()
             assert holder.release() is Release.RELEASED
             assert other.result(15).release() is Release.RELEASED
@@ -137,21 +137,21 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
     """It says that nobody has any slot. The others know better."""
     cluster = ClusterServers()
-    gone = cluster.nodes[0]
+    removed_node = cluster.nodes[0]
     doors = [clustered(cluster.port)[kind]() for kind in CLUSTERED]
     try:
         names = [name_at(cluster, node, "stays ") for node in cluster.nodes]
         locks = [door.lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
-        cluster.take_out(gone, cluster.nodes[1])
+        cluster.take_out(removed_node, cluster.nodes[1])
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
     finally:
         for door in doors:
             door.close()
         cluster.stop()
-        gone.stop()
+        removed_node.stop()
 
 
 def shared_of(door: Door, lock: Any) -> Any:
@@ -169,7 +169,7 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door)
         nodes = shared_of(door, lock).watchdog
         known_places = nodes.topology.places
         mute = [silent.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
-        places = [each.getsockname() for each in mute]
+        places = [silent_socket.getsockname() for silent_socket in mute]
         nodes.topology.places = [*places, *known_places]
         nodes._refreshed = 0.0
         started = time.monotonic()
@@ -191,10 +191,10 @@ def test_waiter_at_a_silent_node_follows_the_slot(
     lock = door.lock(name, ttl=30)
     holder = lock.acquire(5)
     waiting = waiter(lock)
-    here = shared_of(door, lock).wakeups
-    before = here.waiters.channel
-    here.place = ("127.0.0.1", 1)  # as if it were another one's by now
-    eventually(lambda: here.waiters.listening and here.waiters.channel != before)
+    wakeups = shared_of(door, lock).wakeups
+    before = wakeups.waiters.channel
+    wakeups.place = ("127.0.0.1", 1)  # as if it were another one's by now
+    eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != before)
     assert holder.release() is Release.RELEASED
     assert waiting.result(5).release() is Release.RELEASED
 

@@ -21,8 +21,8 @@ def test_waiters_get_the_lock_in_the_order_of_their_arrival(door: Door) -> None:
     waiters = [waiter(lock) for _ in range(8)]
     first.release()
     fences: list[Any] = []
-    for each in waiters:
-        lease = each.result(5)
+    for waiting_thread in waiters:
+        lease = waiting_thread.result(5)
         fences.append(lease.fence)
         assert lease.release() is Release.RELEASED
     assert fences == sorted(fences)
@@ -39,14 +39,14 @@ def test_two_never_hold_it_and_nobody_is_left_out(door: Door) -> None:
             with lock.hold(wait=20) as lease:
                 tokens.add(lease.token)
                 assert inside.acquire(blocking=False)
-                found = counted
+                count_before = counted
                 time.sleep(0.0005)
                 assert lease.remaining() > 0
-                counted = found + 1
+                counted = count_before + 1
                 inside.release()
 
-    for each in [in_thread(count) for _ in range(6)]:
-        each.result(30)
+    for counting_thread in [in_thread(count) for _ in range(6)]:
+        counting_thread.result(30)
     assert counted == len(tokens) == 60  # though they share the lock's object
     assert is_free(lock)
 
@@ -185,7 +185,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(door: Door) -> None:
 def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door) -> None:
     lock = door.lock("cut")
     with lock.hold(wait=1) as lease:
-        others = [waiter(lock) for _ in range(3)]
+        later_waiters = [waiter(lock) for _ in range(3)]
         before = door.admin.hvals(keys_of("cut")[2])
         door.cut_subscriptions()
 
@@ -196,8 +196,8 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
         eventually(asked_again)
         released = time.monotonic()
         lease.release()
-        for each in others:
-            each.result(5).release()
+        for later_waiter in later_waiters:
+            later_waiter.result(5).release()
         assert time.monotonic() - released < 1
 
 
@@ -233,7 +233,7 @@ def test_what_is_counted_says_how_it_went(door: Door) -> None:
     with lock.hold(wait=1):
         assert lock.try_acquire() is None
         eventually(lambda: "renewed" in noted.seen)
-    once = [each for each in noted.seen if each != "renewed"]
+    once = [event for event in noted.seen if event != "renewed"]
     assert once == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
     with lock.hold(wait=1):
         door.admin.delete(keys_of("counted")[0])

@@ -42,15 +42,15 @@ def test_a_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # leaving the block released nothing
-    taken = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)  # a thread's, of other clients
-    assert taken.fence == lease.fence
+    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)  # a thread's, of other clients
+    assert adopted.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handed)
     other = waiter(lock)
-    assert not taken.lost_event.wait(0.6)  # two ttls: it is renewed
+    assert not adopted.lost_event.wait(0.6)  # two ttls: it is renewed
     assert not lease.lost
     assert not other.done()
-    mine = lock.adopt(taken.hand_over())
+    mine = lock.adopt(adopted.hand_over())
     assert lock.inspect().owner == mine.token
     mine.check()
     assert mine.release() is Release.RELEASED

@@ -47,7 +47,7 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Do
         assert b.inspect().waiters == ()  # nobody asks for the second before it has the first
     while waiting:
         done, waiting = wait_for(waiting, 5, FIRST_COMPLETED)
-        assert [each.result().release() for each in done] == [Release.RELEASED]
+        assert [waiting_thread.result().release() for waiting_thread in done] == [Release.RELEASED]
 
 
 def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
@@ -79,7 +79,7 @@ def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) ->
         [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
     )  # the same b twice
     with both.hold(wait=1) as lease:
-        assert [each.name for each in lease.leases] == ["a", "b"]
+        assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
         first = lease.fences
         assert list(first) == ["a", "b"]
         assert 4 < lease.remaining() <= 5  # of the one that ends first
@@ -174,7 +174,7 @@ def test_leaving_the_block_after_a_hand_over_releases_nothing(door: Door) -> Non
     a, b = door.lock("a"), door.lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
-        handed = [each.hand_over() for each in lease.leases]
+        handed = [single_lease.hand_over() for single_lease in lease.leases]
     assert lease.outcome is Release.HANDED_OVER
     assert locked(a, b) == [True, True]
     for lock, text in zip((a, b), handed, strict=True):
@@ -209,8 +209,8 @@ def test_interrupted_release_releases_the_remaining_locks(
 
     def interrupt(lock: AnyLock, command: Call) -> object:
         if command[0] is script("release"):
-            for each in interrupts:
-                raise each
+            for interrupt_error in interrupts:
+                raise interrupt_error
         return call(lock, command)
 
     lease = MultiLock(locks).acquire(5)
