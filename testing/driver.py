@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from .actor import Actor
 from .orders import name_of
@@ -19,10 +19,12 @@ from .timeline import timeline
 #: Interval at which a moving call is checked: has it reached a step, or is it blocked?
 POLL_INTERVAL_SECONDS = 0.002
 #: A call without a step for this long counts as blocked by something that the database does not
-#: know: a lock in Redis, or any lock in a database other than PostgreSQL.
+#: know: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB.
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine a call has this many times the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
+#: InnoDB does not refresh its view of transactions while it is read more often than every 100 ms.
+INNODB_LOOK_INTERVAL_SECONDS = 0.11
 
 
 class Driver:
@@ -57,6 +59,7 @@ class Driver:
         self._at = at
         self._timeout = timeout
         self._using = using
+        self._next_look_at = 0.0
         self._undo = ExitStack()
         self._run = Run()
 
@@ -175,7 +178,9 @@ class Driver:
         Returns:
             Whether the call reached its next step or its end.
         """
-        if _is_blocked(actor.backends, self._using):
+        if connections[self._using].vendor == "mysql":
+            time.sleep(max(0.0, self._next_look_at - time.monotonic()))
+        if self._is_blocked(actor):
             return False
         return self.settle(actor, 10 * POLL_INTERVAL_SECONDS)
 
@@ -191,7 +196,7 @@ class Driver:
         """
         blocked_at = time.monotonic() + blocked_after
         while not actor.settled(POLL_INTERVAL_SECONDS):
-            if _is_blocked(actor.backends, self._using) or time.monotonic() > blocked_at:
+            if self._is_blocked(actor) or time.monotonic() > blocked_at:
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))
@@ -199,6 +204,19 @@ class Driver:
         if actor.has_ended:
             self._run.steps.append(_end(actor))
         return True
+
+    def _is_blocked(self, actor: Actor) -> bool:
+        """Return whether the database says that a call waits for a lock; False if it cannot say."""
+        connection = connections[self._using]
+        if not actor.backends:
+            return False
+        if connection.vendor == "postgresql":
+            return _is_blocked_in_postgresql(connection, actor.backends)
+        if connection.vendor == "mysql" and time.monotonic() >= self._next_look_at:
+            is_blocked = _is_blocked_in_innodb(connection, actor.backends)
+            self._next_look_at = time.monotonic() + INNODB_LOOK_INTERVAL_SECONDS
+            return is_blocked
+        return False
 
     def current_actor(self) -> Actor | None:
         """Return the call that runs in the current thread; None outside all calls."""
@@ -233,11 +251,8 @@ def _end(actor: Actor) -> Step:
     return Step(actor.name, text, "returns")
 
 
-def _is_blocked(backends: AbstractSet[int], using: str) -> bool:
-    """Return whether one of these PostgreSQL processes waits for a lock of another."""
-    connection = connections[using]
-    if connection.vendor != "postgresql" or not backends:
-        return False
+def _is_blocked_in_postgresql(connection: Any, backends: AbstractSet[int]) -> bool:
+    """Return whether one of these processes of PostgreSQL waits for a lock of another."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT bool_or(pg_blocking_pids(pid) <> '{}') FROM unnest(%s::int[]) pid",
@@ -245,3 +260,21 @@ def _is_blocked(backends: AbstractSet[int], using: str) -> bool:
         )
         (is_blocked,) = cursor.fetchone()
     return bool(is_blocked)
+
+
+def _is_blocked_in_innodb(connection: Any, backends: AbstractSet[int]) -> bool:
+    """Return whether one of these connections waits for a lock of another.
+
+    Without the privilege PROCESS it returns False.
+    """
+    ids = ", ".join(str(int(backend)) for backend in backends)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM information_schema.innodb_trx "
+                f"WHERE trx_state = 'LOCK WAIT' AND trx_mysql_thread_id IN ({ids})"
+            )
+            (waiting,) = cursor.fetchone()
+    except DatabaseError:
+        return False
+    return bool(waiting)

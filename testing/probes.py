@@ -96,6 +96,8 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
         connection.rollback = with_stop("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
             connected(connection.connection.info.backend_pid)
+        elif connection.vendor == "mysql":
+            connected(connection.connection.thread_id())
 
     connection_created.connect(watch)
     try:

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import psycopg
 
@@ -49,8 +49,9 @@ def ask(
 def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     """The rows of a query, committed; an empty list where it returns none.
 
-    dsn    postgresql://user:password@host/database, or sqlite:///path/to/file
-    query  with %s in the place of each value (PostgreSQL), or ? (SQLite)
+    dsn    postgresql://user:password@host/database, sqlite:///path/to/file, or
+           mysql://user:password@host/database (also MariaDB; ?unix_socket=/path)
+    query  with %s in the place of each value (PostgreSQL, MySQL), or ? (SQLite)
 
     Raises TargetError with what the database says.
     """
@@ -64,9 +65,43 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT)) as connection:
                 rows = connection.execute(query, values or None)
                 return rows.fetchall() if rows.description else []
+        if dsn.startswith("mysql://"):
+            return _mysql(dsn, query, values)
     except (psycopg.Error, sqlite3.Error) as error:
         raise TargetError(f"the database says: {str(error).strip()}. Query: {query}") from error
     raise TargetError(
-        f"the database {dsn.partition(':')[0]} is not known here: give postgresql:// or "
-        "sqlite:///, or count in Python with its own driver"
+        f"the database {dsn.partition(':')[0]} is not known here: give postgresql://, "
+        "mysql:// or sqlite:///, or count in Python with its own driver"
     )
+
+
+def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return the rows of a query of MySQL or MariaDB, committed. Raises TargetError."""
+    try:
+        import pymysql
+    except ImportError as error:
+        raise TargetError(
+            "a shop on MySQL is counted with PyMySQL, which is not installed: make install-mysql"
+        ) from error
+    address = urlsplit(dsn)
+    try:
+        with (
+            closing(
+                pymysql.connect(
+                    host=address.hostname or "127.0.0.1",
+                    port=address.port or 3306,
+                    user=unquote(address.username or ""),
+                    password=unquote(address.password or ""),
+                    database=unquote(address.path.lstrip("/")),
+                    unix_socket=parse_qs(address.query).get("unix_socket", [None])[0],
+                    connect_timeout=int(TIMEOUT),
+                    read_timeout=TIMEOUT,
+                    autocommit=True,
+                )
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(query, values or None)
+            return list(cursor.fetchall())
+    except pymysql.MySQLError as error:
+        raise TargetError(f"the database says: {error}. Query: {query}") from error

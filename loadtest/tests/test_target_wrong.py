@@ -3,6 +3,8 @@ which machine may be rushed."""
 
 import json
 import sqlite3
+import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from loadtest.target.answer import NONE
 from loadtest.target.ours import OurShop
 from loadtest.target.target import call, load
 from loadtest.tests.test_target import Shown, listed, rushed
+from servers import mariadb
+from servers.loopback import runtime_folder
 
 WHOLE = """
 from loadtest.target import Target, sold
@@ -161,10 +165,38 @@ def test_a_wrong_dsn_is_refused_and_makes_no_database(tmp_path: Path) -> None:
         with pytest.raises(TargetError, match="unable to open"):
             sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(TargetError, match="the database mysql is not known here"):
-        sql("mysql://x/y", "SELECT 1")
+    with pytest.raises(TargetError, match="the database oracle is not known here"):
+        sql("oracle://x/y", "SELECT 1")
     with pytest.raises(TargetError, match="the database says"):
         sql("postgresql://nobody@127.0.0.1:9/none", "SELECT 1")
+
+
+def test_rows_are_counted_in_mariadb() -> None:
+    pytest.importorskip("pymysql", reason=mariadb.MISSING_CLIENT)
+    if not mariadb.is_installed():
+        pytest.skip(mariadb.MISSING)
+    with (
+        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
+        tempfile.TemporaryFile() as log,
+    ):
+        server = mariadb.MariaDB(Path(folder), log=log)
+        server.start()
+        try:
+            server.wait_until_ready()
+            dsn = server.url()
+            assert sql(dsn, "CREATE TABLE orders (id INTEGER)") == []
+            assert sql(dsn, "INSERT INTO orders VALUES (%s)", 7) == []
+            assert sql(dsn, "SELECT id FROM orders") == [(7,)]
+            with pytest.raises(TargetError, match="other' doesn't exist"):
+                sql(dsn, "SELECT 1 FROM other")
+        finally:
+            server.stop()
+
+
+def test_missing_client_of_mysql_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(TargetError, match="make install-mysql"):
+        sql("mysql://root@127.0.0.1/shop", "SELECT 1")
 
 
 def refuse_connection() -> None:

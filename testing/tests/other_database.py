@@ -1,0 +1,66 @@
+"""A project on another database: its lost update is found, and its repairs pass.
+
+    python other_database.py SETTINGS
+
+SETTINGS are Django's settings of the database, in JSON.
+"""
+
+import json
+import sys
+
+import django
+from django.conf import settings
+
+settings.configure(
+    DATABASES={"default": json.loads(sys.argv[1])},
+    INSTALLED_APPS=["testing"],
+    USE_TZ=True,
+)
+if "mysql" in sys.argv[1]:
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+django.setup()
+
+from django.db import connection, transaction  # noqa: E402
+
+from testing import InterleavingFailed, interleave  # noqa: E402
+from testing.tests.models import (  # noqa: E402
+    Sold,
+    Stock,
+    buy_plainly,
+    buy_with_a_condition,
+    one_unit,
+    sold_once,
+)
+
+
+def buy_with_a_row_lock() -> int:
+    """The row is locked from the read on."""
+    with transaction.atomic():
+        stock = Stock.objects.select_for_update().get(pk=1)
+        if stock.amount < 1:
+            return 409
+        stock.amount -= 1
+        stock.save()
+        Sold.objects.create(buyer="somebody")
+    return 200
+
+
+def main() -> None:
+    with connection.schema_editor() as editor:
+        editor.create_model(Stock)
+        editor.create_model(Sold)
+    waits = 0
+    for buy in (buy_plainly, buy_with_a_row_lock, buy_with_a_condition):
+        try:
+            runs = interleave(buy, buy, before=one_unit, check=sold_once)
+        except InterleavingFailed as error:
+            print(f"{buy.__name__}: {str(error).splitlines()[0]}")
+        else:
+            print(f"{buy.__name__}: passed")
+            waits += sum(step.kind == "waits" for run in runs for step in run.steps)
+    print(f"waits: {waits > 0}")
+
+
+main()

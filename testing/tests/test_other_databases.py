@@ -1,0 +1,89 @@
+"""The plugin in projects on SQLite and on MariaDB."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers import mariadb
+from servers.embedded import ROOT
+from servers.loopback import runtime_folder
+
+PROJECT = Path(__file__).with_name("other_database.py")
+
+
+@pytest.fixture
+def mariadb_socket() -> Iterator[Path]:
+    missing = "" if mariadb.is_installed() else mariadb.MISSING
+    if find_spec("pymysql") is None:
+        missing = mariadb.MISSING_CLIENT
+    if missing:
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    with (
+        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
+        tempfile.TemporaryFile() as log,
+    ):
+        server = mariadb.MariaDB(Path(folder), log=log)
+        server.start()
+        try:
+            server.wait_until_ready()
+            yield server.socket
+        finally:
+            server.stop()
+
+
+def run_project(database: dict[str, Any]) -> list[str]:
+    """Return the lines that the project prints."""
+    done = subprocess.run(
+        [sys.executable, str(PROJECT), json.dumps(database)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_lost_update_is_found_on_sqlite(tmp_path: Path) -> None:
+    lines = run_project(
+        {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(tmp_path / "shop.db"),
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
+        }
+    )
+    assert lines[:3] == [
+        "buy_plainly: AssertionError: 2 orders for 1 unit",
+        "buy_with_a_row_lock: passed",
+        "buy_with_a_condition: passed",
+    ]
+
+
+@pytest.mark.parametrize("isolation_level", ["read committed", "repeatable read"])
+def test_lost_update_is_found_on_mariadb(mariadb_socket: Path, isolation_level: str) -> None:
+    lines = run_project(
+        {
+            "ENGINE": "django.db.backends.mysql",
+            "NAME": mariadb.DATABASE,
+            "USER": "root",
+            "OPTIONS": {
+                "unix_socket": str(mariadb_socket),
+                "isolation_level": isolation_level,
+                "ssl_disabled": True,
+            },
+        }
+    )
+    assert lines == [
+        "buy_plainly: AssertionError: 2 orders for 1 unit",
+        "buy_with_a_row_lock: passed",
+        "buy_with_a_condition: passed",
+        "waits: True",
+    ]
