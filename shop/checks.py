@@ -16,6 +16,9 @@ from redis.exceptions import RedisError
 Messages = Iterator[CheckMessage]
 
 MIN_TOKEN_CHARACTERS = 24
+POSTGRESQL = "django.db.backends.postgresql"
+#: What a demo may compare with it.
+DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 
 @register()
@@ -120,7 +123,7 @@ def refuse_to_start() -> None:
 @register(Tags.database)
 def check_database(**kwargs: Any) -> Messages:
     engine = settings.DATABASES["default"].get("ENGINE", "")
-    if engine != "django.db.backends.postgresql":
+    if engine != POSTGRESQL and not (settings.SHOP_DEMO and engine in DEMO_DATABASES):
         yield Error(
             f"The database is {engine or 'not set'}, not PostgreSQL.",
             hint="Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.",

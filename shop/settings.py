@@ -13,6 +13,7 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from shop.ops.database import database
 from shop.ops.environment import (
     next_database,
     parse_rate,
@@ -21,7 +22,7 @@ from shop.ops.environment import (
     with_login,
 )
 from shop.ops.logs import logging_config
-from shop.ops.postgres import TIMEOUTS_MS, database
+from shop.ops.postgres import TIMEOUTS_MS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -187,7 +188,7 @@ DB_TIMEOUTS_MS = TIMEOUTS_MS
 DATABASES: dict[str, Any] = {"default": {}}  # DATABASE_URL is unset: any query says so
 if env.str("DATABASE_URL", default=""):
     DATABASES["default"] = database(
-        env.db_url("DATABASE_URL"), pool=SHOP_DB_POOL, pooler=SHOP_DB_POOLER
+        env.str("DATABASE_URL"), pool=SHOP_DB_POOL, pooler=SHOP_DB_POOLER
     )
 
 # --- Redis --------------------------------------------------------------------------------------

@@ -6,16 +6,13 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 
+from shop.ops.database import is_lost
 from shop.ops.postgres import Silence
 
 
 def is_gone(error: DatabaseError | InterfaceError) -> bool:
-    """Return whether this error means that the connection is lost.
-
-    No SQLSTATE: the server did not answer. 08: connection; 53: no room; 57P: shutdown or kill.
-    """
-    sqlstate = getattr(error.__cause__, "sqlstate", None)
-    return sqlstate is None or sqlstate.startswith(("08", "53", "57P"))
+    """Return whether this error means that the connection is lost."""
+    return is_lost(error)
 
 
 def discard_dead(error: DatabaseError | InterfaceError) -> None:

@@ -85,11 +85,11 @@ def stack() -> list[Part]:
     reports_promises = _read_backlog is not None and not settings.SHOP_DEMO
     promises = [_part("promises", _promises)] if reports_promises else []
     return [
-        _part("PostgreSQL", _postgres),
+        _part("PostgreSQL" if _is_postgresql() else connection.display_name, _database),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
-        _part("PostgreSQL timeouts", _timeouts),
+        *([_part("PostgreSQL timeouts", _timeouts)] if _is_postgresql() else []),
         *promises,
     ]
 
@@ -103,7 +103,15 @@ def _part(name: str, describe: Callable[[], str]) -> Part:
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 
-def _postgres() -> str:
+def _is_postgresql() -> bool:
+    return connection.vendor not in ("mysql", "sqlite")
+
+
+def _database() -> str:
+    if not _is_postgresql():
+        connection.ensure_connection()
+        version = ".".join(map(str, connection.get_database_version()))
+        return f"version {version}"
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('server_version'), current_setting('fsync')")
         version, fsync = cursor.fetchone()

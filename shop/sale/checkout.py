@@ -22,6 +22,7 @@ from shop.errors import (
     Unavailable,
 )
 from shop.ops.connections import discard_dead, is_gone
+from shop.ops.database import is_busy
 from shop.sale import waiting_room
 from shop.sale.known_products import require_on_sale
 from shop.sale.points import point
@@ -30,8 +31,6 @@ from shop.sale.strategy import STRATEGIES
 
 logger = logging.getLogger("shop.sale.checkout")
 
-#: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction.
-TIMEOUT_SQLSTATES = {"55P03", "57014", "25P03"}
 #: Refusals after which the attempt's key is looked up: its order may already exist.
 MAY_HAVE_BOUGHT = (KeyHasBought, SoldOut, SaleOver)
 
@@ -84,11 +83,11 @@ def shop_errors(attempt: Attempt) -> Iterator[None]:
         logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)
         raise Unavailable("the lock's server does not answer; nothing was sold") from error
     except (DatabaseError, InterfaceError) as error:
-        if getattr(error.__cause__, "sqlstate", None) in TIMEOUT_SQLSTATES:
+        if is_busy(error):
             raise LockBusy("the database was busy for too long; nothing was sold") from error
         if not is_gone(error):
             raise
-        logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
+        logger.warning("%s: the database: %s", attempt.lock, error)
         discard_dead(error)
         if attempt.committing:
             raise CommitUnknown from error

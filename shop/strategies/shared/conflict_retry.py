@@ -8,11 +8,9 @@ from django.conf import settings
 from django.db import OperationalError
 
 from shop.errors import LockBusy
+from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
-#: serialization_failure and deadlock_detected. A lost connection is not among them, because it may
-#: have committed.
-CONFLICT_SQLSTATES = {"40001", "40P01"}
 #: The longest pause before the second try triples with each further try. Shorter pauses waste time
 #: on tries that fail: with 1 to 50 ms a rush took twice as long.
 FIRST_PAUSE_SECONDS = 0.02
@@ -37,8 +35,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
             try:
                 return buy_once(attempt)
             except (Conflict, OperationalError) as error:
-                sqlstate = getattr(error.__cause__, "sqlstate", None)
-                if not isinstance(error, Conflict) and sqlstate not in CONFLICT_SQLSTATES:
+                if not isinstance(error, Conflict) and not is_conflict(error):
                     raise
                 if time.monotonic() > deadline:
                     message = "gave up after repeated write conflicts; nothing was sold"

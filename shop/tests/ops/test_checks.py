@@ -60,7 +60,7 @@ def test_bad_number_of_purchases_is_reported(
 @pytest.mark.parametrize(
     ("name", "value", "check_id"),
     [
-        ("ENGINE", "django.db.backends.sqlite3", "shop.E001"),
+        ("ENGINE", "django.db.backends.oracle", "shop.E001"),
         ("ENGINE", "", "shop.E001"),
         ("ATOMIC_REQUESTS", True, "shop.E002"),
     ],
@@ -70,6 +70,17 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
 ) -> None:
     monkeypatch.setitem(live.DATABASES["default"], name, value)
     assert reported_checks() == [check_id]
+
+
+@pytest.mark.parametrize("vendor", ["mysql", "sqlite3"])
+def test_databases_of_a_demo_are_refused_elsewhere(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(live.DATABASES["default"], "ENGINE", f"django.db.backends.{vendor}")
+    monkeypatch.setattr(live, "SHOP_DEMO", True)
+    assert "shop.E001" not in reported_checks()
+    monkeypatch.setattr(live, "SHOP_DEMO", False)
+    assert "shop.E001" in reported_checks()
 
 
 @pytest.mark.parametrize(

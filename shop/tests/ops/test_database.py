@@ -1,0 +1,80 @@
+"""Settings by URL, and the errors of each database."""
+
+import sqlite3
+import sys
+
+import psycopg
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
+
+from shop.ops.database import code_of, database, is_busy, is_conflict, is_lost
+
+
+def error_from(cause: Exception) -> OperationalError:
+    error = OperationalError()
+    error.__cause__ = cause
+    return error
+
+
+def test_codes_of_postgresql_are_sqlstates() -> None:
+    conflict = error_from(psycopg.errors.lookup("40001")())
+    assert code_of(conflict) == "40001"
+    assert is_conflict(conflict)
+    assert not is_busy(conflict)
+    assert is_lost(error_from(psycopg.OperationalError()))
+    assert is_lost(error_from(psycopg.errors.lookup("57P01")()))
+
+
+@pytest.mark.parametrize(
+    ("number", "conflict", "busy", "lost"),
+    [
+        (1213, True, True, False),
+        (1020, True, True, False),
+        (1205, False, True, False),
+        (2013, False, False, True),
+        (1927, False, False, True),
+        (1064, False, False, False),
+        (0, False, False, True),
+    ],
+)
+def test_codes_of_mysql_are_numbers(number: int, conflict: bool, busy: bool, lost: bool) -> None:
+    pymysql = pytest.importorskip("pymysql")
+    error = error_from(pymysql.err.OperationalError(number, "as the server says"))
+    assert (is_conflict(error), is_busy(error), is_lost(error)) == (conflict, busy, lost)
+
+
+def test_busy_sqlite_is_named() -> None:
+    cause = sqlite3.OperationalError("database is locked")
+    cause.sqlite_errorname = "SQLITE_BUSY"
+    assert is_busy(error_from(cause))
+    assert not is_lost(error_from(cause))
+
+
+def test_mysql_url_gives_settings() -> None:
+    pytest.importorskip("pymysql")
+    settings = database(
+        "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on",
+        pool=20,
+        pooler=False,
+    )
+    assert (settings["USER"], settings["PASSWORD"], settings["NAME"]) == ("ann", "p@ss", "shop")
+    assert settings["OPTIONS"]["isolation_level"] == "repeatable read"
+    assert settings["OPTIONS"]["ssl_disabled"] is True
+    assert "innodb_snapshot_isolation=ON" in settings["OPTIONS"]["init_command"]
+    remote = database("mysql://ann@db.example.com/shop", pool=20, pooler=False)
+    assert "ssl_disabled" not in remote["OPTIONS"]
+
+
+@pytest.mark.parametrize("url", ["mysql://ann@localhost/shop?level=1", "sqlite:////x?mode=rw"])
+def test_unknown_parameter_is_refused(url: str) -> None:
+    if url.startswith("mysql"):
+        pytest.importorskip("pymysql")
+    with pytest.raises(ImproperlyConfigured):
+        database(url, pool=20, pooler=False)
+
+
+def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(ImproperlyConfigured, match="make install-mysql"):
+        database("mysql://ann@localhost/shop", pool=20, pooler=False)
