@@ -76,8 +76,9 @@ def close(*, product: str) -> None:
     OperationalError when that was too short.
     """
     with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
-        cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_CLOSE_MS}")
+        if connection.vendor == "postgresql":
+            cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
+            cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_CLOSE_MS}")
     article = Product.objects.select_for_update().filter(name=product).first()
     if article is None:
         return

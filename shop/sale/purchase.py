@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
+from shop.ops.database import violates
 from shop.sale.points import point
 
 if TYPE_CHECKING:
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
 #: A lease on a lock of any kind. A purchase that takes no lock loads none.
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
-#: PostgreSQL names this constraint if the key of an order exists already.
+#: The database names this constraint if the key of an order exists already.
 KEY_CONSTRAINT = "idempotency_key"
 
 INSERT_ORDER = """
     INSERT INTO purchase_history (sale_id, product_name, purchaser, purchase_time, amount,
-                                  idempotency_key, fingerprint, lock, stock_seen, fence)
+                                  idempotency_key, fingerprint, "lock", stock_seen, fence)
     VALUES (%s, %s, %s, %s, 1, %s, %s, %s, %s, %s)
-    RETURNING id
 """
 
 
@@ -226,11 +226,14 @@ def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     )
     try:
         with connection.cursor() as cursor:
-            cursor.execute(INSERT_ORDER, values)
-            (order,) = cursor.fetchone()
+            if connection.features.can_return_columns_from_insert:
+                cursor.execute(f"{INSERT_ORDER} RETURNING id", values)
+                (order,) = cursor.fetchone()
+            else:  # MySQL
+                cursor.execute(INSERT_ORDER, values)
+                order = cursor.lastrowid
     except IntegrityError as error:
-        diagnosis = getattr(error.__cause__, "diag", None)
-        if KEY_CONSTRAINT in (getattr(diagnosis, "constraint_name", None) or ""):
+        if violates(error, KEY_CONSTRAINT):
             raise KeyHasBought from error
         raise
     point("before_commit", order=order)

@@ -88,29 +88,37 @@ REPORTS = """
             + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
             + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
         ),
-        sold.locks
+        sold.first_lock,
+        sold.last_lock
     FROM shop_sale AS sale JOIN product ON product.id = sale.product_id
-    CROSS JOIN LATERAL (
-        SELECT sum(amount) AS units, ARRAY[min(lock), max(lock)] AS locks
-        FROM purchase_history WHERE sale_id = sale.id
-    ) sold
-    WHERE sale.id IN ({}) ORDER BY sale.id DESC
+    LEFT JOIN (
+        SELECT sale_id, sum(amount) AS units, min("lock") AS first_lock, max("lock") AS last_lock
+        FROM purchase_history WHERE sale_id IN ({sale_ids}) GROUP BY sale_id
+    ) sold ON sold.sale_id = sale.id
+    WHERE sale.id IN ({sale_ids}) ORDER BY sale.id DESC
 """
-#: The ids of the newest sales of some products.
+#: The ids of the newest sales of one product. The inner SELECT is for MySQL, which takes no LIMIT
+#: right inside IN.
 NEWEST_SALES = """
-    SELECT newest.id FROM product CROSS JOIN LATERAL (
-        SELECT id FROM shop_sale WHERE product_id = product.id ORDER BY id DESC LIMIT %s
+    SELECT id FROM (
+        SELECT id FROM shop_sale WHERE product_id = (SELECT id FROM product WHERE name = %s)
+        ORDER BY id DESC LIMIT %s
     ) newest
-    WHERE product.name = ANY(%s)
 """
 
 
 def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
     """Return the reports of these sales, newest first, each with the locks of its orders."""
     with connection.cursor() as cursor:
-        cursor.execute(REPORTS.format(sale_ids_sql), arguments)
+        cursor.execute(REPORTS.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
-    return [(SaleReport(*row), sorted({*filter(None, locks)})) for *row, locks in rows]
+    return [
+        (
+            SaleReport(sale, product, bool(is_open), initial_stock, int(orders), int(stock_left)),
+            sorted({*filter(None, locks)}),
+        )
+        for sale, product, is_open, initial_stock, orders, stock_left, *locks in rows
+    ]
 
 
 def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
@@ -118,13 +126,19 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
 
     Each report has the `locks` of its orders.
     """
-    reports = _reports(NEWEST_SALES, count, list(products))
+    if not products:
+        return []
+    newest = " UNION ALL ".join([NEWEST_SALES] * len(products))
+    reports = _reports(newest, *(value for name in products for value in (name, count)))
     return [{**report.as_dict(), "locks": locks} for report, locks in reports]
 
 
 def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:
     """Return the reports of these sales, newest first. One query."""
-    return [report for report, _ in _reports("SELECT unnest(%s::bigint[])", list(sale_ids))]
+    if not sale_ids:
+        return []
+    placeholders = ", ".join(["%s"] * len(sale_ids))
+    return [report for report, _ in _reports(placeholders, *sale_ids)]
 
 
 def report_of(sale_id: int) -> SaleReport:

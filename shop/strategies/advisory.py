@@ -1,16 +1,48 @@
 """pg_advisory_xact_lock: a lock by name in the database, until the commit.
 
 A1's database lock without a row to hang it on. The `xact` form ends with the transaction; a
-session's lock would be stranded behind a connection pooler.
+session's lock would be stranded behind a connection pooler. MySQL and MariaDB have only that one,
+GET_LOCK: it is taken before the transaction begins and released after its commit. SQLite has none.
 """
 
-from django.db import connection, transaction
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
+#: MySQL's names of locks have 64 characters at most.
+NAME_BYTES = 32
+
+
+@contextmanager
+def get_lock(attempt: Attempt) -> Iterator[None]:
+    """Hold MySQL's lock by name, which ends with the connection. Raises LockBusy."""
+    name = sha256(attempt.lock_name.encode()).hexdigest()[:NAME_BYTES]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK(%s, %s)", [name, settings.SHOP_LOCK_WAIT])
+        if not cursor.fetchone()[0]:
+            raise LockBusy
+    try:
+        yield
+    finally:
+        with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
+            cursor.execute("DO RELEASE_LOCK(%s)", [name])
+
+
+def buy_on_mysql(attempt: Attempt) -> Receipt:
+    with get_lock(attempt), transaction.atomic(durable=True):
+        return sell_one(attempt)
+
 
 def buy(attempt: Attempt) -> Receipt:
+    if connection.vendor == "mysql":
+        return buy_on_mysql(attempt)
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
             cursor.execute(

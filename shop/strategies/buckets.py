@@ -27,12 +27,10 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 BUCKETS = 16
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 READ = """
-    SELECT product.id, product.sale_id, product.amount,
-           coalesce(sum(bucket.amount), 0), array_remove(array_agg(bucket.number), NULL)
+    SELECT product.id, product.sale_id, product.amount, bucket.number, bucket.amount
     FROM product LEFT JOIN shop_bucket AS bucket
         ON bucket.sale_id = product.sale_id AND bucket.amount > 0
     WHERE product.name = %s AND product.sale_id IS NOT NULL
-    GROUP BY product.id
 """
 TAKE = """
     UPDATE shop_bucket SET amount = amount - 1 WHERE sale_id = %s AND number = %s AND amount > 0
@@ -42,12 +40,14 @@ TAKE = """
 def choose_a_bucket(attempt: Attempt) -> Stock:
     with connection.cursor() as cursor:
         cursor.execute(READ, [attempt.product])
-        row = cursor.fetchone()
-    if row is None:
+        rows = cursor.fetchall()
+    if not rows:
         raise UnknownProduct
-    product, sale, in_its_row, in_buckets, filled = row
+    product, sale, in_its_row, *_ = rows[0]
     if in_its_row:
         raise WrongStrategy
+    filled = [number for *_, number, amount in rows if amount]
+    in_buckets = sum(amount or 0 for *_, amount in rows)
     return Stock(product, sale, in_buckets, number=random.choice(filled) if filled else 0)
 
 
@@ -80,9 +80,10 @@ def gather_buckets(sale_id: int) -> int:
     Waits for every purchase that has taken one. No purchase waits for anything while it has a
     bucket, but for an order with its own key: there is no deadlock.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM shop_bucket WHERE sale_id = %s RETURNING amount", [sale_id])
-        return sum(int(amount) for (amount,) in cursor.fetchall())
+    buckets = Bucket.objects.filter(sale_id=sale_id)
+    left = sum(buckets.select_for_update().values_list("amount", flat=True))
+    buckets.delete()
+    return left
 
 
 STRATEGY = Strategy(

@@ -13,8 +13,9 @@ from shop.strategies.shared.conflict_retry import retry_on_conflict
 @retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        if connection.vendor != "sqlite":  # its transactions always are
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         return sell_one(attempt)
 
 

@@ -21,6 +21,8 @@ from shop.sale.strategy import Strategy
 
 #: Units that are a row each: a restock takes so long to write them, and a close to remove them.
 MOST_UNITS = 100_000
+#: Of one INSERT, where the database cannot make numbers itself.
+UNITS_PER_INSERT = 1_000
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 FREE = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
@@ -30,14 +32,37 @@ FREE = """
     ) AS unit
     WHERE product.name = %s
 """
+#: The same for databases without LATERAL.
+FREE_OF_SALE = """
+    SELECT sale_id, number FROM shop_unit
+    WHERE sale_id = (SELECT sale_id FROM product WHERE name = %s)
+    ORDER BY number DESC LIMIT 1
+"""
 DELETE = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
+    if connection.vendor != "postgresql":
+        return lock_a_unit_in_two_statements(attempt)
     with connection.cursor() as cursor:
         cursor.execute(FREE, [attempt.product])
         row = cursor.fetchone()
     return Stock(*row) if row else wait_for_a_unit(attempt)
+
+
+def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
+    skip = (
+        " FOR UPDATE SKIP LOCKED" if connection.features.has_select_for_update_skip_locked else ""
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"{FREE_OF_SALE}{skip}", [attempt.product])
+        row = cursor.fetchone()
+        if row is None:
+            return wait_for_a_unit(attempt)
+        sale_id, number = row
+        cursor.execute("SELECT id FROM product WHERE name = %s", [attempt.product])
+        (product_id,) = cursor.fetchone()
+    return Stock(product_id, sale_id, number, number=number)
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
@@ -67,11 +92,15 @@ def fill_units(stock: Stock) -> None:
     """Make a row of each unit of a new sale. Raises BadInput for more than MOST_UNITS."""
     if stock.amount > MOST_UNITS:
         raise BadInput("too many rows of single units", allowed=[f"{MOST_UNITS} units at most"])
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO shop_unit (sale_id, number) SELECT %s, generate_series(1, %s)",
-            [stock.sale_id, stock.amount],
-        )
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO shop_unit (sale_id, number) SELECT %s, generate_series(1, %s)",
+                [stock.sale_id, stock.amount],
+            )
+    else:
+        units = (Unit(sale_id=stock.sale_id, number=n) for n in range(1, stock.amount + 1))
+        Unit.objects.bulk_create(units, batch_size=UNITS_PER_INSERT)
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 
