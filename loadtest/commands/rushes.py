@@ -20,8 +20,8 @@ from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.locust_process import BUYERS, LocustProcess
-from loadtest.rush.open_files import allow_connections
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
+from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
 from servers.waiting import wait_for
 

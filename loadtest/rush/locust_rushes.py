@@ -27,11 +27,11 @@ from loadtest.rush.local_buyers import LocalBuyers, wait_forever
 from loadtest.rush.locust_options import hosts, load_target, require_permissions
 from loadtest.rush.locust_private import FixedDispatcher, workers_by_dispatch_order
 from loadtest.rush.messages import logger
-from loadtest.rush.open_files import allow_connections
 from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush
 from loadtest.rush.verdict_text import verdict_text
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.node import StackError
+from loadtest.stack.open_files import allow_connections
 from loadtest.target.target import Target, TargetError
 from servers.loopback import ask_loopback_directly
 

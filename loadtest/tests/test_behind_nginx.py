@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import psutil
 import pytest
 
-from loadtest.rush.open_files import allow_connections
+from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.raw_clients import (
     CROWDS,

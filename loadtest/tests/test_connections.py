@@ -15,8 +15,8 @@ from geventhttpclient.useragent import UserAgent
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import http_client_private, local_buyers, messages
-from loadtest.rush.open_files import allow_connections
 from loadtest.stack.client import Shop
+from loadtest.stack.open_files import allow_connections
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer
