@@ -84,9 +84,12 @@ class Buyers(Driver):
         actor = self.current_actor()
         if actor is None:
             return
-        with connection.cursor() as cursor:  # faster, and the order of the commits is the same
-            cursor.execute("SET synchronous_commit = off")
-        actor.backends = {connection.connection.info.backend_pid}
+        if connection.vendor == "mysql":
+            actor.backends = {connection.connection.thread_id()}
+        elif connection.vendor == "postgresql":
+            with connection.cursor() as cursor:  # faster, and the order of commits is the same
+                cursor.execute("SET synchronous_commit = off")
+            actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
         connection.ensure_connection()
