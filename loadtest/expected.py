@@ -79,7 +79,12 @@ reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U 
 #: Where a fence shows: the lock is held, and the fence is not claimed yet.
 BEFORE_THE_CLAIM = dict.fromkeys(
     (
-        *("restart", "failover", "failover@sentinel", "partition", "partition-db", "split-brain"),
+        "restart",
+        "failover",
+        "failover@sentinel",
+        "partition",
+        "partition-db",
+        "split-brain",
         "eviction",
     ),
     "acquired",
@@ -96,8 +101,18 @@ STOPS: Mapping[str, Mapping[str, str]] = {
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
     "reserve": dict.fromkeys(
         (
-            *("crash", "pause", "restart", "failover", "failover@sentinel", "busy", "eviction"),
-            *("shutdown", "shutdown@short", "partition", "split-brain", "misconf"),
+            "crash",
+            "pause",
+            "restart",
+            "failover",
+            "failover@sentinel",
+            "busy",
+            "eviction",
+            "shutdown",
+            "shutdown@short",
+            "partition",
+            "split-brain",
+            "misconf",
         ),
         "reserved",
     ),
@@ -109,13 +124,13 @@ def parse(table: str) -> dict[str, dict[str, str]]:
     the second one of its lock, KeyError for an unknown letter."""
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
-    found: dict[str, dict[str, str]] = {}
+    verdicts: dict[str, dict[str, str]] = {}
     for lock, *letters in (line.split() for line in lines if not line.startswith(" ")):
-        if lock in found:
+        if lock in verdicts:
             raise ValueError(f"{lock} stands twice in the table: delete one of its rows")
         cells = zip(faults, letters, strict=True)
-        found[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
-    return found
+        verdicts[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
+    return verdicts
 
 
 #: Lock -> fault -> the verdict that is expected of the judge.
@@ -124,10 +139,10 @@ EXPECTED = parse(TABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a strategy is, as far as the way it is judged depends on it.
+    """The properties of a strategy that decide how it is judged.
 
     The fields are those of GET /strategies (shop/sale/strategy.py says what each means), but the
-    load test does not take them from there: whoever is judged does not choose the rules.
+    load test does not take them from there: a strategy that is judged does not choose its rules.
     """
 
     backend: str = "redis"
@@ -181,8 +196,8 @@ TRAITS: Mapping[str, Traits] = {
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Fault -> the verdict that is expected of this strategy. One that is not in the table, as that
     of a workshop, brings its own as `verdicts`."""
-    found: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
-    return found
+    verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
+    return verdicts
 
 
 #: Faults that no lock and no database survives without an operator or another setting of the

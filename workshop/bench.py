@@ -149,7 +149,7 @@ class Bench(Testbed):
                 if now - started > LONGEST_RUSH:
                     raise Undecided(f"a rush took more than {LONGEST_RUSH:g} s here")
                 time.sleep(0.02)
-                still = sum(not buyer.answered.is_set() for buyer in everybody)
+                still = sum(not buyer.is_done.is_set() for buyer in everybody)
                 waiting, last = still, now if still < waiting else last
             for buyer in everybody:
                 buyer.give_up()

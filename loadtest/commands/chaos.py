@@ -16,7 +16,7 @@ from secrets import randbits
 
 from rich.console import Console
 
-from loadtest.commands.faults import THREADS, refuse_external_servers
+from loadtest.commands.faults import THREADS_PER_NODE, refuse_external_servers
 from loadtest.commands.output import Output
 from loadtest.expected import UNBROKEN
 from loadtest.faults.chaos_rush import DISTURBANCES, NOTHING, RAN_OUT, ChaosRush, Disturbance, play
@@ -34,10 +34,11 @@ CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del
 MOST_AT_ONCE = 3
 #: Milliseconds between check and decrement: where a disturbance may take the lock away, and where
 #: none may. With 0 the critical section takes about 1 ms, and hardly any fault hits it.
-HOLDS = ((60, 120, 120), (60, 0))
-#: A disturbance that was tried so often and never seen to happen is broken.
-TRIES = 3
-#: Share of the rushes that may break: the others show what they show.
+HOLDS_MS_LOCK_TAKEN = (60, 120, 120)
+HOLDS_MS_LOCK_KEPT = (60, 0)
+#: A disturbance that was tried this often and never seen to happen is broken.
+MIN_TRIES = 3
+#: Share of the rushes that may break; the results of the rest still count.
 MOST_BROKEN = 0.01
 
 
@@ -63,25 +64,23 @@ def violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 
 def shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
-    """Why the run shows nothing, one sentence each."""
+    """Return the reasons why the run shows nothing, one sentence each."""
     broken = [rush for rush in rushes if rush.broke]
     whole = [rush for rush in rushes if not rush.broke]
     tried = Counter(disturbance.name for rush in whole for disturbance in rush.chosen)
-    seen = {name for rush in whole for name in rush.seen}
-    idle = [name for name, times in tried.items() if times >= TRIES and name not in seen]
+    happened = {name for rush in whole for name in rush.evidence}
+    idle = [name for name, times in tried.items() if times >= MIN_TRIES and name not in happened]
     slow = {cell["lock"]: cell for cell in sales_of(rushes) if cell["missing"] == RAN_OUT}
     unbroken = [name for name in CANARIES if name not in canaries_of(rushes)]
-    return [
-        *([] if seen else [NOTHING]),
-        *(f"{name} was never seen to happen" for name in idle),
-        *(f"{lock}: {RAN_OUT}" for lock in slow if lock not in CANARIES),
-        *(f"{name}, which must break, was not seen to" for name in unbroken),
-        *(
-            [f"{len(broken)} of {len(rushes)} rushes broke, more than one in a hundred"]
-            if len(broken) > len(rushes) * MOST_BROKEN
-            else []
-        ),
-    ]
+    reasons = []
+    if not happened:
+        reasons.append(NOTHING)
+    reasons += [f"{name} was never seen to happen" for name in idle]
+    reasons += [f"{lock}: {RAN_OUT}" for lock in slow if lock not in CANARIES]
+    reasons += [f"{name}, which must break, was not seen to" for name in unbroken]
+    if len(broken) > len(rushes) * MOST_BROKEN:
+        reasons.append(f"{len(broken)} of {len(rushes)} rushes broke, more than one in a hundred")
+    return reasons
 
 
 def exit_code(rushes: Sequence[ChaosRush]) -> int:
@@ -103,7 +102,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     rushes: list[ChaosRush] = []
     with (
         Output(console) as out,
-        Testbed(log=out.log, progress=out.progress, threads=THREADS) as testbed,
+        Testbed(log=out.log, progress=out.progress, threads=THREADS_PER_NODE) as testbed,
     ):
         console.print(f"chaos for {minutes:g} minutes, seed {seed}")
         try:
@@ -126,7 +125,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     console.print(
         f"{len(rushes)} rushes, {sum(cell['orders'] for cell in sales_of(rushes))} orders, "
         f"{sum(len(rush.chosen) for rush in rushes)} disturbances, "
-        f"{sum(len(rush.seen) for rush in rushes)} seen to happen; "
+        f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
         f"{len(broken)} violations; {sum(bool(rush.broke) for rush in rushes)} rushes broke; "
         f"seed {seed}",
         style="bold",
@@ -152,17 +151,20 @@ def _play(
         number = len(rushes) + 1
         left = max(0, end - time.monotonic()) / 60
         out.progress(f"rush {number}, {left:.1f} minutes left")
-        dealt = {one.name: one for one in islice(deck, chance.randint(1, MOST_AT_ONCE))}.values()
-        holds = HOLDS[0 if any(one.takes_the_lock for one in dealt) else 1]
-        rush = ChaosRush(number, chance.getrandbits(32), [*dealt], chance.choice(holds))
+        dealt = islice(deck, chance.randint(1, MOST_AT_ONCE))
+        chosen = list({disturbance.name: disturbance for disturbance in dealt}.values())
+        takes_a_lock = any(disturbance.takes_the_lock for disturbance in chosen)
+        holds = HOLDS_MS_LOCK_TAKEN if takes_a_lock else HOLDS_MS_LOCK_KEPT
+        rush = ChaosRush(number, chance.getrandbits(32), chosen, chance.choice(holds))
         rushes.append(rush)
         try:
             play(testbed, rush, strategies)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
             rush.broke = f"{type(error).__name__}: {error}"
-        summary["rushes"] = [one.as_summary() for one in rushes]
-        summary["runs"], summary["canaries"] = sales_of(rushes), canaries_of(rushes)
+        summary["rushes"] = [finished.as_summary() for finished in rushes]
+        summary["runs"] = sales_of(rushes)
+        summary["canaries"] = canaries_of(rushes)
         report.write_summary(out.path, summary)
         if rush.errors or rush.broke:
             testbed.repair()

@@ -37,10 +37,10 @@ def run(console: Console) -> int:
     with LocustProcess(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
             console.print(f"[dim]the rush, lock: {lock}[/]")
-            one = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
-            runs.append(compared(one))
+            run_of_lock = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
+            runs.append(compared(run_of_lock))
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
-    return 0 if all(one["as_expected"] for one in runs) else 1
+    return 0 if all(compared_run["as_expected"] for compared_run in runs) else 1
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from loadtest.stack.client import StrategyFacts
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
-#: Threads of a node: a few buyers of every strategy wait at the same time.
-THREADS = 160
-#: After this many faults in a row whose servers did not come back, the others are not made.
+#: A few buyers of every strategy wait at the same time.
+THREADS_PER_NODE = 160
+#: After this many faults in a row whose servers did not come back, the remaining ones are not made.
 BROKEN_IN_A_ROW = 2
 #: Up to this many cells are also printed one per line.
 MAX_CELLS_PRINTED = 16
@@ -47,7 +47,9 @@ def run(
     refuse_external_servers()
     with (
         Output(console) as out,
-        Testbed(log=out.log, progress=out.progress, threads=THREADS, server=server) as testbed,
+        Testbed(
+            log=out.log, progress=out.progress, threads=THREADS_PER_NODE, server=server
+        ) as testbed,
     ):
         strategies = testbed.strategies(locks)
         names = [name for name in names if concerned(name, strategies)]
@@ -61,10 +63,10 @@ def run(
                 report.write_summary(out.path, summary)
         finally:
             if cells:
-                made = {name: FAULTS[name].title for name in fault_report.made(cells)}
+                titles = {name: FAULTS[name].title for name in fault_report.made(cells)}
                 table = fault_report.markdown(summary, cells)
                 events = testbed.events()
-                out.write(summary, events, "faults.md", table, title="every fault", faults=made)
+                out.write(summary, events, "faults.md", table, title="every fault", faults=titles)
     console.print()
     for part in fault_report.tables(cells, console.width):
         console.print(part)
@@ -108,7 +110,7 @@ def _make_all(
     names: Sequence[str], strategies: Sequence[StrategyFacts], testbed: Testbed, out: Output
 ) -> Iterator[list[Cell]]:
     """Make one fault after the other, and return its cells. After BROKEN_IN_A_ROW faults whose
-    servers did not come back, the others are not made."""
+    servers did not come back, the remaining ones are not made."""
     broken = 0
     for number, name in enumerate(names, 1):
         out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
@@ -129,8 +131,9 @@ def _make_all(
 def refuse_external_servers() -> None:
     """Raise StackError if a variable leads to servers that the run did not start itself."""
     embedded.read_env()
-    if named := [name for name in EXTERNAL if os.environ.get(name)]:
+    variables = [name for name in EXTERNAL if os.environ.get(name)]
+    if variables:
         raise StackError(
-            f"{' and '.join(named)} is set, and faults are made only on servers that the run "
+            f"{' and '.join(variables)} is set, and faults are made only on servers that the run "
             "started: unset it"
         )

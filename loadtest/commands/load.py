@@ -36,31 +36,32 @@ from servers import embedded
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: Connections to PostgreSQL that all nodes may keep: it has 400.
-CONNECTIONS = 300
+#: Connections to PostgreSQL that all nodes together may keep: it allows 400.
+MAX_POOLED_CONNECTIONS = 300
 #: Clients started per second by each worker.
 SPAWN_RATE = 200
-#: Seconds that purchases which are under way have after the end to get their last answer.
-DRAIN = 60
-#: Seconds that Locust may take besides what the plan says: to start, to connect its workers, to
+#: Time for purchases that are under way at the end to get their last answer.
+DRAIN_SECONDS = 60
+#: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to
 #: write what it measured and to end.
-BESIDES = 90.0
-#: What is said of a measurement that Locust itself may have slowed down.
+OVERHEAD_SECONDS = 90.0
+#: The remark on a measurement that Locust itself may have slowed down.
 BUSY = (
     "Locust computed for more than 90 % of the time, so its own limit was measured: give it more "
     "processes with --locust-workers 2"
 )
 
 
-def run(console: Console, **given: Any) -> int:
-    """Load each strategy once a round, print the table, write the results; `given` are fields of
-    LoadOptions.
+def run(console: Console, **options: Any) -> int:
+    """Load each strategy once a round, print the table, write the results.
+
+    `options` are fields of LoadOptions.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
     StackError for what cannot be loaded, and EmbeddedError when a part does not start.
     """
-    chosen = LoadOptions(**given)
-    pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))
+    chosen = LoadOptions(**options)
+    pool = min(20, max(2, MAX_POOLED_CONNECTIONS // (chosen.nodes * chosen.workers)))
     with (
         Output(console) as out,
         Stack(
@@ -73,7 +74,7 @@ def run(console: Console, **given: Any) -> int:
             variables={"SHOP_DB_POOL": str(pool)},
         ) as stack,
     ):
-        strategies = {one["name"]: one for one in stack.strategies(chosen.locks)}
+        strategies = {strategy["name"]: strategy for strategy in stack.strategies(chosen.locks)}
         if complaints := complaints_of(list(strategies.values())):
             raise StackError("; ".join(complaints))
         runs: list[Run] = []
@@ -82,11 +83,11 @@ def run(console: Console, **given: Any) -> int:
             chance = random.Random(number)
             for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
-                one = _load(stack, chosen, strategies[lock], out)
-                runs.append(cast(Run, {**one, "round": number}))
+                load_run = _load(stack, chosen, strategies[lock], out)
+                runs.append(cast(Run, {**load_run, "round": number}))
         time.sleep(LOOK_AGAIN_SECONDS)
         judge_closed(stack.shop(), runs)
-        runs.sort(key=lambda one: (one["round"], chosen.locks.index(one["lock"])))
+        runs.sort(key=lambda run: (run["round"], chosen.locks.index(run["lock"])))
         summary: Summary = {
             **out.summary(stack, runs),
             "rounds": chosen.rounds,
@@ -96,14 +97,14 @@ def run(console: Console, **given: Any) -> int:
         report.write_summary(out.path, summary)
         (out.path / load_table.NAME).write_text(load_table.markdown(summary))
         out.finish()
-    reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
+    reasons = [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run["why"]]
     return out.conclude(load_table.sheet(summary), reasons, load_table.LEGEND, load_table.NAME)
 
 
 def _load(
     stack: Stack, chosen: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """One strategy in one round."""
+    """Load one strategy in one round, and return its run."""
     if not strategy["available"]:
         return dict(not_run(strategy))
     lock = strategy["name"]
@@ -123,20 +124,20 @@ def _load(
         hosts=[node.url for node in stack.nodes],
         pids=parts(stack),
     )
-    found = _locust(stack, plan, out)
+    measurement = _locust(stack, plan, out)
     run: dict[str, Any] = {
         "lock": lock,
         "fault": fault,
         "expected": EXPECTED[lock][fault],
         "attempts": plan.id,
         "hold_ms": plan.hold_ms,
-        "buyers": len(found.purchases),
+        "buyers": len(measurement.purchases),
         "clients": None if plan.arrivals_per_second else plan.clients,
         "arrivals_per_second": plan.arrivals_per_second or None,
-        **compute_figures(found, plan),
-        **judge_load(plan, found, shop),
+        **compute_figures(measurement, plan),
+        **judge_load(plan, measurement, shop),
     }
-    return {**run, **conclusion(run, found, plan)}
+    return {**run, **conclusion(run, measurement, plan)}
 
 
 def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
@@ -151,19 +152,23 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         file.write_text(json.dumps(asdict(plan)))
         process = ServerProcess("Locust", out.log)
         port = str(free_port())
-        words = [
-            *(sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py", "--headless"),
-            *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.locust_workers)),
-            *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
-            *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
-            *("--master-port", port, "--master-bind-port", port),
-            *(("--processes", str(plan.locust_workers)) if plan.locust_workers > 1 else ()),
-            *("--html", str(out.path / f"{plan.lock}.html")),
-            "Arrivals" if plan.arrivals_per_second else "Client",
-        ]
+        words = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
+        words += ["--headless", "--only-summary"]
+        words += ["--users", str(plan.users)]
+        words += ["--spawn-rate", str(SPAWN_RATE * plan.locust_workers)]
+        words += ["--host", plan.hosts[0]]
+        words += ["--stop-timeout", str(DRAIN_SECONDS)]
+        words += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
+        words += ["--master-port", port, "--master-bind-port", port]
+        if plan.locust_workers > 1:
+            words += ["--processes", str(plan.locust_workers)]
+        words += ["--html", str(out.path / f"{plan.lock}.html")]
+        words.append("Arrivals" if plan.arrivals_per_second else "Client")
         environment = {**inherited(), "PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
         pid = process.start(words, folder=ROOT, environment=environment)
-        longest = plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN + BESIDES
+        longest = (
+            plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
+        )
         try:
             embedded.adopt(pid)
             assert process.process is not None
@@ -180,16 +185,16 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         return read_measurement(Path(folder))
 
 
-def conclusion(run: Mapping[str, Any], found: Measurement, plan: LoadPlan) -> dict[str, Any]:
+def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """`as_expected` and `why` of a run. A measurement that failed is never as expected.
 
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
     has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
-    if found.shares < plan.locust_workers:
-        lost = plan.locust_workers - found.shares
+    if measurement.shares < plan.locust_workers:
+        lost = plan.locust_workers - measurement.shares
         why = f"{lost} of Locust's workers were lost: see run.log"
-    elif found.turned_away:
+    elif measurement.turned_away:
         why = (
             f"{plan.cap} buyers waited for an answer at a time, the most that may, and others were "
             "turned away: lower --arrivals-per-second, or measure for fewer --seconds"
@@ -199,7 +204,7 @@ def conclusion(run: Mapping[str, Any], found: Measurement, plan: LoadPlan) -> di
     elif run["verdict"] != run["expected"] and not has_lost:
         why = run["why"]
     else:
-        return {"as_expected": True, "why": BUSY if found.is_busy else ""}
+        return {"as_expected": True, "why": BUSY if measurement.is_busy else ""}
     return {"as_expected": False, "why": why}
 
 

@@ -350,16 +350,17 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def names(kind: str, known: Collection[str]) -> Parse:
+def names(kind: str, choices: Collection[str]) -> Parse:
     """Return a parser of comma-separated names. It raises ArgumentTypeError for unknown names."""
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
         if not names:
             raise argparse.ArgumentTypeError(f"no names in {text!r}: list some, or omit the option")
-        if unknown := ", ".join(name for name in names if name not in known):
-            choices = ", ".join(known)
-            raise argparse.ArgumentTypeError(f"unknown {kind}: {unknown}; there are {choices}")
+        if unknown := ", ".join(name for name in names if name not in choices):
+            raise argparse.ArgumentTypeError(
+                f"unknown {kind}: {unknown}; there are {', '.join(choices)}"
+            )
         return names
 
     return parse_names

@@ -1,4 +1,4 @@
-"""What a command shows while it runs, and what it leaves in results/<time>/."""
+"""The progress that a command shows, and its results in results/<time>/."""
 
 import io
 import os
@@ -23,8 +23,8 @@ from loadtest.stack.stack import ROOT, Stack
 from servers.embedded import VAR
 
 RESULTS = ROOT / "results"
-#: Columns of output to a pipe or a file: enough for the matrix.
-WIDTH = 120
+#: The width of output to a pipe or a file: enough for the matrix.
+PIPED_COLUMNS = 120
 
 
 def console_on_stdout() -> Console:
@@ -32,7 +32,7 @@ def console_on_stdout() -> Console:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS, highlight=False)
 
 
 class Progress(Status):
@@ -49,8 +49,9 @@ class Progress(Status):
 
 
 class Output:
-    """Where a command shows its progress, and its results: results/<time>/, and results/latest,
-    which links to the newest that is complete.
+    """The output of a command: its progress, and its results in results/<time>/.
+
+    results/latest links to the newest results that are complete.
 
     A context manager: a run that fails leaves its log; one that is stopped leaves nothing.
 
@@ -78,7 +79,9 @@ class Output:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is not None and not issubclass(kind, Exception):  # the others name the log
+            if kind is not None and not issubclass(
+                kind, Exception
+            ):  # any other error names the log
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
             if not self._is_complete:

@@ -45,9 +45,14 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
-    of one's own that serve adds as the strategy `mine`; `server` as in Stack; `locust_workers` are
-    the processes that the buyers are in."""
+    """The options of a run.
+
+    hold_ms         milliseconds
+    deadline        seconds
+    mine            the user's file, which serve adds as the strategy `mine`
+    server          as in Stack
+    locust_workers  number of processes of the buyers
+    """
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -63,27 +68,30 @@ class Setting:
 
     @property
     def threads(self) -> int:
-        """Of each worker: enough for all buyers of its node, for accepts do not split evenly, and
-        some for the page and the reports."""
+        """Threads of each worker: enough for all buyers of its node, and for page and reports.
+
+        The connections of a node do not split evenly between its workers.
+        """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
     @property
     def rush(self) -> dict[str, Any]:
-        """What LocustProcess.rush() takes of it."""
+        """The options of LocustProcess.rush()."""
         names = ("buyers", "stock", "hold_ms", "product", "deadline")
         return {name: getattr(self, name) for name in names}
 
 
-def demo(console: Console, **given: Any) -> int:
-    """Run the rush under each lock, print the table, write the results; `given` are fields of
-    Setting.
+def demo(console: Console, **options: Any) -> int:
+    """Run the rush under each lock, print the table, write the results.
+
+    `options` are fields of Setting.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
     EmbeddedError when a part does not start.
     """
-    setting = Setting(**given)
+    setting = Setting(**options)
     with Output(console) as out:
-        summary, events = rush_each(setting, out, shown=True)
+        summary, events = rush_each(setting, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "demo.md", table, title="the rush")
     console.print()
@@ -92,22 +100,27 @@ def demo(console: Console, **given: Any) -> int:
     return out.conclude(sheet, report.reasons(runs), NEXT, html_report.NAME)
 
 
-def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
-    """The same under every strategy, and in a single process under those of which another verdict
-    is expected there."""
-    setting = Setting(locks=locks, **given)
+def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
+    """Run the rush under every strategy, and print the table and write the results as `demo` does.
+
+    Strategies with another expected verdict in a single process are rushed there, too.
+    """
+    setting = Setting(locks=locks, **options)
     with Output(console) as out:
         summary, events = rush_each(setting, out)
-        ran = dict.fromkeys(one["lock"] for one in summary["runs"] if one["verdict"] != "not_run")
-        if alone := [lock for lock in ran if ONE_PROCESS in EXPECTED[lock]]:
-            single = replace(setting, locks=alone, nodes=1, workers=1)
-            more, more_events = rush_each(single, out, fault=ONE_PROCESS)
-            summary["runs"] = [*summary["runs"], *more["runs"]]
-            events += more_events
+        rushed_locks = dict.fromkeys(
+            run["lock"] for run in summary["runs"] if run["verdict"] != "not_run"
+        )
+        locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
+        if locks_in_one_process:
+            one_process = replace(setting, locks=locks_in_one_process, nodes=1, workers=1)
+            one_process_summary, one_process_events = rush_each(one_process, out, fault=ONE_PROCESS)
+            summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
+            events += one_process_events
         table = report.markdown(summary, report.MATRIX_COLUMNS)
         out.write(summary, events, "matrix.md", table, title="every strategy under the rush")
     runs = summary["runs"]
-    off = sum(not one["as_expected"] for one in runs)
+    off = sum(not run["as_expected"] for run in runs)
     legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
     sheet = report.sheet(runs, report.MATRIX_COLUMNS)
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
@@ -115,11 +128,13 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
 
 @contextmanager
 def stack_and_buyers(
-    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **more: Any
+    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """The stack for a setting, with `more` as in Stack, and a Locust that starts meanwhile. Raises
-    EmbeddedError when a part does not start, StackError when a process may not open as many files
-    as a rush needs."""
+    """Start the stack for a setting, and Locust meanwhile; `stack_options` are those of Stack.
+
+    Raises EmbeddedError when a part does not start, StackError when a process may not open as many
+    files as a rush needs.
+    """
     processes = setting.locust_workers
     allow_connections(
         ceil(setting.buyers / processes),
@@ -140,7 +155,7 @@ def stack_and_buyers(
             server=setting.server,
             log=log,
             progress=progress,
-            **more,
+            **stack_options,
         )
         stack.watched_servers.append(buyers)
         parts.enter_context(stack)
@@ -149,12 +164,12 @@ def stack_and_buyers(
 
 
 def rush_each(
-    setting: Setting, out: Output, *, fault: str = "rush", shown: bool = False
+    setting: Setting, out: Output, *, fault: str = "rush", is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
     """The rush under each lock, or under each that there is, on recording nodes. One whose server
     is not installed is `not_run`. Returns the summary and all that was recorded.
 
-    shown  print each verdict at once, and keep Locust's own report of each rush
+    is_demo  print each verdict at once, and keep Locust's own report of each rush
     """
     extras = not setting.locks or not NEED_EXTRAS.isdisjoint(setting.locks)
     with stack_and_buyers(
@@ -167,13 +182,13 @@ def rush_each(
             size = f"{setting.buyers} buyers, {setting.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
             if strategy["available"]:
-                own_report = str(out.path / f"{lock}.html") if shown else ""
+                own_report = str(out.path / f"{lock}.html") if is_demo else ""
                 run = rush(stack, buyers, setting, lock, fault, own_report)
                 runs.append(with_complaint(run, strategy))
             else:
                 size_of_run = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
                 runs.append(not_run(strategy, buyers=setting.buyers, **size_of_run))
-            if shown:
+            if is_demo:
                 out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
 
         def conclude() -> tuple[Summary, list[Event]]:
@@ -268,17 +283,18 @@ def _rush(
 
 
 def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
-    """A rush compared with the verdict that is expected of its lock."""
+    """Return the run of a rush, compared with the verdict that is expected of its lock."""
     expected = EXPECTED[run["lock"]][fault]
     as_expected = run["verdict"] == expected
-    found = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
-    buyers, units = run["buyers"], run["initial_stock"]
+    compared_run = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
+    buyers = run["buyers"]
+    units = run["initial_stock"]
     if not as_expected and expected == "oversold" and not 0 < units < buyers:
-        found["why"] = (
+        compared_run["why"] = (
             f"{buyers} buyers for {units} units cannot oversell: let more buyers come than there "
             "are units, and give at least one"
         )
-    return cast(Run, found)
+    return cast(Run, compared_run)
 
 
 def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
@@ -297,19 +313,21 @@ def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
             now = shop.sale(sale)
             # A report counts units; orders of several units are a finding already.
             if now["orders"] != orders and "wrong_amount" not in run["violations"]:
-                what = f"sale {sale} had {orders} orders, and has {now['orders']} now"
-                _find_later(run, CHANGED_LATER, what)
+                finding = f"sale {sale} had {orders} orders, and has {now['orders']} now"
+                _find_later(run, CHANGED_LATER, finding)
                 if run["verdict"] == "unknown" and now["orders"] > now["initial_stock"]:
                     run["verdict"] = "oversold"
             if not now["open"] and now["stock_left"] != left:
-                what = f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
-                _find_later(run, "lost_at_close", what)
+                finding = (
+                    f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
+                )
+                _find_later(run, "lost_at_close", finding)
 
 
-def _find_later(run: Any, rule: str, what: str) -> None:
+def _find_later(run: Any, rule: str, finding: str) -> None:
     """Add a finding to a run that was judged before."""
-    run["findings"] = [*run.get("findings", ()), what]
+    run["findings"] = [*run.get("findings", ()), finding]
     run["violations"] = [*run["violations"], rule]
     run["as_expected"] = False
     if run["verdict"] == "exact":
-        run |= {"verdict": "unknown", "why": what}
+        run |= {"verdict": "unknown", "why": finding}

@@ -94,16 +94,20 @@ def make_admin(stack: Stack) -> str:
 
 
 def _shop(stack: Stack) -> list[str]:
-    """The options of plain Locust that name this stack."""
-    first, *others = [node.url for node in stack.nodes]
-    return ["--host", first, *(["--nodes", ",".join(others)] if others else [])]
+    """Return the options of plain Locust that name this stack."""
+    first_node, *more_nodes = [node.url for node in stack.nodes]
+    options = ["--host", first_node]
+    if more_nodes:
+        options += ["--nodes", ",".join(more_nodes)]
+    return options
 
 
 def plain_locust(stack: Stack) -> str:
-    """The command that runs one rush on this stack with plain Locust."""
+    """Return the command that runs one rush on this stack with plain Locust."""
     locust = Path(sys.executable).with_name("locust")
-    shown = locust.relative_to(ROOT) if locust.is_relative_to(ROOT) else locust
-    words = shlex.join([str(shown), "--headless", "--lock", "redis", *_shop(stack)])
+    if locust.is_relative_to(ROOT):
+        locust = locust.relative_to(ROOT)
+    words = shlex.join([str(locust), "--headless", "--lock", "redis", *_shop(stack)])
     return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
 
 
@@ -114,14 +118,15 @@ def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
         console.print(f"        port {usual_port} is taken, so this is {port}", style="yellow")
 
 
-def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
-    """Start both, print where they are, wait for Ctrl-C, which is its normal end; `given` are
-    fields of Setting.
+def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
+    """Start the shop and Locust, print their addresses, and wait for Ctrl-C, the normal end.
+
+    `options` are fields of Setting.
 
     Raises EmbeddedError when a part does not start, StackError when the process of the page's
     rushes ends.
     """
-    setting = Setting(locks=locks, **given)
+    setting = Setting(locks=locks, **options)
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (
@@ -132,7 +137,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         progress("making the admin's user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed
-        page, *others = [node.url for node in stack.nodes]
+        page, *more_nodes = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
         _print_if_moved(console, page, PORTS[0])
@@ -141,8 +146,8 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         _print_if_moved(console, locust, PORTS[1])
         console.print("plain Locust, in another terminal:")
         console.print(f"  {plain_locust(stack)}", soft_wrap=True)
-        if others:
-            console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
+        if more_nodes:
+            console.print(f"more nodes of the shop: {', '.join(more_nodes)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
         if locks or setting.mine:  # apart from the rest, and last: it was asked for
             console.print()

@@ -91,8 +91,8 @@ def run(
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{conclusion(runs)}\n", style="bold", soft_wrap=True)
     for title, sentences in scope.items():
-        for what in sentences:
-            console.print(f"{title.replace('_', ' ')}: {what}", soft_wrap=True, markup=False)
+        for sentence in sentences:
+            console.print(f"{title.replace('_', ' ')}: {sentence}", soft_wrap=True, markup=False)
     console.print()
     out.print_files("summary.json", html_report.NAME)
     console.print(NEXT, style="dim")
@@ -108,7 +108,7 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
     """
     if not changes:
         return
-    sentences = [f"{what}, {LOOK_AGAIN_SECONDS:g} s after the first look" for what in changes]
+    sentences = [f"{change}, {LOOK_AGAIN_SECONDS:g} s after the first look" for change in changes]
     run["findings"] = [*run["findings"], *sentences]
     run["violations"] = [*run["violations"], CHANGED_LATER]
     run["orders"] = orders

@@ -37,10 +37,10 @@ from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
-#: Seconds over which the buyers of a rush start, faster than they can be served with a hold; and
-#: seconds over which its disturbances start.
-COME_WITHIN = 1.2
-DISTURB_WITHIN = 1.3
+#: Buyers start over this time: faster than they can be served with a hold.
+ARRIVAL_SECONDS = 1.2
+#: Disturbances start over this time.
+DISTURBANCE_START_SECONDS = 1.3
 #: Seconds after the last disturbance for everybody to have a final answer.
 DRAIN_TIMEOUT = 60.0
 #: Why a rush shows nothing.
@@ -48,7 +48,9 @@ NOTHING = "no disturbance was seen to happen"
 #: Why a sale does.
 RAN_OUT = "this machine was too slow: a lease ran out before its holder ran again"
 #: What a disturbance may need for itself.
-NODES, REDIS, PROXIES = threading.Lock(), threading.Lock(), threading.Lock()
+NODES = threading.Lock()
+REDIS = threading.Lock()
+PROXIES = threading.Lock()
 SHARED = nullcontext()
 
 
@@ -69,7 +71,7 @@ class Disturbance:
 
 
 def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random) -> str:
-    """A fault of `make faults` for so long, on a node by chance where it is made on one."""
+    """Make a fault of `make faults` for some of `seconds`, on a random node if it needs one."""
     fault = kind(testbed)
     fault.node = chance.randrange(2)
     try:
@@ -87,18 +89,18 @@ def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, cha
 
 
 def evict(testbed: Testbed, chance: Random) -> str:
-    """Several times, because a living holder loses its lock only at the right moment."""
-    seen = []
+    """Evict several times: a living holder loses its lock only at the right moment."""
+    evictions = []
     for _ in range(chance.randint(5, 8)):
         with suppress(NotFired):  # nothing was there to be evicted
-            seen.append(lasts(EvictionFault, (0.05, 0.2), testbed, chance))
-    if not seen:
+            evictions.append(lasts(EvictionFault, (0.05, 0.2), testbed, chance))
+    if not evictions:
         raise NotFired("nothing was evicted")
-    return "; ".join(seen)
+    return "; ".join(evictions)
 
 
 def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
-    """To commands with these bytes in them."""
+    """Drop the replies to some commands that contain the bytes `to`."""
     proxies = [testbed.postgres] if to == b"COMMIT" else testbed.redis
     rules = [chance.choice(proxies).lose_reply(to) for _ in range(chance.randint(1, 10))]
     time.sleep(1.0)
@@ -110,6 +112,7 @@ def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
 
 
 def delay_everything(testbed: Testbed, chance: Random) -> str:
+    """Delay the bytes of all proxies for a while."""
     delay = chance.uniform(0.02, 0.1)
     with ExitStack() as healing:
         for proxy in (*testbed.redis, testbed.postgres):
@@ -125,7 +128,7 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     return evidence
 
 
-#: Each as often as it is to come compared with others: those that break most locks twice.
+#: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
     Disturbance("kill_node", partial(lasts, CrashFault, (0, 1)), NODES),
     Disturbance("end_node", partial(lasts, ShutdownShortFault, (0, 0)), NODES),
@@ -159,7 +162,7 @@ class ChaosRush:
     """One rush: its plan, and the outcome of its disturbances.
 
     hold_ms  milliseconds that each purchase spends between its check and its decrement
-    seen     by name: by what a disturbance was seen to happen
+    evidence by name: the evidence that a disturbance happened
     errors   what a disturbance raised that is no NotFired
     broke    why the rush could not be made; empty where it was
     cells    its sales, judged
@@ -169,7 +172,7 @@ class ChaosRush:
     seed: int
     chosen: Sequence[Disturbance]
     hold_ms: int
-    seen: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     broke: str = ""
     cells: list[Cell] = field(default_factory=list)
@@ -181,8 +184,8 @@ class ChaosRush:
             "rush": self.number,
             "seed": self.seed,
             "hold_ms": self.hold_ms,
-            "disturbed": [one.name for one in self.chosen],
-            "proven": self.seen,
+            "disturbed": [disturbance.name for disturbance in self.chosen],
+            "proven": self.evidence,
             "seconds": self.seconds,
             "broke": self.broke,
         }
@@ -192,7 +195,8 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     """Make the rush for these strategies, and judge each of its sales. A rush in which no
     disturbance was seen to happen shows nothing: its sales are `unknown`, unless they are
     oversold."""
-    chance, fault = Random(rush.seed), ChaosFault(testbed)
+    chance = Random(rush.seed)
+    fault = ChaosFault(testbed)
     fault.run = f"r{rush.number}_"
     testbed.new_events()  # those of the rushes before this one
     for strategy in strategies:
@@ -204,29 +208,31 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
             buyers.append(trial.buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
     shops = [testbed.shop(node) for node in range(2)]
     chance.shuffle(buyers)
-    begun = time.monotonic()
+    began = time.monotonic()
     with ThreadPoolExecutor(len(rush.chosen)) as pool:
-        for one in rush.chosen:
-            pool.submit(disturb, testbed, rush, one, Random(chance.getrandbits(32)))
+        for disturbance in rush.chosen:
+            pool.submit(disturb, testbed, rush, disturbance, Random(chance.getrandbits(32)))
         for place, buyer in enumerate(buyers):
-            time.sleep(max(0.0, begun + COME_WITHIN * place / len(buyers) - time.monotonic()))
+            time.sleep(max(0.0, began + ARRIVAL_SECONDS * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
     testbed.record_fault("chaos", "ok", "heal", "healed")
-    if not wait_for(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
+    if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT):
         for buyer in buyers:
             buyer.give_up()
     read_until_answered(
         lambda: wait_for(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
     )
-    for trial in fault.trials if not rush.seen else ():
+    for trial in fault.trials if not rush.evidence else ():
         trial.miss(NOTHING)
-    evidence = "; ".join(f"{name}: {seen}" for name, seen in rush.seen.items())
+    evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
+    takes_a_lock = any(disturbance.takes_the_lock for disturbance in rush.chosen)
     rush.cells = judge_trials(fault, evidence, leaked_keys=())
-    excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
+    excused = {"overlap"} if takes_a_lock else set()
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
         conclude(cell, trial.judgement.holds, excused)
-        cell["hold_ms"], cell["round"] = rush.hold_ms, rush.number
-    rush.seconds = round(time.monotonic() - begun, 2)
+        cell["hold_ms"] = rush.hold_ms
+        cell["round"] = rush.number
+    rush.seconds = round(time.monotonic() - began, 2)
 
 
 def conclude(cell: Cell, holds: Sequence[Hold], excused: set[str]) -> None:
@@ -257,19 +263,22 @@ def _ran_out(first: Hold, second: Hold) -> bool:
 
 
 def disturb(testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, chance: Random) -> None:
-    """Make it at a random time. Those that need the same servers wait for each other; the others
-    overlap."""
-    time.sleep(chance.uniform(0, DISTURB_WITHIN))
+    """Make a disturbance at a random time.
+
+    Disturbances that need the same servers wait for each other; all others overlap.
+    """
+    time.sleep(chance.uniform(0, DISTURBANCE_START_SECONDS))
     # A failure is recorded as `info`: the other disturbances of the rush may have happened.
     with disturbance.on:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
         kind = "info"
         try:
-            what = rush.seen[disturbance.name] = disturbance.make(testbed, chance)
+            outcome = disturbance.make(testbed, chance)
+            rush.evidence[disturbance.name] = outcome
             kind = "ok"
         except Exception as error:
-            what = describe_error(error)
+            outcome = describe_error(error)
             if not isinstance(error, NotFired):
                 testbed.log.write(traceback.format_exc().encode())
-                rush.errors.append(what)
-    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {what}")
+                rush.errors.append(outcome)
+    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {outcome}")

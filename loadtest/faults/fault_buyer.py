@@ -1,4 +1,4 @@
-"""A buyer in a thread of its own, which asks again with the same key until an answer is final."""
+"""A buyer in a separate thread, which retries with the same key until an answer is final."""
 
 import random
 import threading
@@ -12,8 +12,8 @@ from loadtest.judge.intervals import said, type_of
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
-#: Seconds that a buyer waits before asking again.
-PAUSE = (0.05, 0.2)
+#: A buyer waits for a random time between these before it retries.
+RETRY_PAUSE_SECONDS = (0.05, 0.2)
 
 
 @dataclass(eq=False)
@@ -27,10 +27,10 @@ class FaultBuyer:
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first       outcome of the first answer; empty while there is none
     first_at    when the first answer came, by the monotonic clock; 0 before
-    said        all that the last answer said; empty while there is none, or without one
+    last_body   the body of the last answer; empty before, or without an answer
     sold_at     when it bought, by the monotonic clock; 0 before
     started     whether it runs in a thread, or did
-    answered    set when the buyer has its final answer
+    is_done     set when the buyer has its final answer
     """
 
     history: History
@@ -43,31 +43,33 @@ class FaultBuyer:
     hold_ms: int = 0
     first: str = ""
     first_at: float = 0.0
-    said: dict[str, Any] = field(default_factory=dict)
+    last_body: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
     started: bool = False
-    answered: threading.Event = field(default_factory=threading.Event)
-    _enough: threading.Event = field(default_factory=threading.Event)
+    is_done: threading.Event = field(default_factory=threading.Event)
+    _gave_up: threading.Event = field(default_factory=threading.Event)
 
     def start(self, *shops: Shop) -> None:
-        """Buy in a thread: see `buy`."""
+        """Run `buy` in a thread."""
         self.started = True
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
         """Ask these nodes in turn until an answer is final or give_up is called."""
         nodes = cycle(shops)
-        while not (self.answered.is_set() or self._enough.is_set()):
+        while not (self.is_done.is_set() or self._gave_up.is_set()):
             self.ask(next(nodes))
             if not self.asks_again:
                 break
-            if not self.answered.is_set():
-                self._enough.wait(random.uniform(*PAUSE))
-        self.answered.set()
+            if not self.is_done.is_set():
+                self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
+        self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
-        """Ask once, and record the request and its answer. A final one ends the purchase. Returns
-        the outcome."""
+        """Send one request, record it and its answer, and return the outcome.
+
+        A final answer ends the purchase.
+        """
         common = {
             "attempt": self.attempt,
             "lock": self.lock,
@@ -101,11 +103,11 @@ class FaultBuyer:
         if not self.first:
             self.first_at = time.monotonic()
             self.first = outcome
-        self.said = body
+        self.last_body = body
         if outcome not in ASK_AGAIN:
-            self.answered.set()
+            self.is_done.set()
         return outcome
 
     def give_up(self) -> None:
         """Stop asking."""
-        self._enough.set()
+        self._gave_up.set()

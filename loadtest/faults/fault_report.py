@@ -22,37 +22,41 @@ LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as 
 
 
 def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
-    """One line about the cells of one fault."""
+    """Return one line about the cells of one fault."""
     off = [cell["lock"] for cell in cells if not cell["as_expected"]]
     result = f"off: {', '.join(off)}" if off else "all as expected"
     return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {result}"
 
 
 def tables(cells: Sequence[Cell], width: int) -> list[Table]:
-    """Strategies by faults, in as many tables below each other as `width` columns need; `numbers`
-    says which fault each number is."""
-    faults, rows = made(cells), _grid(cells, _sign)
-    most = max(1, (width - max(map(len, rows), default=0) - 1) // 3)  # of them in a table
-    found = []
-    for first in range(0, len(faults), most):
-        shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-        shown.add_column("lock", no_wrap=True)
-        for number, _ in enumerate(faults[first : first + most], first + 1):
-            shown.add_column(str(number), justify="right", no_wrap=True, min_width=2)
+    """Return tables of strategies by faults, each at most `width` columns wide.
+
+    The faults are numbered; `numbers` returns their names.
+    """
+    faults = made(cells)
+    rows = _grid(cells, _sign)
+    widest_lock = max(map(len, rows), default=0)
+    faults_per_table = max(1, (width - widest_lock - 1) // 3)
+    all_tables = []
+    for first in range(0, len(faults), faults_per_table):
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        table.add_column("lock", no_wrap=True)
+        for number, _ in enumerate(faults[first : first + faults_per_table], first + 1):
+            table.add_column(str(number), justify="right", no_wrap=True, min_width=2)
         for lock, signs in rows.items():
-            shown.add_row(lock, *signs[first : first + most])
-        found.append(shown)
-    return found
+            table.add_row(lock, *signs[first : first + faults_per_table])
+        all_tables.append(table)
+    return all_tables
 
 
 def numbers(cells: Sequence[Cell]) -> str:
-    """The fault of each column of the table, and the meaning of its signs."""
-    named = [f"{number} {name}" for number, name in enumerate(made(cells), 1)]
-    return "  ".join(named) + "\n" + LEGEND
+    """Return the fault of each column of the tables, and the meaning of their signs."""
+    numbered_faults = [f"{number} {name}" for number, name in enumerate(made(cells), 1)]
+    return "  ".join(numbered_faults) + "\n" + LEGEND
 
 
 def figures(cells: Sequence[Cell]) -> list[str]:
-    """What each cell came to, in one line each."""
+    """Return one line for each cell: its orders, what is left, and when it sold again."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_sold(cell)}{_again(cell)}"
         for cell in cells
@@ -66,7 +70,7 @@ def _sold(cell: Cell) -> str:
 
 
 def _again(cell: Cell) -> str:
-    """When somebody bought again after the fault, where that is measured."""
+    """Return when the next sale came after the fault, where that is measured."""
     if cell["verdict"] == "deadlock":
         return "; nobody buys any more"
     again = cell["recovery_s"]
@@ -74,7 +78,7 @@ def _again(cell: Cell) -> str:
 
 
 def complaint(cell: Cell) -> str:
-    """Why a cell is not as expected, in one line."""
+    """Return in one line why a cell is not as expected."""
     spoiled = cell["violations"] if cell["verdict"] == "unknown" else []
     why = "; ".join(filter(None, (cell["missing"], *cell["wrong"], ", ".join(spoiled))))
     off = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
@@ -82,7 +86,7 @@ def complaint(cell: Cell) -> str:
 
 
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
-    """The matrix, the recovery times, and a paragraph for every broken cell."""
+    """Return the matrix, the recovery times, and a paragraph for every broken cell."""
     off = sum(not cell["as_expected"] for cell in cells)
     about = (
         f"{count(len(cells), 'cell')}, {off} off their expected verdict. 20 buyers for 10 units in "
@@ -93,7 +97,11 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in made(cells)
     }
-    broke = [c for c in cells if c["verdict"] not in {"exact", "not_run"} or not c["as_expected"]]
+    broken = [
+        cell
+        for cell in cells
+        if cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]
+    ]
     parts = [
         "# Faults",
         _matrix(cells, _word, about, left=1 + len(shows)),
@@ -110,20 +118,20 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "## What happened in the cells that broke",
         "Seconds since the first line. A is the victim's node, B that of its rivals. Where the\n"
         "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",
-        *map(_paragraph, _alike(broke)),
+        *map(_paragraph, _alike(broken)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The broken cells, grouped by what happened, in the order in which they were made."""
-    found: dict[tuple[object, ...], list[Cell]] = {}
+    """Return the broken cells, grouped by their events, in the order in which they were made."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         steps = [re.sub(r"[0-9.]+|, fence|: two holders", "", line) for line in cell["story"][:-1]]
         happened = frozenset(step for step in steps if "releases" not in step or "deletes" in step)
         same = (cell["fault"], cell["verdict"], complaint(cell) * (not cell["as_expected"]))
-        found.setdefault((*same, happened), []).append(cell)
-    return list(found.values())
+        groups.setdefault((*same, happened), []).append(cell)
+    return list(groups.values())
 
 
 def _seconds(cell: Cell) -> str:
@@ -131,36 +139,38 @@ def _seconds(cell: Cell) -> str:
 
 
 def _paragraph(alike: Sequence[Cell]) -> str:
-    cell, *others = alike
+    cell, *repetitions = alike
     numbers = f"{_sold(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
-    same = ", ".join(f"`{one['lock']}`" for one in others)
-    found = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
+    locks = ", ".join(f"`{repetition['lock']}`" for repetition in repetitions)
+    repeated = f" The same with {locks}." if locks else ""
+    violations = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
     surprise = "" if cell["as_expected"] else f" **{complaint(cell)}.**"
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
-    text = f"{numbers}{found}.{surprise}{f' The same with {same}.' if same else ''}"
+    text = f"{numbers}{violations}.{surprise}{repeated}"
     story = "\n".join(cell["story"])
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
 
-def count(number: int, what: str) -> str:
-    """So many of these, in words."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count(number: int, noun: str) -> str:
+    """Return a number and its noun, as in "2 orders"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def made(cells: Sequence[Cell]) -> list[str]:
-    """The faults of these cells, in the order in which they are made."""
+    """Return the faults of these cells, in the order in which they are made."""
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
-def _grid(cells: Sequence[Cell], say: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """For each lock what is said of its cell under each fault; empty where it has none."""
-    at = {(cell["lock"], cell["fault"]): say(cell) for cell in cells}
-    return {lock: [at.get((lock, name), "") for name in made(cells)] for lock, _ in at}
+def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
+    """Return for each lock the text of its cell under each fault; empty where it has no cell."""
+    texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
+    faults = made(cells)
+    return {lock: [texts.get((lock, fault), "") for fault in faults] for lock, _ in texts}
 
 
-def _matrix(cells: Sequence[Cell], say: Callable[[Cell], str], below: str, *, left: int) -> str:
-    """The same as Markdown, with a paragraph below it."""
-    rows = [[f"`{lock}`", *texts] for lock, texts in _grid(cells, say).items()]
+def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], below: str, *, left: int) -> str:
+    """Return the grid as a Markdown table, with a paragraph below it."""
+    rows = [[f"`{lock}`", *texts] for lock, texts in _grid(cells, text_of).items()]
     return report.markdown_table(["lock", *made(cells)], rows, below, left=left)
 
 
@@ -170,5 +180,6 @@ def _sign(cell: Cell) -> str:
 
 
 def _word(cell: Cell) -> str:
-    shown = cell["verdict"] if cell["verdict"] == "exact" else report.bold(cell["verdict"])
-    return shown if cell["as_expected"] else f"{shown} (expected {cell['expected']})"
+    verdict = cell["verdict"]
+    word = verdict if verdict == "exact" else report.bold(verdict)
+    return word if cell["as_expected"] else f"{word} (expected {cell['expected']})"

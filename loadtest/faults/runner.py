@@ -188,9 +188,9 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
     def is_over() -> bool:
         last_sale_at = max([started_at, *(buyer.sold_at for buyer in trial.buyers)])
         is_stuck = time.monotonic() - last_sale_at > 3 * trial.ttl + 0.5
-        return is_stuck or all(buyer.answered.is_set() for buyer in buyers)
+        return is_stuck or all(buyer.is_done.is_set() for buyer in buyers)
 
-    idle = [buyer for buyer in buyers if not (buyer.started or buyer.answered.is_set())]
+    idle = [buyer for buyer in buyers if not (buyer.started or buyer.is_done.is_set())]
     with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
         purchases = [pool.submit(buyer.buy, shop) for buyer in idle]
         wait_for(is_over, started_at + DRAIN_TIMEOUT_SECONDS - time.monotonic())
@@ -199,4 +199,4 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
     for purchase in purchases:
         purchase.result()
     for buyer in buyers:
-        buyer.answered.wait()
+        buyer.is_done.wait()

@@ -106,7 +106,7 @@ class Trial:
         self._wait_for(self.send(victim, VICTIMS), ENTER_TIMEOUT)
         if self.testbed.is_stopped_at(victim):
             self._measure_ttl()
-        elif victim.answered.is_set():
+        elif victim.is_done.is_set():
             self.miss(f"the victim was answered {victim.first} before {self.stop}")
         else:
             self.miss(f"the victim never reached {self.stop}")
@@ -114,7 +114,7 @@ class Trial:
 
     def _wait_for(self, buyer: FaultBuyer, seconds: float) -> None:
         """Wait until a buyer is stopped at its point or has its last answer, at most so long."""
-        wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.answered.is_set(), seconds)
+        wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
         """Measure how long the victim's lock would live on, and require that the fault's ttl is
@@ -193,7 +193,7 @@ class Trial:
     def first_answer(self, seconds: float) -> str:
         """The first answer to the victim once it has its last one, which is waited for as long;
         `nothing` if it has none."""
-        self.victim.answered.wait(seconds)
+        self.victim.is_done.wait(seconds)
         return self.victim.first or "nothing"
 
     def victim_must_be(self, outcome: str, seconds: float = 10.0) -> bool:
@@ -210,7 +210,7 @@ class Trial:
         """Resume the rivals, in the order in which they started."""
         for rival in self.rivals:
             self.testbed.resume(rival)
-            rival.answered.wait(RESUME_TIMEOUT)
+            rival.is_done.wait(RESUME_TIMEOUT)
 
     # --- the outcome ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadtest.commands import output
-from loadtest.commands.faults import EXTERNAL, THREADS
+from loadtest.commands.faults import EXTERNAL, THREADS_PER_NODE
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import fresh_copy
 from loadtest.tests.held_target import cart_shop
@@ -58,7 +58,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Real servers to make faults on."""
     with (
         (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
-        Testbed(log=log, threads=THREADS) as testbed,
+        Testbed(log=log, threads=THREADS_PER_NODE) as testbed,
     ):
         yield testbed
 

@@ -89,7 +89,7 @@ def test_only_whole_rushes_show_something() -> None:
     rushes[0].broke = "StackError: node A did not start"
     assert chaos.exit_code(rushes) == 0
     for one in rushes[1:]:
-        one.seen.clear()
+        one.evidence.clear()
     assert chaos_rush.NOTHING in chaos.shortcomings(rushes)
 
 
@@ -179,7 +179,7 @@ class Nothing:
 
 @pytest.fixture(autouse=True)
 def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+    monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
 
 
 def disturb(rush: ChaosRush, testbed: Nothing) -> None:
@@ -196,7 +196,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
     chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]
     one = ChaosRush(1, 1, chosen, 0)
     disturb(one, Nothing())
-    assert list(one.seen.values()) == ["met"] * 3
+    assert list(one.evidence.values()) == ["met"] * 3
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
@@ -212,7 +212,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
     on = threading.Lock()
     one = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
     disturb(one, Nothing())
-    assert list(one.seen.values()) == ["alone"] * 3
+    assert list(one.evidence.values()) == ["alone"] * 3
 
 
 def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
@@ -221,5 +221,5 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
 
     testbed, one = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
     disturb(one, testbed)
-    assert (one.seen, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
+    assert (one.evidence, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

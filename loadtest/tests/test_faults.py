@@ -194,8 +194,8 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    monkeypatch.setattr(chaos_rush, "COME_WITHIN", 0.05)
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.05)
+    monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "CANARIES", ())
     printed = io.StringIO()

@@ -85,7 +85,7 @@ def too_late(fault: ShutdownFault) -> None:
     """SIGTERM when everybody has been answered."""
     for trial in fault.trials:
         trial.resume_victim(seconds=10)
-        trial.guest.answered.wait(10)
+        trial.guest.is_done.wait(10)
     _fire_shutdown(fault)
 
 

@@ -36,7 +36,7 @@ class FenceAheadFault(Fault):
 
     def act(self, trial: Trial) -> None:
         """A buyer is refused, and the answer says why and what to do."""
-        outcome, error = trial.ask_once("refused"), trial.buyers[-1].said.get("error", "")
+        outcome, error = trial.ask_once("refused"), trial.buyers[-1].last_body.get("error", "")
         if outcome != "lost":
             trial.miss(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:

@@ -57,7 +57,7 @@ class PartitionDbFault(PartitionFault):
         resumed = time.monotonic()
         trial.resume_victim(seconds=0)
         rival = trial.send(trial.buyer("rival-1"))
-        rival.answered.wait(REPLY_TIMEOUT + SLACK_SECONDS)
+        rival.is_done.wait(REPLY_TIMEOUT + SLACK_SECONDS)
         # A renewed lock keeps others out until its bound; else nothing hung.
         took, bound = trial.recovery(self.fired_at), self._bound(trial.strategy)
         if trial.strategy["renewed"] and took is not None and took < bound - TTL - 0.5:

@@ -37,7 +37,7 @@ class ShutdownFault(NodeEndFault):
         super().resume(trial)
         if (first := trial.first_answer(10)) != "sold":
             trial.wrong.append(f"the victim was answered {first}, not sold")
-        if not trial.guest.answered.wait(10) or trial.guest.first == "unknown":
+        if not trial.guest.is_done.wait(10) or trial.guest.first == "unknown":
             trial.wrong.append("the guest behind the victim got no answer")
 
     def meanwhile(self) -> None:

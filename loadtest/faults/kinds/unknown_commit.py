@@ -38,9 +38,9 @@ class UnknownCommitFault(Fault):
             orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
             committed += dropped and victim.first == "unknown" and len(orders) == 1
             rule.cancel()
-            trial.send(victim, VICTIMS).answered.wait(20)
+            trial.send(victim, VICTIMS).is_done.wait(20)
             # It sells at once where the COMMIT did not happen; a replay shows the earlier row.
-            answer = victim.said
+            answer = victim.last_body
             replayed += bool(answer.get("replayed")) and orders == [answer.get("order")]
         self.committed.append(committed)
         self.replayed.append(replayed)
