@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -190,11 +191,7 @@ class SteppedBuyer:
         _buyer.set(self)
         end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
         try:
-            with own_connection(
-                options=timeout_options(),
-                application_name=f"oversold buyer {self.name}",
-                connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            ):
+            with own_connection(**connection_options(self.name)):
                 receipt = check_out(self.attempt)
             released = receipt.lease.released if receipt.lease else None
             end = {"outcome": "sold", "order": receipt.order_id, "released": released}
@@ -248,11 +245,21 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
         buyer.wait_at(STOPS[name])
 
 
-def timeout_options() -> str:
-    """Return PostgreSQL's timeouts for a person, who thinks longer than the shop's own allow."""
+def connection_options(buyer: str) -> dict[str, Any]:
+    """Return the options of a buyer's connection to PostgreSQL; other databases need none.
+
+    A person thinks longer than the shop's own timeouts allow.
+    """
+    if connection.vendor != "postgresql":
+        return {}
     lock_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
     statement_ms = lock_ms + 5_000
-    return (
+    timeouts = (
         f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
         f"-c idle_in_transaction_session_timeout={statement_ms}"
     )
+    return {
+        "options": timeouts,
+        "application_name": f"oversold buyer {buyer}",
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    }

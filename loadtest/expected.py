@@ -45,6 +45,7 @@ TABLE = """
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | fence-ahead@raised
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover@sync
+autocommit            O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 none                  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 process               O x . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 setnx                 x . D x . x . . O O O . D x D x D x x x D D O x D x . . O x
@@ -161,6 +162,7 @@ _FENCED = Traits(renewed=True, fenced=True)
 _DATABASE = Traits(backend="postgresql")
 #: Strategy -> its traits. A strategy is available if the nodes have the setting that it `needs`.
 TRAITS: Mapping[str, Traits] = {
+    "autocommit": Traits(backend="none"),
     "none": Traits(backend="none"),
     "process": Traits(backend="process"),
     "setnx": _REDIS,
@@ -191,6 +193,31 @@ TRAITS: Mapping[str, Traits] = {
     "counter": Traits(reserves=True),
     "reserve": Traits(reserves=True, deferred=True),
 }
+
+
+#: No transaction that has read is overtaken there. `unknown`: the sale is right, and the record
+#: shows that the lock let two buyers in.
+_NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction": "unknown"}
+#: Database -> strategy -> the verdict of the rush, where it differs from PostgreSQL's.
+RUSH_ON: Mapping[str, Mapping[str, str]] = {
+    "sqlite": _NOT_OVERTAKEN,
+    "sqlite@deferred": _NOT_OVERTAKEN,
+    "mariadb@snapshot": _NOT_OVERTAKEN,
+}
+#: Strategies that exist on some databases only, by Django's names of these.
+EXIST_ON = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
+
+
+def expected_on(lock: str, fault: str, database: str) -> str:
+    """Return the verdict that is expected of a strategy under a fault, on a database."""
+    if fault == "rush" and lock in RUSH_ON.get(database, {}):
+        return RUSH_ON[database][lock]
+    return EXPECTED[lock][fault]
+
+
+def exists_on(lock: str, vendor: str) -> bool:
+    """Return whether a strategy exists on a database. `vendor` is Django's name of it."""
+    return lock not in EXIST_ON or vendor in EXIST_ON[lock]
 
 
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:

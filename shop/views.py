@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.middleware.csrf import REASON_BAD_ORIGIN
 from django.views.decorators.csrf import csrf_exempt
@@ -95,8 +96,20 @@ def describe(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy as GET /strategies lists it."""
     description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
     description["expected"] = {"rush": strategy.rush}
-    description["available"] = not strategy.needs or bool(getattr(settings, strategy.needs))
+    why = why_unavailable(strategy)
+    description["available"] = not why
+    if why:
+        description["why"] = why
     return description
+
+
+def why_unavailable(strategy: Strategy) -> str:
+    """Return the reason why this shop cannot sell under a strategy; empty if it can."""
+    if not strategy.exists_on(connection.vendor):
+        return f"{strategy.name} does not exist on {connection.display_name}"
+    if strategy.needs and not getattr(settings, strategy.needs):
+        return f"{strategy.name} needs the setting {strategy.needs}"
+    return ""
 
 
 #: Reports for requests without the token, outside a demo.

@@ -1,18 +1,19 @@
 """make readme: puts the latest results into the tables of README.md and docs/."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from loadtest.commands.output import RESULTS
-from loadtest.commands.rushes import Setting
+from loadtest.commands.rushes import Setting, file_of
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
+from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
@@ -146,6 +147,8 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
         put(strategies, "locks", locks_table(matrix, faults))
         cells = cast(Sequence[Cell], faults["runs"])
         (root / "docs" / "faults.md").write_text(fault_report.markdown(faults, cells))
+    if matrix is not None:
+        put_databases(results, root / "docs" / "databases.md", matrix)
     if tables := load_tables(results):
         put(scale, "load", tables)
     else:
@@ -156,6 +159,44 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     growth_on_asgi = newest(results, "growth.md", partial(is_growth, server="asgi"))
     if growth_on_asgi is not None:
         put(scale, "growth-asgi", growth.markdown(growth_on_asgi))
+
+
+def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
+    """Put the table of the databases into its page, unless a database has no whole run yet."""
+    summaries = {DATABASES[POSTGRES].title: on_postgres}
+    for name, database in DATABASES.items():
+        if name != POSTGRES:
+            summary = newest(results, file_of("matrix", name), is_every_strategy)
+            if summary is None:
+                print(f"docs/databases.md needs make matrix with --database {name}")
+                return
+            summaries[database.title] = summary
+    put(page, "databases", databases_table(summaries))
+
+
+def databases_table(summaries: Mapping[str, Summary]) -> str:
+    """Return the verdict of each strategy's rush on each database, with orders, stock and time."""
+    runs_by_database = {
+        title: {run["lock"]: run for run in summary["runs"] if run["fault"] == "rush"}
+        for title, summary in summaries.items()
+    }
+    locks = next(iter(runs_by_database.values()))
+    rows = [
+        [f"`{lock}`", *(_database_cell(runs.get(lock)) for runs in runs_by_database.values())]
+        for lock in locks
+    ]
+    setups = " ".join(
+        f"{title}: {report.setup_of(summary)}" for title, summary in summaries.items()
+    )
+    below = f"Orders / stock left, seconds of the rush; one run each. {setups}"
+    return report.markdown_table(["strategy", *summaries], rows, below, left=len(summaries) + 1)
+
+
+def _database_cell(run: Run | None) -> str:
+    if run is None or run["verdict"] == "not_run":
+        return "not run"
+    orders, stock_left, seconds = report.figures(run, [run], ("orders", "stock left", "seconds"))
+    return f"{report.bold(run['verdict'])} {orders}/{stock_left}, {seconds}"
 
 
 def contrast_table(demo: Summary) -> str:

@@ -31,6 +31,7 @@ from loadtest.rush.option_parsers import (
     whole_number_parser,
 )
 from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import NAMES, SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
@@ -86,6 +87,7 @@ def _add_demo(commands: Any) -> None:
     _add_rush(parser, default)
     _add_stack(parser, default)
     _add_server(parser)
+    _add_database(parser)
 
 
 def _add_matrix(commands: Any) -> None:
@@ -96,6 +98,7 @@ def _add_matrix(commands: Any) -> None:
     _add_rush(parser, default)
     _add_stack(parser, default)
     _add_server(parser)
+    _add_database(parser)
 
 
 def _add_faults(commands: Any) -> None:
@@ -347,6 +350,15 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         choices=SERVERS,
         default=SERVERS[0],
         help="the HTTP server of the nodes; default: %(default)s",
+    )
+
+
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--database",
+        choices=tuple(DATABASES),
+        default=POSTGRES,
+        help="the database of the shop; default: %(default)s",
     )
 
 

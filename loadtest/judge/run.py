@@ -1,7 +1,7 @@
 """The types of `results/<time>/summary.json`: every command writes it, other programs read it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Required, TypedDict
+from typing import Any, NotRequired, Required, TypedDict
 
 
 class Machine(TypedDict):
@@ -10,6 +10,7 @@ class Machine(TypedDict):
     cpus: int | None
     python: str
     postgres: str
+    database: NotRequired[str]
     redis: str
 
 

@@ -164,8 +164,18 @@ def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "postgres": details.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
+        "database": _other_database(parts),
         "redis": details.get("Redis (locks)", "").partition(",")[0],
     }
+
+
+def _other_database(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the name and version of the database if it is not PostgreSQL; otherwise nothing."""
+    for part in parts:
+        if part["name"] in ("SQLite", "MariaDB", "MySQL"):
+            version = str(part["detail"]).removeprefix("version ").partition(",")[0]
+            return f"{part['name']} {version}"
+    return ""
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
@@ -217,7 +227,8 @@ def _count(number: int, noun: str) -> str:
 def machine_and_date(summary: Summary) -> str:
     """Return the machine, the versions of its servers, and the date."""
     machine = summary["machine"]
+    database = machine.get("database") or f"PostgreSQL {machine['postgres']}"
     return (
-        f"{machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL {machine['postgres']}, "
+        f"{machine['cpus']} CPUs, Python {machine['python']}, {database}, "
         f"{machine['redis']}; {summary['started'][:10]}"
     )

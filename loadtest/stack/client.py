@@ -32,6 +32,7 @@ class StrategyFacts(TypedDict):
     needs: str
     available: bool
     verdicts: NotRequired[Mapping[str, str]]
+    exists: NotRequired[bool]  # False where the database does not have what it needs
     missing: NotRequired[str]
     complaint: NotRequired[str]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Self, TypeVar
 
@@ -16,13 +17,15 @@ from loadtest.expected import EXPECTED, TRAITS
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Reader
 from loadtest.stack.client import Shop, StrategyFacts
+from loadtest.stack.databases import DATABASES, POSTGRES, sqlite_url
 from loadtest.stack.node import ShopNode, StackError, inherited, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
-from servers import embedded, zookeeper
+from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.errors import NotReady, full_disk_message
 from servers.loopback import runtime_folder
+from servers.mariadb import MariaDB
 from servers.process import STOP_TIMEOUT
 from servers.signals import uninterrupted
 from servers.valkey import client_at
@@ -75,6 +78,7 @@ class Stack:
     extras                   also start five servers for Redlock, and ZooKeeper if installed
     record                   each node records its purchases in a file of the folder `records`
     server                   one of SERVERS
+    database                 one of DATABASES, unless DATABASE_URL is set
     variables                environment variables of the nodes, which override the usual ones
 
     `missing` says why the servers of a setting in `extras` did not start. Their strategies are
@@ -95,6 +99,7 @@ class Stack:
     extras: bool = False
     record: bool = False
     server: str = SERVERS[0]
+    database: str = POSTGRES
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,6 +107,7 @@ class Stack:
         self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
+        self.mariadb: MariaDB | None = None
         self.missing: dict[str, str] = {}
         self.watched_servers: list[Watched] = []
         self.nodes: list[ShopNode] = []
@@ -146,7 +152,9 @@ class Stack:
                 "verdict: add a row and traits to loadtest/expected.py"
             )
         environment = self.nodes[0].environment
-        return describe_strategies(chosen, listing, environment, missing=self.missing)
+        return describe_strategies(
+            chosen, listing, environment, missing=self.missing, database=self.database
+        )
 
     def while_alive(self, work: Callable[[], T]) -> T:
         """Return what `work`, which needs the servers, returns.
@@ -190,6 +198,8 @@ class Stack:
                 valkey.stop()
             if self.zookeeper is not None:
                 self.zookeeper.stop()
+            if self.mariadb is not None:
+                self.mariadb.stop()
             self._folder.cleanup()
 
     def _print_what_is_left(self) -> None:
@@ -201,10 +211,11 @@ class Stack:
             self.progress(f"stopping{details}")
 
     def _start(self) -> None:
-        self.progress("starting PostgreSQL and Valkey")
         embedded.read_env()
+        self._refuse_another_database()
+        self.progress(f"starting {DATABASES[self.database].title} and Valkey")
         embedded.attach()
-        self._has_own_postgres = not os.environ.get("DATABASE_URL")
+        self._has_own_postgres = self.database == POSTGRES and not os.environ.get("DATABASE_URL")
         environment = self._environment()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
@@ -223,7 +234,7 @@ class Stack:
     def _environment(self) -> dict[str, str]:
         variables = {
             **DEMO_SETTINGS,
-            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database_url(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self.extras else {}),
             "SHOP_DEMO": "1",
@@ -265,7 +276,42 @@ class Stack:
                     leaked |= {f"{number}/{db}/{key}" for key in keys if not STAYS.match(key)}
         return leaked
 
-    def _own_database(self) -> str:
+    def _refuse_another_database(self) -> None:
+        """Raise StackError if DATABASE_URL is set and another database was asked for."""
+        if os.environ.get("DATABASE_URL") and self.database != POSTGRES:
+            raise StackError(
+                f"--database {self.database} starts a database of its own, and DATABASE_URL is "
+                "set: unset it, or leave the option out"
+            )
+
+    def _own_database_url(self) -> str:
+        """Create a database with the shop's tables and return its URL."""
+        if self.database == POSTGRES:
+            return self._own_postgres_database()
+        database = DATABASES[self.database]
+        if database.vendor == "sqlite":
+            url = sqlite_url(Path(self._folder.name) / "shop.sqlite3", database)
+        else:
+            url = self._own_mariadb().url(**database.parameters)
+        environment = {**inherited(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+        self.progress("migrating")
+        environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
+        manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
+        return url
+
+    def _own_mariadb(self) -> MariaDB:
+        """Start MariaDB for this run. Raises EmbeddedError, StackError without its packages."""
+        if not mariadb.is_installed():
+            raise StackError(mariadb.MISSING)
+        if find_spec("pymysql") is None:
+            raise StackError(mariadb.MISSING_CLIENT)
+        self.mariadb = MariaDB(Path(self._folder.name), log=self.log)
+        embedded.adopt(self.mariadb.start())
+        self.mariadb.wait_until_ready()
+        self.watched_servers.append(self.mariadb)
+        return self.mariadb
+
+    def _own_postgres_database(self) -> str:
         """Create a database with the shop's tables, which is dropped at the end. Return its URL.
 
         It is copied from a database that was migrated once, because that is faster than migrating.

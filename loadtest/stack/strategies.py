@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from loadtest.expected import EXPECTED, TRAITS
+from loadtest.expected import EXPECTED, TRAITS, exists_on
 from loadtest.stack.client import StrategyFacts
+from loadtest.stack.databases import DATABASES, POSTGRES
 
 
 def describe_strategies(
@@ -18,6 +19,7 @@ def describe_strategies(
     environment: Mapping[str, str],
     *,
     missing: Mapping[str, str],
+    database: str = POSTGRES,
 ) -> list[StrategyFacts]:
     """Return these strategies with our own facts, and a complaint where the listing differs.
 
@@ -25,9 +27,12 @@ def describe_strategies(
     listing      the strategies of GET /strategies
     environment  the variables of the nodes, which decide which strategies are available
     missing      why the servers of a setting did not start, by setting
+    database     the database of the nodes (loadtest/stack/databases.py)
     """
     listed_by_name = {str(entry.get("name")): entry for entry in listing}
-    return [_describe(name, listed_by_name.get(name), environment, missing) for name in names]
+    return [
+        _describe(name, listed_by_name.get(name), environment, missing, database) for name in names
+    ]
 
 
 def _describe(
@@ -35,13 +40,17 @@ def _describe(
     listed: Mapping[str, Any] | None,
     environment: Mapping[str, str],
     missing: Mapping[str, str],
+    database: str,
 ) -> StrategyFacts:
+    where = DATABASES[database]
+    is_here = exists_on(name, where.vendor)
+    why_not_here = "" if is_here else f"{name} does not exist on {where.title}"
     needs = TRAITS[name].needs
     facts = {
         "name": name,
         "expected": {"rush": EXPECTED[name]["rush"]},
         **asdict(TRAITS[name]),
-        "available": not needs or bool(environment.get(needs)),
+        "available": not why_not_here and (not needs or bool(environment.get(needs))),
     }
     if listed is None:
         complaint = f"GET /strategies does not list {name}"
@@ -54,7 +63,9 @@ def _describe(
     ]
     if differences:
         facts["complaint"] = f"GET /strategies says of {name} {'; '.join(differences)}"
-    if needs in missing:
+    if why_not_here:
+        facts |= {"missing": why_not_here, "exists": False}
+    elif needs in missing:
         facts |= {"available": False, "missing": missing[needs]}
     return cast(StrategyFacts, facts)
 

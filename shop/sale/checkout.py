@@ -49,6 +49,8 @@ def check_out(attempt: Attempt) -> Receipt:
         require_on_sale(attempt.product)
         point("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         strategy = STRATEGIES[attempt.lock]
+        if not strategy.exists_on(connection.vendor):
+            raise Unavailable(f"{attempt.lock} does not exist on this database; nothing was sold")
         try:
             return strategy.buy(attempt)
         except MAY_HAVE_BOUGHT as refusal:

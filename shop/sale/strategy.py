@@ -32,9 +32,11 @@ class Strategy:
     deferred    whether `manage.py settle` writes its orders after the answer
     rush        the verdict of a rush: `exact` or `oversold`
     overselling_schedules  in how many of the 20 orders of two buyers' moves both have the last unit
+    has_transaction  whether a refused purchase writes nothing: its writes are one transaction
     holds_row   whether it holds the product's row, or a unit's, from the read on: a restock waits
     reads_again whether it notices a restock and tries again, in the new sale
     waits_at_write  whether both of two buyers read, and the second waits where it writes
+    databases   the databases that it exists on, as Django calls them; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to the rows that this strategy
                 sells from (as in buckets.py); None if it sells from the product's row
@@ -59,9 +61,11 @@ class Strategy:
     deferred: bool = False
     rush: str = "exact"
     overselling_schedules: int = 0
+    has_transaction: bool = True
     holds_row: bool = False
     reads_again: bool = False
     waits_at_write: bool = False
+    databases: tuple[str, ...] = ()
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
     close: Callable[[int], int] | None = None
@@ -73,6 +77,10 @@ class Strategy:
     def needs_redis(self) -> bool:
         """True if it sells nothing while the Redis of the locks is down."""
         return self.backend == "redis"
+
+    def exists_on(self, vendor: str) -> bool:
+        """Return whether it can sell on this database. `vendor` is Django's name of it."""
+        return not self.databases or vendor in self.databases
 
     @property
     def sells_side_by_side(self) -> bool:

@@ -22,6 +22,7 @@ from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from shop.errors import LockBusy, ShopError
+from shop.ops.database import code_of
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.points import installed, point
@@ -115,7 +116,7 @@ class Buyers(Driver):
         try:
             yield
         except DatabaseError as error:
-            if getattr(error.__cause__, "sqlstate", None) == IDLE_IN_TRANSACTION_TIMEOUT:
+            if code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT:
                 self.has_timed_out = True
             raise
 

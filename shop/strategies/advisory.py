@@ -59,5 +59,6 @@ STRATEGY = Strategy(
     marks=("pg_advisory_xact_lock",),
     buy=buy,
     backend="postgresql",
+    databases=("postgresql", "mysql"),
     sound=True,
 )

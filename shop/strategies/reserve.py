@@ -45,6 +45,7 @@ STRATEGY = Strategy(
     buy=buy,
     reserves=True,
     deferred=True,
+    databases=("postgresql",),
     close=promises.close_sale,
     settled=read_settlement,
 )

@@ -97,7 +97,7 @@ def test_a_strangers_test_fails_with_the_timeline_in_its_report(tmp_path: Path) 
         env={**os.environ, "DATABASE_URL": database.geturl()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Between A's" in done.stdout, done.stdout

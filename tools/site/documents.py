@@ -18,6 +18,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
     "Understand": (
         "docs/strategies.md",
+        "docs/databases.md",
         "docs/verdicts.md",
         "docs/scale.md",
         "docs/sources.md",

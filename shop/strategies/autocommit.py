@@ -1,0 +1,31 @@
+"""FLAW: the article's own code, without a transaction: each statement commits by itself.
+
+    A reads 1          B reads 1
+    A writes 0         B writes 0
+    A records an order B records an order: two orders for one unit
+
+A1's shop has no @Transactional, and most tutorials have no atomic(). So nothing of a database can
+help, not even SERIALIZABLE or SQLite, whose transactions are serializable (docs/databases.md). And
+a buyer who dies between the two writes has taken a unit without an order.
+"""
+
+from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.sale.strategy import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    return sell_one(attempt)
+
+
+STRATEGY = Strategy(
+    rank=5,
+    title="No transaction",
+    article="A1",
+    summary="Read, check, write back, each statement for itself: no database can help.",
+    marks=("return sell_one(attempt)", "[stock.amount - 1, "),
+    buy=buy,
+    overselling_schedules=12,
+    has_transaction=False,
+    backend="none",
+    rush="oversold",
+)
