@@ -21,8 +21,18 @@ from shop.ops import postgres
 #: Seconds for which a statement waits for a lock.
 LOCK_TIMEOUT_SECONDS = postgres.TIMEOUTS_MS["lock_timeout"] // 1000
 LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
-#: Parameters of a mysql:// URL.
-MYSQL_PARAMETERS = {"isolation_level", "snapshot", "unix_socket", "charset"}
+#: Parameters of a mysql:// URL -> the values that they may have; none listed: any.
+MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "isolation_level": (
+        "read-uncommitted",
+        "read-committed",
+        "repeatable-read",
+        "serializable",
+    ),
+    "snapshot": ("on", "off"),
+    "unix_socket": (),
+    "charset": (),
+}
 
 #: Another transaction was first, and this one is rolled back.
 #: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock; MariaDB: the row has
@@ -129,6 +139,10 @@ def _mysql(url: str) -> dict[str, Any]:
     if unknown := sorted(parameters.keys() - MYSQL_PARAMETERS):
         names = ", ".join(sorted(MYSQL_PARAMETERS))
         raise ImproperlyConfigured(f"DATABASE_URL has the parameter {unknown[0]!r}: use {names}")
+    for name, text in parameters.items():
+        allowed = MYSQL_PARAMETERS[name]
+        if allowed and text not in allowed:
+            raise ImproperlyConfigured(f"DATABASE_URL has {name}={text}: use {', '.join(allowed)}")
     set_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
         set_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")

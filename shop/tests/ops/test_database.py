@@ -66,7 +66,15 @@ def test_mysql_url_gives_settings() -> None:
     assert "ssl_disabled" not in remote["OPTIONS"]
 
 
-@pytest.mark.parametrize("url", ["mysql://ann@localhost/shop?level=1", "sqlite:////x?mode=rw"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://ann@localhost/shop?level=1",
+        "mysql://ann@localhost/shop?snapshot=1,sql_mode=2",
+        "mysql://ann@localhost/shop?isolation_level=strict",
+        "sqlite:////x?mode=rw",
+    ],
+)
 def test_unknown_parameter_is_refused(url: str) -> None:
     if url.startswith("mysql"):
         pytest.importorskip("pymysql")
