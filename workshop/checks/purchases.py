@@ -2,6 +2,7 @@
 lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from django.db import (
@@ -424,15 +426,16 @@ def _without_a_lock() -> Refusal | None:
 def _schedules() -> Refusal | None:
     """No sequence of two buyers' moves sells a unit twice, or gives up or breaks off."""
     try:
-        for run in every_run():
-            facts, story = {"schedule": run.schedule}, (told(run),)
-            if run.violates:
-                return Refusal(_how(), facts, story)
-            if broken:
-                return Refusal("sold-out-not-said", {"said": broken[0]}, story)
-            if run.report.undersold:
-                return Refusal("gave-up", facts, story)
-            statements.clear()
+        with _sleep_lets_the_other_buyer_move():
+            for run in every_run():
+                facts, story = {"schedule": run.schedule}, (told(run),)
+                if run.violates:
+                    return Refusal(_how(), facts, story)
+                if broken:
+                    return Refusal("sold-out-not-said", {"said": broken[0]}, story)
+                if run.report.undersold:
+                    return Refusal("gave-up", facts, story)
+                statements.clear()
     except AssertionError as error:
         cause = error.__cause__
         if isinstance(cause, IntegrityError):
@@ -441,6 +444,25 @@ def _schedules() -> Refusal | None:
             return Refusal("conflict-not-retried", {"error": str(cause).splitlines()[0]})
         raise
     return None
+
+
+@contextmanager
+def _sleep_lets_the_other_buyer_move() -> Iterator[None]:
+    """Let a buyer who sleeps between its transactions wait for the other buyer's next move.
+
+    It has nothing locked, and looks again afterwards, as one that was answered `busy`.
+    """
+    sleep = time.sleep
+
+    def wait_or_sleep(seconds: float) -> None:
+        is_buyer = threading.current_thread().name.startswith("interleaved-")
+        if is_buyer and not connection.in_atomic_block:
+            point("refused")
+        else:
+            sleep(seconds)
+
+    with patch.object(time, "sleep", wait_or_sleep):
+        yield
 
 
 def _how() -> str:
