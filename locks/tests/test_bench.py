@@ -15,7 +15,7 @@ bench = pytest.importorskip(f"{LOCKS}.bench.drain", exc_type=ImportError)
 def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
     server: Server, client: redis.Redis
 ) -> None:
-    with ProcessPoolExecutor(bench.PROCESSES, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
             figures = bench.drain(pool, server.port, 8, 0.002, lock)
             assert figures["seconds"] > 8 * 0.002

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 #: Microseconds. A holder that acquired before the move and has not claimed yet may have a fence
 #: that is higher than the database's by as long as a lock can be held. New ones begin above that.
 MARGIN = 60_000_000
-CLAIM = "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL"
 #: Lua counts in doubles: above this, n + 1 may equal n.
 LARGEST = 2**53 - 2 * MARGIN
 
@@ -32,9 +31,13 @@ def claim(lease: AnyLease, attempt: Attempt) -> Stock:
 
     Raises Lost, UnknownProduct.
     """
+    statement = (
+        "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL"
+    )
+    values = [lease.fence, attempt.product, lease.fence]
     with connection.cursor() as cursor:
         if connection.vendor == "mysql":  # it has no UPDATE ... RETURNING
-            cursor.execute(CLAIM, [lease.fence, attempt.product, lease.fence])
+            cursor.execute(statement, values)
             if not cursor.rowcount:
                 raise refusal(attempt, lease)
             # The row is this transaction's own now, so that this is its present state.
@@ -42,10 +45,7 @@ def claim(lease: AnyLease, attempt: Attempt) -> Stock:
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
             )
         else:
-            cursor.execute(
-                f"{CLAIM} RETURNING id, sale_id, amount",
-                [lease.fence, attempt.product, lease.fence],
-            )
+            cursor.execute(f"{statement} RETURNING id, sale_id, amount", values)
         row = cursor.fetchone()
     if row is None:
         raise refusal(attempt, lease)

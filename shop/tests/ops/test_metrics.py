@@ -251,8 +251,13 @@ def test_purchase_that_cannot_be_counted_is_answered(
 
 def folder_of(node: Node) -> Path:
     """Return the folder of the workers' counters."""
-    open_paths = [Path(file.path) for file in node.processes()[1].open_files()]
-    (folder,) = {path.parent for path in open_paths if path.suffix == ".db"}
+
+    def open_counters() -> list[Path]:
+        paths = [Path(file.path) for file in node.processes()[1].open_files()]
+        return [path for path in paths if path.suffix == ".db"]
+
+    eventually(open_counters, what="the worker has opened its counters")
+    (folder,) = {path.parent for path in open_counters()}
     return folder
 
 
