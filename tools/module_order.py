@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 #: Those of `make test-whole`: each test of these runs for seconds. In the order in which they run,
 #: the longest first; those that compute come between those that wait, so that not all workers want
@@ -42,6 +43,26 @@ LONGEST = (
     *("locks/tests/test_watchdog.py", "locks/tests/test_chaos.py"),
 )
 
+#: Modules, or folders of them, that a busy machine may fail -> the reason. A test of theirs that
+#: fails is run once more, and named in the summary; one that fails twice has failed.
+FLAKY = {
+    "deploy/tests/test_rolling_restart.py": "a shell script with timeouts of its own",
+    "examples/tests/test_examples.py": "a lock's wait is bounded in seconds",
+    "loadtest/tests/test_demo.py": "whole commands, side by side",
+    "loadtest/tests/test_leaves_nothing.py": "processes that end meanwhile",
+    "loadtest/tests/test_locust.py": "whole commands, and signals at one moment",
+    "loadtest/tests/test_server_death.py": "processes that end meanwhile",
+    "locks/tests/": "leases of a second or less",
+    "servers/tests/test_proxy.py": "sockets that are cut at one moment",
+    "shop/tests/ops/": "nodes that restart within seconds",
+    "shop/tests/reserve/": "promises that must be settled within seconds",
+    "shop/tests/sale/test_asgi_node.py": "files that are closed meanwhile",
+    "shop/tests/schedules/": "timeouts of the database",
+    "testing/tests/": "a wait is noticed by polling",
+}
+#: The tests that were run once more.
+repeated: list[str] = []
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run what make test leaves out")
@@ -72,6 +93,36 @@ def _chooses(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {module: place for place, module in enumerate((*WHOLE, *LONGEST))}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test of FLAKY once more if it fails."""
+    if not item.nodeid.startswith(tuple(FLAKY)):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.failed for report in reports):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            report.user_properties.append(("repeated", item.nodeid))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note the repeated tests, where the summary is printed: in xdist's main process."""
+    if report.when == "call":
+        repeated.extend(str(name) for key, name in report.user_properties if key == "repeated")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that were run once more, with the reason why that may be needed."""
+    for name in repeated:
+        reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
+        terminalreporter.line(f"REPEATED {name}: {reason}")
 
 
 @pytest.hookimpl(wrapper=True)

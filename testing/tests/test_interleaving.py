@@ -352,8 +352,10 @@ def test_equal_orders_are_counted_once() -> None:
         interleave(locked, locked, before=one_unit, check=check)
     count = re.search(r"in (\d+) of (\d+) orders", str(failed.value))
     assert count is not None
-    assert int(count[1]) <= 5, "A goes first, and B comes after one of its five steps"
-    assert int(count[2]) <= 10
+    # A goes first, and B comes after one of its five steps: five orders, and five where B does. A
+    # busy machine sees a wait a poll later, which is another order. Uncounted there are 252.
+    assert int(count[1]) <= 10
+    assert int(count[2]) <= 20
 
 
 def test_runs_are_in_the_order_of_their_switches() -> None:
