@@ -45,8 +45,8 @@ TABLE = """
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | fence-ahead@raised
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover
                       | | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover@sync
-autocommit            O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 none                  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
+autocommit            O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 process               O x . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 setnx                 x . D x . x . . O O O . D x D x D x x x D D O x D x . . O x
 setnx-expire          x . D O O O . . O O O . D x x x D O x x x O O O x x . . O x
@@ -162,8 +162,8 @@ _FENCED = Traits(renewed=True, fenced=True)
 _DATABASE = Traits(backend="postgresql")
 #: Strategy -> its traits. A strategy is available if the nodes have the setting that it `needs`.
 TRAITS: Mapping[str, Traits] = {
-    "autocommit": Traits(backend="none"),
     "none": Traits(backend="none"),
+    "autocommit": Traits(backend="none"),
     "process": Traits(backend="process"),
     "setnx": _REDIS,
     "setnx-expire": _REDIS,

@@ -43,6 +43,7 @@ _ROW = Evidence(absolute=True)
 
 EVIDENCE: Mapping[str, Evidence] = {
     "none": _ROW,
+    "autocommit": _ROW,
     **dict.fromkeys(
         (
             *("process", "setnx", "setnx-expire", "setnx-expire-repair", "setnx-expire-lua"),

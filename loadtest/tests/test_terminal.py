@@ -93,7 +93,7 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
         ("target shop.py", "the following arguments are required: --host"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
         ("--lock ,", "no names in ',': list some, or omit the option"),
-        ("--lock redis,nonsense", "unknown lock: nonsense; there are autocommit, none, process, "),
+        ("--lock redis,nonsense", "unknown lock: nonsense; there are none, autocommit, process, "),
         ("faults --fault earthquake", "unknown fault: earthquake; there are crash, slow, "),
         ("--buyers 0", "'0' is not a whole number from 1 to 20000"),
         ("chaos --minutes nan", "'nan' is not a number"),

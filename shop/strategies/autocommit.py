@@ -18,7 +18,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
-    rank=5,
+    rank=15,
     title="No transaction",
     article="A1",
     summary="Read, check, write back, each statement for itself: no database can help.",
