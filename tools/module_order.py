@@ -7,6 +7,8 @@ with those that have most tests, and ends with the few that take half a minute e
 """
 
 import gc
+import sys
+import warnings
 from collections.abc import Generator
 from pathlib import Path
 
@@ -60,8 +62,10 @@ FLAKY = {
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
 }
-#: The tests that were run once more.
-repeated: list[str] = []
+#: How much of the first failure of a repeated test the summary shows.
+FAILURE_LINES = 15
+#: The tests that were run once more -> how the first try failed.
+repeated: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,27 +106,43 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.failed for report in reports):
+    failures = [report.longreprtext for report in reports if report.failed]
+    if failures:
+        _forget_the_failed_try()
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         for report in reports:
-            report.user_properties.append(("repeated", item.nodeid))
+            report.user_properties.append(("first failure", "\n".join(failures)))
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
+def _forget_the_failed_try() -> None:
+    """Collect what the failed try did not close. Otherwise its ResourceWarnings would fail any test
+    that happens to run when it is collected."""
+    for name in ("last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note the repeated tests, where the summary is printed: in xdist's main process."""
     if report.when == "call":
-        repeated.extend(str(name) for key, name in report.user_properties if key == "repeated")
+        for name, value in report.user_properties:
+            if name == "first failure":
+                repeated[report.nodeid] = str(value)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that were run once more, with the reason why that may be needed."""
-    for name in repeated:
+    """Name the tests that were run once more, why that may be needed, and how they failed."""
+    for name, failure in repeated.items():
         reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
         terminalreporter.line(f"REPEATED {name}: {reason}")
+        for line in failure.splitlines()[-FAILURE_LINES:]:
+            terminalreporter.line(f"    {line}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,6 @@ class Command:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.send = self.process.send_signal
         self.printed = ""
-        self.read_until("ready")
 
     def read_until(self, text: str) -> None:
         for line in self.stdout:
@@ -106,6 +106,13 @@ class Command:
         code = self.process.wait(30)
         self.stdin.close()
         return code
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended, and close its pipes."""
+        self.process.kill()
+        self.process.wait()
+        self.stdout.close()
+        self.stdin.close()
 
 
 def ctrl_c(command: Command) -> None:
@@ -147,6 +154,20 @@ def held(clone: Path) -> Iterator[Path]:
     assert_nothing_is_left(clone)
 
 
+@pytest.fixture
+def start_command(held: Path) -> Iterator[Callable[..., Command]]:
+    """Start a command in the clone and wait until it is ready. A failed test leaves none behind."""
+    with ExitStack() as cleanup:
+
+        def start_one(**options: Any) -> Command:
+            command = Command(held, **options)
+            cleanup.callback(command.kill)
+            command.read_until("ready")
+            return command
+
+        yield start_one
+
+
 def users(root: Path) -> list[dict[str, Any]]:
     return list(json.loads((root / "var" / "users.json").read_text())["users"])
 
@@ -158,10 +179,10 @@ def children(root: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe])
 def test_a_command_leaves_no_process_and_is_forgotten(
-    held: Path, ends: Callable[[Command], None]
+    held: Path, start_command: Callable[..., Command], ends: Callable[[Command], None]
 ) -> None:
     """With SIGINT ignored, as a shell's `&` does: otherwise nobody could end it by Ctrl-C."""
-    command = Command(held, ignoring=signal.SIGINT)
+    command = start_command(ignoring=signal.SIGINT)
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"
     ends(command)
@@ -169,17 +190,19 @@ def test_a_command_leaves_no_process_and_is_forgotten(
     assert len(users(held)) == 1, "the holder"
 
 
-def test_nohup_is_respected(held: Path) -> None:
-    command = Command(held, ignoring=signal.SIGHUP)
+def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
+    command = start_command(ignoring=signal.SIGHUP)
     command.send(signal.SIGHUP)
     command.print_something()
     command.read_until("something")
     ctrl_c(command)
 
 
-def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held: Path) -> None:
+def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(
+    held: Path, start_command: Callable[..., Command]
+) -> None:
     """Forgotten before they have ended, nobody would ever end them."""
-    killed = Command(held, stop_timeout=60)
+    killed = start_command(stop_timeout=60)
     left = children(held)[1:]  # the nodes
     killed.send(signal.SIGINT)
     killed.read_until("stopping: node A, node B")
@@ -187,7 +210,7 @@ def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held
     killed.end()
     assert all(map(is_alive, left))
 
-    following = Command(held)
+    following = start_command()
     assert not any(map(is_alive, left))
     ctrl_c(following)
 
@@ -222,9 +245,9 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works(
-    held: Path, fill_the_disk: Callable[[], None]
+    held: Path, start_command: Callable[..., Command], fill_the_disk: Callable[[], None]
 ) -> None:
-    command = Command(held)
+    command = start_command()
     started = children(held)
     fill_the_disk()
     command.send(signal.SIGINT)
@@ -234,6 +257,6 @@ def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works
     assert len(users(held)) == 2, "it is still registered"
 
     (held / "var" / "users.partial").unlink()
-    following = Command(held)
+    following = start_command()
     ctrl_c(following)
     eventually(lambda: len(users(held)) == 1, what="both are forgotten")
