@@ -8,7 +8,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Any, cast
 
-from loadtest.judge import integrity, lock_rules, rules, stock_rules
+from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
 from loadtest.judge.finding import Finding, rule
 from loadtest.judge.history import Event
 from loadtest.judge.run import Judged
@@ -17,7 +17,7 @@ from loadtest.judge.sale_record import FINAL, Record
 #: Every rule, in the order in which their findings are named.
 RULES = [
     one
-    for module in (integrity, rules, lock_rules, stock_rules)
+    for module in (record_rules, order_rules, lock_rules, stock_rules)
     for one in vars(module).values()
     if isinstance(one, rule)
 ]
