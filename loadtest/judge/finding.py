@@ -1,25 +1,17 @@
-"""A rule of the judge, and what it finds."""
+"""The findings of the judge, and the cases that they are made of."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
-
-from loadtest.judge.sale_record import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation: what no correct sale shows."""
-
-    rule: str  # its name, one of those that `summary.json` lists as violations
-    what: str  # the evidence, one sentence
-    attempts: tuple[str, ...] = ()  # keys of the first case; of all, where each concerns one buyer
-    spoils: bool = True  # a sale with it is not exact, whatever its totals
-    voids: bool = False  # the record is not to be believed: only an oversell is concluded from it
+from typing import Any
 
 
 class Case:
-    """One case of a violation: the evidence, and the keys of those whom it concerns."""
+    """One case in which a sale breaks a rule.
+
+    what      the evidence, one sentence
+    keys      the keys of the buyers whom it concerns
+    spoils    whether the sale is not exact because of it
+    """
 
     def __init__(self, what: str, *keys: str, spoils: bool = True) -> None:
         self.what = what
@@ -28,34 +20,23 @@ class Case:
 
 
 def of_order(order: Mapping[str, Any], what: str) -> Case:
-    """A case that concerns one order: `what` says what of it."""
+    """Return a case that concerns one order; `what` is its predicate."""
     return Case(f"order {order['order']} {what}", str(order["key"]))
 
 
-@dataclass
-class rule:
-    """A rule of the judge: a function that yields its cases in a record, with this decorator."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that a sale breaks.
 
-    name: str  # what its findings are called
-    voids: bool = False  # as in Finding
-    recorded: bool = False  # it concerns only a run whose nodes recorded
-    needs: str = ""  # the field of Evidence that makes it concern a strategy; empty: it does all
+    rule      the name of the rule, which `summary.json` lists as a violation
+    what      the evidence of the first case, and the number of the others
+    attempts  the keys of the first case; those of all cases if each concerns one buyer
+    spoils    whether the sale is not exact because of it, whatever its totals
+    voids     whether the record is unreliable: then only an oversell is concluded from it
+    """
 
-    def __call__(self, cases: Callable[[Record], Iterator[Case]]) -> Self:
-        self.cases = cases
-        return self
-
-    def find(self, record: Record) -> Finding | None:
-        """The finding names the first case, and counts the others."""
-        if self.recorded and not record.recorded:
-            return None
-        if self.needs and not getattr(record.evidence, self.needs):
-            return None
-        cases = list(self.cases(record))
-        if not cases:
-            return None
-        first, keys = cases[0], cases[0].keys
-        if len(keys) == 1:
-            keys = tuple(key for case in cases for key in case.keys)
-        more = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
-        return Finding(self.name, first.what + more, keys, first.spoils, self.voids)
+    rule: str
+    what: str
+    attempts: tuple[str, ...] = ()
+    spoils: bool = True
+    voids: bool = False

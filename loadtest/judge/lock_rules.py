@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
 
-from loadtest.judge.finding import Case, of_order, rule
+from loadtest.judge.finding import Case, of_order
 from loadtest.judge.intervals import Commit, Hold
+from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
 
@@ -68,11 +69,13 @@ def overlap(record: Record) -> Iterator[Case]:
         yield Case(what, *keys, spoils=not excused((first, second)))
 
 
-@rule("false_release", recorded=True, needs="fenced")
+@rule("false_release", recorded=True)
 def false_release(record: Record) -> Iterator[Case]:
     """A release gives back what its holder was granted, and does not find that it is still the
     holder's where somebody else has been granted it since. One server's word: where there are two,
     as in a split brain, each may be right."""
+    if not record.evidence.fenced:
+        return
     for hold in record.holds:
         if hold.given_back not in ("", hold.token):
             what = f"{hold.attempt} was granted {hold.token}, and released {hold.given_back}"
@@ -97,9 +100,11 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
     return found
 
 
-@rule("unlocked", recorded=True, needs="locked")
+@rule("unlocked", recorded=True)
 def unlocked(record: Record) -> Iterator[Case]:
     """Under a lock each order was read and committed inside a hold of it."""
+    if not record.evidence.locked:
+        return
     sold = {r.attempt for r in record.requests if r.type == "ok" and not r.replayed}
     for number, commit in record.commit_of.items():
         if wrong := _outside_its_hold(commit, commit.attempt in sold):
@@ -120,19 +125,23 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
     return ""
 
 
-@rule("expired_hold", recorded=True, needs="locked")
+@rule("expired_hold", recorded=True)
 def expired_hold(record: Record) -> Iterator[Case]:
     """Where nothing takes the lock from its holder, each release finds that it is still the
     holder's."""
+    if not record.evidence.locked:
+        return
     for hold in record.holds if record.undisturbed else ():
         if hold.outcome != "released":
             found = hold.outcome or "not recorded"
             yield Case(f"the release by {hold.attempt} found its lock {found}", hold.attempt)
 
 
-@rule("wrong_fence", recorded=True, needs="fenced")
+@rule("wrong_fence", recorded=True)
 def wrong_fence(record: Record) -> Iterator[Case]:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
+    if not record.evidence.fenced:
+        return
     for order in record.orders:
         commit, fence = record.commit_of.get(order["order"]), order.get("fence")
         granted = None if commit is None or commit.hold is None else commit.hold.fence
@@ -140,10 +149,12 @@ def wrong_fence(record: Record) -> Iterator[Case]:
             yield of_order(order, f"has fence {fence}, granted was {granted}")
 
 
-@rule("shared_token", recorded=True, needs="locked")
+@rule("shared_token", recorded=True)
 def shared_token(record: Record) -> Iterator[Case]:
     """Every grant has a token of its own; a holder that may enter its own lock again, one of its
     own thread."""
+    if not record.evidence.locked:
+        return
     first: dict[str, Hold] = {}
     for hold in record.holds:
         earlier = first.setdefault(hold.token, hold)

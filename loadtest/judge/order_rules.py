@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
-from loadtest.judge.finding import Case, of_order, rule
+from loadtest.judge.finding import Case, of_order
 from loadtest.judge.intervals import grouped
+from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
 #: What to do about one number for two orders where that is no violation.

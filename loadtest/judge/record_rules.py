@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.evidence import Evidence
-from loadtest.judge.finding import Case, of_order, rule
+from loadtest.judge.finding import Case, of_order
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, Hold, Request, grouped, handler_of
 from loadtest.judge.required_fields import (
@@ -23,6 +23,7 @@ from loadtest.judge.required_fields import (
     readable_order,
     wrong_fields,
 )
+from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
 #: Seconds by which the clocks of nodes and servers may differ.
@@ -279,7 +280,7 @@ def read_time(order: Mapping[str, Any]) -> float:
         return 0.0
 
 
-@rule("commit_order", voids=True, needs="numbered")
+@rule("commit_order", voids=True)
 def commit_order(record: Record) -> Iterator[Case]:
     """Orders are committed in the order of their numbers: each buyer of a product writes its row
     first, and nobody else may write that before the commit. A node's clock that is wrong shows.
@@ -288,6 +289,8 @@ def commit_order(record: Record) -> Iterator[Case]:
     commits. Then an order that was answered before the stock was read for another one has the
     smaller number.
     """
+    if not record.evidence.numbered:
+        return
     if not record.evidence.one_row:
         yield from _read_after_a_later_one(record)
         return

@@ -3,7 +3,8 @@ stale, no unit is sold twice, no key stays."""
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.judge.finding import Case, of_order, rule
+from loadtest.judge.finding import Case, of_order
+from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
 #: What to do about promises of another shop.
@@ -68,14 +69,15 @@ def stock_that_was_not_there(record: Record) -> Iterator[Case]:
             yield of_order(order, f"was sold out of a stock of {seen}, {opened}")
 
 
-@rule("stale_write", needs="own_unit")
+@rule("stale_write")
 def unit_sold_twice(record: Record) -> Iterator[Case]:
     """Where what an order saw is the number of its unit, no two have the same one. With as many
     orders too many as units that went without one, the totals are right.
 
     A server of promises that lost some begins to count anew, and may promise a number again.
     """
-    if not (record.undisturbed or record.evidence.numbered):
+    may_promise_again = not (record.undisturbed or record.evidence.numbered)
+    if not record.evidence.own_unit or may_promise_again:
         return
     owner: dict[int, object] = {}
     for order in record.orders:

@@ -6,21 +6,51 @@ by the orders after the drain: the purchase happened if the buyer's key has one.
 
 from collections import Counter
 from functools import cached_property
-from typing import Any, cast
 
 from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
-from loadtest.judge.finding import Finding, rule
+from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
+from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import FINAL, Record
 
-#: Every rule, in the order in which their findings are named.
-RULES = [
-    one
-    for module in (record_rules, order_rules, lock_rules, stock_rules)
-    for one in vars(module).values()
-    if isinstance(one, rule)
-]
+#: Every rule, in the order in which `summary.json` lists their findings.
+RULES: tuple[Rule, ...] = (
+    record_rules.broken_history,
+    record_rules.wrong_stock,
+    record_rules.unrecorded,
+    record_rules.missing_fields,
+    record_rules.missing_events,
+    record_rules.outside_request,
+    record_rules.foreign_key,
+    record_rules.wrong_lock,
+    record_rules.contradiction,
+    record_rules.wrong_time,
+    record_rules.commit_order,
+    order_rules.lost_update,
+    order_rules.wrong_amount,
+    order_rules.double_number,
+    order_rules.lost_ack,
+    order_rules.false_sold_out,
+    order_rules.false_refusal,
+    order_rules.ghost_order,
+    order_rules.double_order,
+    lock_rules.fence_fell_over_orders,
+    lock_rules.fence_fell_over_grants,
+    lock_rules.overlap,
+    lock_rules.false_release,
+    lock_rules.unlocked,
+    lock_rules.expired_hold,
+    lock_rules.wrong_fence,
+    lock_rules.shared_token,
+    stock_rules.stale_write,
+    stock_rules.stock_that_was_not_there,
+    stock_rules.unit_sold_twice,
+    stock_rules.sold_out_with_units_left,
+    stock_rules.orphan_lock,
+    stock_rules.leaked_key,
+    stock_rules.unsettled,
+)
 
 #: After one of these outcomes a buyer asks again with the same key.
 ASK_AGAIN = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
@@ -54,7 +84,7 @@ class Judgement(Record):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The violations with their evidence."""
-        return tuple(found for one in RULES if (found := one.find(self)) is not None)
+        return tuple(finding for rule in RULES if (finding := rule.find(self)) is not None)
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -103,12 +133,23 @@ class Judgement(Record):
         return ("unknown", spoils[0]) if spoils else ("exact", "")
 
     def as_run(self) -> Judged:
-        """Its part of a run in `summary.json`."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in Judged.__annotations__}
-        found["orders"] = len(self.orders)
-        found["violations"] = list(self.violations)
-        found["findings"] = [finding.what for finding in self.findings]
-        return cast(Judged, found)
+        """Return the judge's part of a run in `summary.json`."""
+        return {
+            "initial_stock": self.initial_stock,
+            "orders": len(self.orders),
+            "stock_left": self.stock_left,
+            "oversold": self.oversold,
+            "undersold": self.undersold,
+            "lost_updates": self.lost_updates,
+            "outcomes": self.outcomes,
+            "never_arrived": self.never_arrived,
+            "never_asked": self.never_asked,
+            "never_answered": self.never_answered,
+            "violations": list(self.violations),
+            "findings": [finding.what for finding in self.findings],
+            "verdict": self.verdict,
+            "why": self.why,
+        }
 
     def _is_deadlocked(self) -> bool:
         """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got

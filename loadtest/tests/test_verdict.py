@@ -1,14 +1,19 @@
 """The verdict: what is concluded from the figures of a sale, its findings and its open answers, and
 from what became of its units when it was closed."""
 
+from importlib import import_module
+from pkgutil import iter_modules
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from loadtest import judge
 from loadtest.commands.rushes import judge_closed
+from loadtest.judge.rule import Rule
+from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import OUTCOMES
-from loadtest.judge.verdict import EXIT_CODES, Judgement
+from loadtest.judge.verdict import EXIT_CODES, RULES, Judgement
 from loadtest.tests.history_builder import HistoryBuilder
 
 
@@ -69,6 +74,22 @@ def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
 def test_only_exact_exits_with_zero() -> None:
     assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
+
+
+def test_every_rule_is_listed_once() -> None:
+    """A function under @rule that RULES does not list would judge no sale."""
+    modules = [
+        import_module(f"{judge.__name__}.{module.name}") for module in iter_modules(judge.__path__)
+    ]
+    marked_rules = {
+        value for module in modules for value in vars(module).values() if isinstance(value, Rule)
+    }
+    assert set(RULES) == marked_rules
+    assert len(RULES) == len(marked_rules)
+
+
+def test_judged_part_of_a_run_is_complete() -> None:
+    assert list(exact_sale().as_run()) == list(Judged.__annotations__)
 
 
 # --- a sale that was closed -----------------------------------------------------------------------
