@@ -14,7 +14,7 @@ import redis
 
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
-from loadtest.judge.history import by_product
+from loadtest.judge.history import group_by_product
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
@@ -154,7 +154,7 @@ class Bench(Testbed):
             for buyer in everybody:
                 buyer.give_up()
             report = self.shop(1).sale(sale)
-            events = by_product(self.new_events()).get(product, [])
+            events = group_by_product(self.new_events()).get(product, [])
             answers = [str(each.get("error", "")) for each in events if each["by"] == "buyer"]
             broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
             judgement = Judgement(

@@ -13,7 +13,7 @@ from loadtest.expected import expected_of
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS
 from loadtest.faults.trial import BUYERS, STOCK, Trial
-from loadtest.judge.history import Event, by_product
+from loadtest.judge.history import Event, group_by_product
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import Judgement
 from loadtest.report.story import timeline
@@ -31,7 +31,7 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     leaked_keys  keys that remained on the lock servers after the drain
     """
     new_events = fault.testbed.new_events()
-    events = by_product(new_events, earlier=fault.testbed.events())
+    events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
         trial_keys = _keys_left_by(fault, trial, leaked_keys)
         trial.judgement = _judge_trial(fault, trial, events[trial.product], trial_keys)

@@ -32,7 +32,7 @@ from loadtest.faults.kinds.stall import StallFault
 from loadtest.faults.runner import describe_error
 from loadtest.faults.testbed import TTL, Testbed, wait_for
 from loadtest.faults.trial import BUYERS, NotFired
-from loadtest.judge.intervals import Hold
+from loadtest.judge.intervals import LockHold
 from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
@@ -235,7 +235,7 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     rush.seconds = round(time.monotonic() - began, 2)
 
 
-def conclude(cell: Cell, holds: Sequence[Hold], excused: set[str]) -> None:
+def conclude(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
     """Judge a cell: every finding is wrong, except two holders where a lock may be taken away.
 
     A sale shows nothing if its only finding is two holders, and each lease of an earlier one had
@@ -250,13 +250,13 @@ def conclude(cell: Cell, holds: Sequence[Hold], excused: set[str]) -> None:
     cell["as_expected"] = cell["verdict"] == "exact" and not cell["wrong"]
 
 
-def _ran_out(first: Hold, second: Hold) -> bool:
+def _ran_out(first: LockHold, second: LockHold) -> bool:
     """Return whether the first lease had ended by its ttl when the second one was granted.
 
     A fence is the microsecond of Redis's clock at the grant, or later. The recorded times are those
     at which a holder ran again after its grant, which a busy machine may delay.
     """
-    if first.fence is None or first.outcome != "expired":
+    if first.fence is None or first.release_outcome != "expired":
         return False
     ran_out_by_fences = second.fence is not None and second.fence - first.fence >= TTL * 1e6
     return ran_out_by_fences or second.start - first.start >= TTL * 1e9

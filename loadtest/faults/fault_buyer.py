@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
-from loadtest.judge.intervals import said, type_of
+from loadtest.judge.intervals import answer_fields, event_type
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
@@ -98,8 +98,8 @@ class FaultBuyer:
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        answer = {"outcome": outcome, **common, **said(body)}
-        self.history.record(by="buyer", f="buy", type=type_of(outcome), **answer)
+        answer = {"outcome": outcome, **common, **answer_fields(body)}
+        self.history.record(by="buyer", f="buy", type=event_type(outcome), **answer)
         if not self.first:
             self.first_at = time.monotonic()
             self.first = outcome

@@ -1,10 +1,11 @@
-"""The events of a history that record what buyers asked and what they were answered."""
+"""The events of a history that record the requests of buyers and their answers."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import SAID, Request
+from loadtest.judge.intervals import Request
 
 
 def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Event]:
@@ -19,16 +20,15 @@ def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int
             "sale": sale,
             "attempt": request.attempt,
         }
-        events.append({**common, "type": "invoke", "t": request.sent})
-        if request.answered is not None:
-            facts = {name: getattr(request, name) for name in SAID}
+        events.append({**common, "type": "invoke", "t": request.sent_at})
+        if request.answered_at is not None:
             events.append(
                 {
                     **common,
                     "type": request.type,
-                    "t": request.answered,
+                    "t": request.answered_at,
                     "outcome": request.outcome,
-                    **{name: fact for name, fact in facts.items() if fact not in (None, "")},
+                    **request.recorded_answer(),
                 }
             )
-    return sorted(events, key=lambda event: int(event["t"]))
+    return sorted(events, key=itemgetter("t"))

@@ -5,8 +5,8 @@
     {"t": 82113, "by": "fault", "f": "pause", "type": "invoke", "phase": "fire", "what": "..."}
 
 Times are time.monotonic_ns(). All processes of a host share that clock, so events from several
-files are merged by it. `invoke` begins something. `ok` means that it happened, `fail` that it
-certainly did not, `info` that it may have; an end that is missing means `info` too.
+files are merged by it. `invoke` begins an operation. `ok` means that it happened, `fail` that it
+certainly did not, and `info` that it may have happened, as an operation without an end may.
 """
 
 import json
@@ -14,20 +14,22 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
 #: json.dumps with other separators would make an encoder for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-#: `by` of what replaces a line that is not an event. With one, the judge concludes nothing.
+#: `by` of the event that replaces a damaged line. With such an event the judge concludes nothing.
 DAMAGED = "damaged"
 
 
 class Event(TypedDict, total=False):
-    """One line. `by` and `f` decide which fields it has: docs/history.md has all of them. A line
-    whose value of one of these has another type is damaged."""
+    """One line of a history.
+
+    `by` and `f` decide which fields it has; docs/history.md lists them. A line with a field of
+    another type is damaged.
+    """
 
     t: Required[int]
     by: Required[str]
@@ -44,7 +46,7 @@ class Event(TypedDict, total=False):
     pid: int
     thread: int
     outcome: str | None
-    order: int | str | None  # text only from a shop that is not ours
+    order: int | str | None  # text only in another shop
     replayed: bool
     released: str
     error: str | None
@@ -55,14 +57,14 @@ class Event(TypedDict, total=False):
     what: str
 
 
-TYPES = get_type_hints(Event)
+EVENT_FIELD_TYPES = get_type_hints(Event)
 
 
 class History:
     """Appends events to a file, from any thread and from several processes at once.
 
-    Each event is one write with O_APPEND: lines are never mixed, and a killed process leaves none
-    in a buffer.
+    Each event is one write with O_APPEND: lines are never mixed, and a process that is killed
+    leaves no event in a buffer.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -70,7 +72,7 @@ class History:
         self._file = os.open(path, flags, 0o644)
 
     def record(self, *, by: str, f: str, type: str, **fields: Any) -> None:
-        """Append one event, at the present time or at the `t` given. Raises OSError."""
+        """Append one event, at the present time unless `fields` have a `t`. Raises OSError."""
         event = {"t": time.monotonic_ns(), "by": by, "f": f, "type": type, **fields}
         line = _encode(event).encode() + b"\n"
         if os.write(self._file, line) != len(line):
@@ -84,105 +86,127 @@ class History:
 
 
 def read(paths: Iterable[Path | str]) -> list[Event]:
-    """The events of all files, oldest first. Raises OSError.
+    """Return the events of all files, oldest first. Raises OSError.
 
-    A line that is not an event becomes an event that says so (DAMAGED). A last line without its end
-    is skipped: a killed process left it.
+    A damaged line becomes an event by DAMAGED. A last line without its end is skipped: a process
+    was killed while it wrote it.
     """
-    found = [event for path in paths for event in _parse(Path(path), Path(path).read_bytes())]
-    return sorted(found, key=lambda event: event["t"])
+    events: list[Event] = []
+    for path in map(Path, paths):
+        events += _parse(path, path.read_bytes())
+    return _sort_by_time(events)
+
+
+def _sort_by_time(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=itemgetter("t"))
 
 
 class Reader:
-    """Reads the histories of a folder while they grow, every line once. Threads may share it."""
+    """Reads the histories of a folder while they grow. Each line is read once.
+
+    Threads may share it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._offsets: dict[Path, int] = {}
-        self._found: list[Event] = []
-        self._returned = 0
-        self._reading = threading.Lock()
+        self._events: list[Event] = []
+        self._returned_count = 0
+        self._lock = threading.Lock()
 
     def new_events(self) -> list[Event]:
-        """The events since the last call, oldest first; see `read`. Raises OSError."""
-        with self._reading:
-            new = self._read()[self._returned :]
-            self._returned += len(new)
-        return sorted(new, key=lambda event: event["t"])
+        """Return the events since the last call, oldest first; see `read`. Raises OSError."""
+        with self._lock:
+            self._read_new_lines()
+            new_events = self._events[self._returned_count :]
+            self._returned_count = len(self._events)
+        return _sort_by_time(new_events)
 
     def events(self) -> list[Event]:
-        """All events so far, oldest first. Raises OSError."""
-        with self._reading:
-            return sorted(self._read(), key=lambda event: event["t"])
+        """Return all events so far, oldest first. Raises OSError."""
+        with self._lock:
+            self._read_new_lines()
+            return _sort_by_time(self._events)
 
-    def _read(self) -> list[Event]:
-        """All events so far, as they were found."""
+    def _read_new_lines(self) -> None:
         for path in self.folder.glob("*.jsonl"):
+            offset = self._offsets.get(path, 0)
             with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                whole = file.read()
-            whole = whole[: whole.rfind(b"\n") + 1]
-            self._offsets[path] = self._offsets.get(path, 0) + len(whole)
-            self._found += _parse(path, whole)
-        return self._found
+                file.seek(offset)
+                data = file.read()
+            whole_lines = data[: data.rfind(b"\n") + 1]
+            self._offsets[path] = offset + len(whole_lines)
+            self._events += _parse(path, whole_lines)
 
 
 def write(path: Path, events: Iterable[Event]) -> None:
-    """Write these events as one history. Raises OSError."""
+    """Write events as one history. Raises OSError."""
     path.write_text("".join(f"{_encode(event)}\n" for event in events))
 
 
 def _parse(path: Path, data: bytes) -> Iterator[Event]:
-    *whole, _torn = data.split(b"\n")
-    last = 0
-    for line in whole:
-        event = _event(line)
+    """Yield the event of each whole line; a damaged line has the time of the line before it."""
+    *whole_lines, _ = data.split(b"\n")
+    last_time = 0
+    for line in whole_lines:
+        event = _parse_line(line)
         if event is None:
             what = f"{path.name} has a line that is no event: {line[:80]!r}; repeat the run"
-            event = {"t": last, "by": DAMAGED, "type": "fail", "f": "line", "what": what}
-        last = event["t"]
+            event = {"t": last_time, "by": DAMAGED, "type": "fail", "f": "line", "what": what}
+        last_time = event["t"]
         yield event
 
 
-def _event(line: bytes) -> Event | None:
-    """The event of a line; None if the line is not an event."""
+def _parse_line(line: bytes) -> Event | None:
+    """Return the event of a line; None if the line is damaged."""
     try:
         event = json.loads(line)
     except ValueError:
         return None
-    is_one = (
-        isinstance(event, dict)
-        and event.keys() >= Event.__required_keys__
-        and all(isinstance(value, TYPES.get(name, object)) for name, value in event.items())
-        and ("attempt" in event or event["by"] not in {"buyer", "node"})
-        and event["t"] >= 0
-    )
-    return cast(Event, event) if is_one else None
+    return cast(Event, event) if _is_event(event) else None
 
 
-def by_product(events: Sequence[Event], earlier: Sequence[Event] = ()) -> dict[str, list[Event]]:
-    """The events of each product, in the order given: those of its buyers, those of the nodes that
-    served them, and the faults and damaged lines, which belong to all products unless they name
-    one. What a node did for a key that nobody sent belongs to the product whose lock it took, else
-    to all.
+def _is_event(parsed_line: Any) -> bool:
+    if not isinstance(parsed_line, dict) or not parsed_line.keys() >= Event.__required_keys__:
+        return False
+    for name, value in parsed_line.items():
+        if not isinstance(value, EVENT_FIELD_TYPES.get(name, object)):
+            return False
+    has_attempt = "attempt" in parsed_line or parsed_line["by"] not in {"buyer", "node"}
+    return has_attempt and parsed_line["t"] >= 0
 
-    earlier  what was recorded before: the keys in it were sent, and what is late of them is dropped
+
+def group_by_product(
+    events: Sequence[Event], earlier: Sequence[Event] = ()
+) -> dict[str, list[Event]]:
+    """Return the events of each product, in their order.
+
+    These are the events of its buyers, and those of the nodes that served them. Faults and damaged
+    lines belong to all products, unless they name one. A node's event with a key that no buyer sent
+    belongs to the product whose lock it took, or else to all.
+
+    earlier  the events before these: later events of their attempts are dropped
     """
-    product_of = _product_of(events)
-    found: dict[str, list[Event]] = {product: [] for product in product_of.values()}
-    product_of = _product_of(earlier) | product_of
+    products = _products_by_attempt(events)
+    events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}
+    products = _products_by_attempt(earlier) | products
     for event in events:
-        named = event.get("product")
+        product = event.get("product")
         if event["by"] not in {"fault", DAMAGED}:
-            lock_name = event.get("lock_name") or ""
-            named = product_of.get(event.get("attempt", ""), lock_name.partition(":")[2] or named)
-        for product in list(found) if named is None else [named]:
-            if product in found:
-                found[product].append(event)
-    return found
+            locked_product = (event.get("lock_name") or "").partition(":")[2]
+            product = products.get(event.get("attempt", ""), locked_product or product)
+        if product is None:
+            for product_events in events_by_product.values():
+                product_events.append(event)
+        elif product in events_by_product:
+            events_by_product[product].append(event)
+    return events_by_product
 
 
-def _product_of(events: Sequence[Event]) -> dict[str, str]:
-    """The product that each attempt is for: the first word counts, which is its buyer's."""
-    named = [event for event in events if "product" in event and "attempt" in event]
-    return {event["attempt"]: event["product"] for event in reversed(named)}
+def _products_by_attempt(events: Sequence[Event]) -> dict[str, str]:
+    """Return the product of each attempt: that of its first event, which is its buyer's."""
+    return {
+        event["attempt"]: event["product"]
+        for event in reversed(events)
+        if "product" in event and "attempt" in event
+    }

@@ -1,116 +1,186 @@
-"""What the events of one product amount to: requests, holds of its lock, and commits."""
+"""The requests, holds and commits that the events of one product amount to."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
 
-#: What an answer says that is recorded beside its outcome: fields of Request and of an event.
-SAID = ("order", "replayed", "fence", "released", "sold_in", "stock_seen", "error")
-#: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
-_Handler = tuple[str, int, int, str]
+#: The node, process, thread and attempt of an event. Two threads may serve a repeated attempt.
+Handler: TypeAlias = tuple[str, int, int, str]
+OrderNumber: TypeAlias = int | str  # text only in another shop
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
 
-def type_of(outcome: str) -> str:
-    """The type of the event of an answer with this outcome."""
+def event_type(outcome: str) -> str:
+    """Return the type of the event of an answer with this outcome."""
     return {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
 
 
-def said(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What an answer of the shop says, as its event has it."""
+def answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a shop's answer, as its event has them."""
     lock = body.get("lock") or {}
-    of_lock = {name: lock.get(name) for name in ("fence", "released")}
-    found = {**body, "sold_in": body.get("sale"), **of_lock}
-    return {name: found[name] for name in SAID if found.get(name) not in (None, "")}
+    return _without_empty(
+        {
+            "order": body.get("order"),
+            "replayed": body.get("replayed"),
+            "fence": lock.get("fence"),
+            "released": lock.get("released"),
+            "sold_in": body.get("sale"),
+            "stock_seen": body.get("stock_seen"),
+            "error": body.get("error"),
+        }
+    )
+
+
+def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 @dataclass(slots=True)
 class Request:
-    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info."""
+    """One request of a buyer, and its answer. Times are monotonic, in nanoseconds.
+
+    answered_at  None if no answer was recorded; `type` is `info` then
+    type         the type of the answer's event
+    order        the number of the order that the answer names
+    fence        the fence with which the unit was sold, according to the answer
+    sold_in      the sale in which it was sold, according to the answer
+    stock_seen   the stock out of which it was sold, according to the answer
+    released     the outcome of the release of the lock, according to the answer
+    """
 
     attempt: str
-    sent: int
-    answered: int | None = None
+    sent_at: int
+    answered_at: int | None = None
     type: str = "info"
     outcome: str = "unknown"
-    order: int | str | None = None  # text only from a shop that is not ours
+    order: OrderNumber | None = None
     replayed: bool | None = None
     error: str = ""
-    fence: int | None = None  # what the answer says that the unit was sold with,
-    sold_in: int | None = None  # the sale that it was sold in,
-    stock_seen: int | None = None  # and the stock that it was sold out of
-    released: str = ""  # what the release found, under a lock
+    fence: int | None = None
+    sold_in: int | None = None
+    stock_seen: int | None = None
+    released: str = ""
+
+    @property
+    def last_seen_at(self) -> int:
+        """The time of the answer; that of the request if it has none."""
+        return self.answered_at or self.sent_at
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
-        """Record the answer, at the present time; `body` is all that it says."""
-        self.answered = time.monotonic_ns()
-        self.type = type_of(outcome)
-        self.outcome = outcome
-        for name, value in said(body).items():
-            setattr(self, name, value)
+        """Record an answer of the shop, at the present time."""
+        fields = {"outcome": outcome, **answer_fields(body)}
+        self.record_answer(time.monotonic_ns(), event_type(outcome), fields)
 
-    def covers(self, t: int) -> bool:
-        """Whether the shop may have worked on this request at that time: from when it was sent
-        until its answer, without one for any time."""
-        if self.answered is None or self.type == "info":
-            return self.sent <= t
-        return self.sent <= t <= self.answered
+    def record_answer(self, answered_at: int, type: str, fields: Mapping[str, Any]) -> None:
+        """Record an answer with these fields of its event."""
+        self.answered_at = answered_at
+        self.type = type
+        self.outcome = fields.get("outcome", self.outcome)
+        self.order = fields.get("order", self.order)
+        self.replayed = fields.get("replayed", self.replayed)
+        self.error = fields.get("error", self.error)
+        self.fence = fields.get("fence", self.fence)
+        self.sold_in = fields.get("sold_in", self.sold_in)
+        self.stock_seen = fields.get("stock_seen", self.stock_seen)
+        self.released = fields.get("released", self.released)
+
+    def recorded_answer(self) -> dict[str, Any]:
+        """Return the fields of the answer, as its event has them."""
+        return _without_empty(
+            {
+                "order": self.order,
+                "replayed": self.replayed,
+                "fence": self.fence,
+                "released": self.released,
+                "sold_in": self.sold_in,
+                "stock_seen": self.stock_seen,
+                "error": self.error,
+            }
+        )
+
+    def covers(self, time_ns: int) -> bool:
+        """Return whether the shop may have worked on this request at a time.
+
+        It may do so from the request to the answer; without an answer, at any time after the
+        request.
+        """
+        if self.answered_at is None or self.type == "info":
+            return self.sent_at <= time_ns
+        return self.sent_at <= time_ns <= self.answered_at
 
 
-#: Of a request, as `Request(*values)` takes them. astuple() copies each: that takes a hundred times
-#: as long.
-values = attrgetter(*Request.__slots__)
+#: Returns the fields of a request, from which `Request(*fields)` restores it.
+#: dataclasses.astuple() would copy each field, and take a hundred times as long.
+fields_of_request = attrgetter(*Request.__slots__)
 
 
-def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """The items of each key, in their order."""
-    found: dict[_Key, list[_Item]] = {}
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Return the items of each key, in their order."""
+    groups: dict[_Key, list[_Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 @dataclass(slots=True)
-class Hold:
-    """One grant of a lock, for as long as its holder certainly believed that it held it."""
+class LockHold:
+    """One grant of a lock, for as long as its holder certainly believed that it held the lock.
 
-    by: _Handler  # whose it was
+    handler          who served the holder
+    asked_at         when the holder asked for the lock; 0 if that was not recorded
+    start            when it got the lock
+    end              when it began to release it; without a release, the time of its last event
+    is_released      whether it began to release it
+    release_outcome  released, expired or unknown; empty if it was not recorded
+    released_token   the token that the release named; empty if it was not recorded
+    """
+
+    handler: Handler
     token: str
     fence: int | None
-    asked: int  # when it asked for the lock; 0 where that was not recorded
-    start: int  # when it got the lock
-    end: int  # when it began to release it; without a release, its last recorded event
-    released: bool = False
-    outcome: str = ""  # what the release found: released, expired or unknown; empty: not recorded
-    given_back: str = ""  # the token that the release named; empty: not recorded
+    asked_at: int
+    start: int
+    end: int
+    is_released: bool = False
+    release_outcome: str = ""
+    released_token: str = ""
 
     @property
     def attempt(self) -> str:
-        return self.by[-1]
+        return self.handler[-1]
 
     @property
     def node(self) -> str:
-        return self.by[0]
+        return self.handler[0]
 
 
 @dataclass(slots=True)
 class Commit:
-    """A node's COMMIT of an order."""
+    """A node's COMMIT of an order.
+
+    begun_at  just before the COMMIT
+    read_at   when the node had last read the stock before it
+    amount    the stock that it had read
+    done_at   just after the COMMIT; None if that was not recorded
+    order     the number that the order has if the COMMIT happened
+    hold      the hold of the lock in which it began; None if there was none
+    sale      the sale that the node read; None if that was not recorded
+    """
 
     attempt: str
-    begun: int  # just before the COMMIT
-    read_at: int | None = None  # when it last read the stock before that,
-    amount: int | None = None  # and the stock that it read
-    done: int | None = None  # just after the COMMIT, None if the node did not record that
-    order: int | str | None = None  # the order's number, if the COMMIT happened
-    hold: Hold | None = None  # the hold of the lock that it began in, None if there was none
-    sale: int | None = None  # the sale that the node read, None if it did not record that
+    begun_at: int
+    read_at: int | None = None
+    amount: int | None = None
+    done_at: int | None = None
+    order: OrderNumber | None = None
+    hold: LockHold | None = None
+    sale: int | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -121,87 +191,109 @@ class ProductHistory:
 
     @cached_property
     def requests(self) -> list[Request]:
-        """What its buyers asked, in the order in which they asked."""
-        found: list[Request] = []
-        open_: dict[str, Request] = {}
+        """The requests of the buyers, in the order in which they were sent."""
+        requests: list[Request] = []
+        open_requests: dict[str, Request] = {}
         for event in self.events:
             if event["by"] != "buyer":
                 continue
             attempt = event["attempt"]
             if event["type"] == "invoke":
-                open_[attempt] = Request(attempt, event["t"])
-                found.append(open_[attempt])
-            elif attempt in open_:
-                asked = open_.pop(attempt)
-                asked.answered, asked.type = event["t"], event["type"]
-                for name in ("outcome", *SAID):
-                    setattr(asked, name, event.get(name, getattr(asked, name)))
-        return found
+                request = Request(attempt, event["t"])
+                open_requests[attempt] = request
+                requests.append(request)
+            elif attempt in open_requests:
+                request = open_requests.pop(attempt)
+                request.record_answer(event["t"], event["type"], event)
+        return requests
 
     @cached_property
-    def requests_of(self) -> dict[str, list[Request]]:
-        return grouped(self.requests, attrgetter("attempt"))
+    def requests_by_key(self) -> dict[str, list[Request]]:
+        return group_by(self.requests, attrgetter("attempt"))
 
     @cached_property
-    def holds(self) -> list[Hold]:
-        """Every grant of its lock, in the order of their starts."""
-        found: list[Hold] = []
-        asked: dict[_Handler, int] = {}
-        open_: dict[_Handler, Hold] = {}
-        released: dict[_Handler, Hold] = {}
-        for by, event in self._handled():
-            if event["f"] == "acquire":
-                asked[by] = event["t"]
-                open_.pop(by, None)
-            elif event["f"] == "acquired" and event["type"] == "ok":
-                token, fence = event.get("token", ""), event.get("fence")
-                open_[by] = Hold(by, token, fence, asked.pop(by, 0), event["t"], event["t"])
-                found.append(open_[by])
-            elif by in open_:
-                open_[by].end = event["t"]
-                if event["f"] in {"release", "released"}:
-                    released[by] = open_.pop(by)
-                    released[by].released = True
-                    released[by].given_back = event.get("token") or ""
-            if event["f"] == "released" and by in released:
-                released.pop(by).outcome = event.get("outcome") or ""
-        return found
+    def holds(self) -> list[LockHold]:
+        """Every grant of the product's lock, in the order in which they began."""
+        holds: list[LockHold] = []
+        asked_at: dict[Handler, int] = {}
+        open_holds: dict[Handler, LockHold] = {}
+        released_holds: dict[Handler, LockHold] = {}
+        for event in self._node_events():
+            handler = handler_of(event)
+            kind = event["f"]
+            if kind == "acquire":
+                asked_at[handler] = event["t"]
+                open_holds.pop(handler, None)
+            elif kind == "acquired" and event["type"] == "ok":
+                hold = LockHold(
+                    handler,
+                    token=event.get("token", ""),
+                    fence=event.get("fence"),
+                    asked_at=asked_at.pop(handler, 0),
+                    start=event["t"],
+                    end=event["t"],
+                )
+                open_holds[handler] = hold
+                holds.append(hold)
+            elif handler in open_holds:
+                hold = open_holds[handler]
+                hold.end = event["t"]
+                if kind in {"release", "released"}:
+                    hold.is_released = True
+                    hold.released_token = event.get("token") or ""
+                    released_holds[handler] = open_holds.pop(handler)
+            if kind == "released" and handler in released_holds:
+                released_holds.pop(handler).release_outcome = event.get("outcome") or ""
+        return holds
 
     @cached_property
     def commits(self) -> list[Commit]:
-        """Every commit that a node recorded, in the order in which they began."""
-        found: list[Commit] = []
-        held = grouped(self.holds, lambda hold: hold.by)
-        reads: dict[_Handler, Event] = {}
-        promised: set[int | str | None] = {None}
-        open_: dict[_Handler, Commit] = {}
-        for by, event in self._handled():
-            # A node that promises an order commits it thereby. One that is named again was promised
-            # before, unless no reply had said so.
-            promises = event["f"] == "reserved" and event.get("order") not in promised
-            if event["f"] == "after_read":
-                reads[by] = event
-            elif promises or event["f"] == "before_commit":
-                promised.add(event.get("order"))
-                commit = Commit(event["attempt"], event["t"], order=event.get("order"))
-                commit.sale = event.get("sale")
-                for hold in held.get(by, ()):
-                    if hold.start <= commit.begun <= hold.end:
-                        commit.hold = hold
-                if seen := event if promises else reads.get(by):
-                    commit.read_at, commit.amount = seen["t"], seen.get("amount")
-                open_[by] = commit
-                found.append(commit)
-            elif event["f"] == "after_commit" and by in open_:
-                open_.pop(by).done = event["t"]
-        return found
+        """Every commit that a node recorded, in the order in which they began.
 
-    def _handled(self) -> Iterator[tuple[_Handler, Event]]:
-        for event in self.events:
-            if event["by"] == "node":
-                yield handler_of(event), event
+        A node that promises an order commits it thereby.
+        """
+        commits: list[Commit] = []
+        holds_by_handler = group_by(self.holds, attrgetter("handler"))
+        last_reads: dict[Handler, Event] = {}
+        named_orders: set[OrderNumber | None] = {None}
+        open_commits: dict[Handler, Commit] = {}
+        for event in self._node_events():
+            handler = handler_of(event)
+            kind = event["f"]
+            # An order that was named before was promised before.
+            is_promise = kind == "reserved" and event.get("order") not in named_orders
+            if kind == "after_read":
+                last_reads[handler] = event
+            elif is_promise or kind == "before_commit":
+                named_orders.add(event.get("order"))
+                read = event if is_promise else last_reads.get(handler)
+                commit = _begin_commit(event, read, holds_by_handler.get(handler, ()))
+                open_commits[handler] = commit
+                commits.append(commit)
+            elif kind == "after_commit" and handler in open_commits:
+                open_commits.pop(handler).done_at = event["t"]
+        return commits
+
+    def _node_events(self) -> Iterator[Event]:
+        return (event for event in self.events if event["by"] == "node")
 
 
-def handler_of(event: Event) -> _Handler:
-    """Return who recorded an event of a node."""
+def _begin_commit(event: Event, read: Event | None, holds: Sequence[LockHold]) -> Commit:
+    """Return the commit that begins with an event.
+
+    read   the last read of the stock before it
+    holds  those of its handler
+    """
+    commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
+    for hold in holds:
+        if hold.start <= commit.begun_at <= hold.end:
+            commit.hold = hold
+    if read is not None:
+        commit.read_at = read["t"]
+        commit.amount = read.get("amount")
+    return commit
+
+
+def handler_of(event: Event) -> Handler:
+    """Return the handler that recorded an event of a node."""
     return event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]

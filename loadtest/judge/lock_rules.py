@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 
 from loadtest.judge.finding import Case, of_order
-from loadtest.judge.intervals import Commit, Hold
+from loadtest.judge.intervals import Commit, LockHold
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
@@ -38,9 +38,9 @@ def fence_fell_over_grants(record: Record) -> Iterator[Case]:
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [grant.start for _, grant in grants]
     highest = list(accumulate(grants, lambda *two: max(two, key=itemgetter(0))))
-    seen: dict[int, Hold] = {}
+    seen: dict[int, LockHold] = {}
     for fence, grant in grants:
-        before = bisect_left(starts, grant.asked)
+        before = bisect_left(starts, grant.asked_at)
         top, earlier = highest[before - 1] if before else (fence - 1, None)
         if top < fence:
             earlier = seen.get(fence)
@@ -59,7 +59,7 @@ def overlap(record: Record) -> Iterator[Case]:
     """No two holders are inside at the same time, but for one whose lock was taken away."""
     robbed = frozenset[str]() if record.undisturbed else record.robbed
 
-    def excused(pair: tuple[Hold, Hold]) -> bool:
+    def excused(pair: tuple[LockHold, LockHold]) -> bool:
         return robbed is None or not robbed.isdisjoint(hold.attempt for hold in pair)
 
     for first, second in sorted(overlaps(record.holds), key=excused):
@@ -77,11 +77,11 @@ def false_release(record: Record) -> Iterator[Case]:
     if not record.evidence.fenced:
         return
     for hold in record.holds:
-        if hold.given_back not in ("", hold.token):
-            what = f"{hold.attempt} was granted {hold.token}, and released {hold.given_back}"
+        if hold.released_token not in ("", hold.token):
+            what = f"{hold.attempt} was granted {hold.token}, and released {hold.released_token}"
             yield Case(what, hold.attempt)
     for first, second in overlaps(record.holds) if record.robbed is not None else ():
-        if first.outcome == "released" and first.released:
+        if first.release_outcome == "released" and first.is_released:
             what = (
                 f"the release by {first.attempt} found its lock released by itself, and "
                 f"{second.attempt} had been granted it before"
@@ -89,10 +89,10 @@ def false_release(record: Record) -> Iterator[Case]:
             yield Case(what, first.attempt, second.attempt)
 
 
-def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
+def overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
     """Every two holds that overlap; `holds` in the order of their starts."""
-    inside: list[Hold] = []
-    found: list[tuple[Hold, Hold]] = []
+    inside: list[LockHold] = []
+    found: list[tuple[LockHold, LockHold]] = []
     for hold in holds:
         inside = [other for other in inside if other.end > hold.start]
         found += [(other, hold) for other in inside if not _same_owner(other, hold)]
@@ -118,9 +118,9 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
         return "committed by a node without a hold"
     if commit.read_at is None or commit.read_at < hold.start:
         return "read before its node held the lock"
-    if commit.done is not None and commit.done > hold.end:
+    if commit.done_at is not None and commit.done_at > hold.end:
         return "committed after its hold"
-    if commit.done is None and hold.released and sold:
+    if commit.done_at is None and hold.is_released and sold:
         return "not seen to be committed inside its hold"
     return ""
 
@@ -132,8 +132,8 @@ def expired_hold(record: Record) -> Iterator[Case]:
     if not record.evidence.locked:
         return
     for hold in record.holds if record.undisturbed else ():
-        if hold.outcome != "released":
-            found = hold.outcome or "not recorded"
+        if hold.release_outcome != "released":
+            found = hold.release_outcome or "not recorded"
             yield Case(f"the release by {hold.attempt} found its lock {found}", hold.attempt)
 
 
@@ -155,7 +155,7 @@ def shared_token(record: Record) -> Iterator[Case]:
     own thread."""
     if not record.evidence.locked:
         return
-    first: dict[str, Hold] = {}
+    first: dict[str, LockHold] = {}
     for hold in record.holds:
         earlier = first.setdefault(hold.token, hold)
         again = not record.evidence.own_token and _same_owner(earlier, hold)
@@ -164,7 +164,7 @@ def shared_token(record: Record) -> Iterator[Case]:
             yield Case(what, earlier.attempt, hold.attempt)
 
 
-def _same_owner(one: Hold, other: Hold) -> bool:
+def _same_owner(one: LockHold, other: LockHold) -> bool:
     """Whether it is one grant recorded twice, or a holder that entered its own lock again."""
-    same_thread = one.by[:3] == other.by[:3]  # whichever attempt of a buyer it is
+    same_thread = one.handler[:3] == other.handler[:3]  # whichever attempt of a buyer it is
     return one.token != "" and one.token == other.token and same_thread

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from loadtest.judge.finding import Case, of_order
-from loadtest.judge.intervals import grouped
+from loadtest.judge.intervals import group_by
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import Record
 
@@ -44,7 +44,7 @@ def wrong_amount(record: Record) -> Iterator[Case]:
 @rule("double_number")
 def double_number(record: Record) -> Iterator[Case]:
     """No two buyers have orders with one number."""
-    keys_of = grouped(record.orders, lambda order: order["order"])
+    keys_of = group_by(record.orders, lambda order: order["order"])
     for number, orders in keys_of.items():
         keys = list(dict.fromkeys(str(order["key"]) for order in orders))
         if len(keys) > 1:
@@ -83,7 +83,7 @@ def false_sold_out(record: Record) -> Iterator[Case]:
     for request in record.requests:
         if request.outcome != "sold_out":
             continue
-        key, units = request.attempt, bisect_left(gone, request.answered or inf)
+        key, units = request.attempt, bisect_left(gone, request.answered_at or inf)
         if units < record.initial_stock:
             of = f"{units} of {record.initial_stock} units had gone"
             yield Case(f"{key} was answered sold_out when at most {of}", key)
@@ -100,9 +100,11 @@ def _could_have_gone(record: Record) -> list[float]:
         if event["f"] == "reserve":
             begun.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
-        begun.setdefault(commit.attempt, commit.begun if commit.read_at is None else commit.read_at)
+        begun.setdefault(
+            commit.attempt, commit.begun_at if commit.read_at is None else commit.read_at
+        )
     for request in record.requests:
-        begun.setdefault(request.attempt, request.sent)
+        begun.setdefault(request.attempt, request.sent_at)
     return sorted(begun.get(order["key"], -inf) for order in record.orders)
 
 
@@ -112,11 +114,11 @@ def false_refusal(record: Record) -> Iterator[Case]:
     buyer who has an order see false_sold_out."""
     for number, commit in record.commit_of.items():
         key = commit.attempt
-        asked = [r for r in record.requests_of.get(key, ()) if r.covers(commit.begun)]
+        asked = [r for r in record.requests_by_key.get(key, ()) if r.covers(commit.begun_at)]
         if asked and all(request.type == "fail" for request in asked):
             refusal = f"was answered {asked[0].outcome} by the request that sold order {number}"
             yield Case(f"{key} {refusal}", key)
-    for key, asked in record.requests_of.items():
+    for key, asked in record.requests_by_key.items():
         open_ = [request for request in asked if request.type != "fail"]
         if open_ and open_[0].replayed:
             yield Case(f"{key} was only ever refused, and then answered with an earlier order", key)

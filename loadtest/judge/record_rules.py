@@ -15,7 +15,7 @@ from typing import Any
 from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, of_order
 from loadtest.judge.history import DAMAGED, Event
-from loadtest.judge.intervals import Commit, Hold, Request, grouped, handler_of
+from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
 from loadtest.judge.required_fields import (
     BEFORE,
     fields_of_event,
@@ -85,7 +85,7 @@ def missing_fields(record: Record) -> Iterator[Case]:
 def missing_events(record: Record) -> Iterator[Case]:
     """What a node recorded of a request has all that came before it."""
     for key, events in record.of_nodes.items():
-        for handled in grouped(events, handler_of).values():
+        for handled in group_by(events, handler_of).values():
             if missing := _missing_before(handled, record.evidence):
                 yield Case(f"a node recorded {missing} it for {key}", key)
 
@@ -108,22 +108,22 @@ def _missing_before(events: Sequence[Event], evidence: Evidence) -> str:
     return ""
 
 
-def _missing_of_hold(record: Record, hold: Hold) -> str:
+def _missing_of_hold(record: Record, hold: LockHold) -> str:
     """Return what a node should have recorded of the end of a hold, or empty. It may be killed
     before the end of a request that has no answer."""
-    asked = [one for one in record.requests_of.get(hold.attempt, ()) if one.covers(hold.start)]
+    asked = [one for one in record.requests_by_key.get(hold.attempt, ()) if one.covers(hold.start)]
     if not asked or any(request.type == "info" for request in asked):
         return ""
-    if not hold.released:
+    if not hold.is_released:
         return "that it released it"
-    return "" if hold.outcome else "how the release ended"
+    return "" if hold.release_outcome else "how the release ended"
 
 
 def _missing(request: Request, events: list[Event]) -> str:
     """What the nodes failed to record of a request that was answered, or empty."""
-    if request.outcome not in LOOKED_AT or request.answered is None:
+    if request.outcome not in LOOKED_AT or request.answered_at is None:
         return ""
-    kinds = {event["f"] for event in events if request.sent <= event["t"] <= request.answered}
+    kinds = {event["f"] for event in events if request.sent_at <= event["t"] <= request.answered_at}
     if "arrives" not in kinds:
         return "recorded its request"
     if "begins" not in kinds:
@@ -145,14 +145,14 @@ def outside_request(record: Record) -> Iterator[Case]:
             key = event["attempt"]
             yield Case(f"{key} was answered {event.get('outcome')} before it had asked", key)
     for key, events in record.of_nodes.items():
-        asked = record.requests_of.get(key, ())
+        asked = record.requests_by_key.get(key, ())
         if not asked:
             yield Case(f"a node recorded {events[0]['f']} of {key}, and nobody sent that key", key)
             continue
         outside = [e for e in events if not any(request.covers(e["t"]) for request in asked)]
         if outside:
             event = outside[0]
-            nearest = min(abs(event["t"] - request.sent) for request in asked)
+            nearest = min(abs(event["t"] - request.sent_at) for request in asked)
             yield Case(
                 f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
                 f"requests, {nearest / 1e6:.1f} ms from one",
@@ -200,7 +200,7 @@ def contradiction(record: Record) -> Iterator[Case]:
     """What the database has of an order is what its node recorded of it and its buyer was answered:
     the product, the sale, the stock seen, the fence, and who bought."""
     sold = (request for request in record.requests if request.type == "ok")
-    answers = grouped(sold, lambda answer: (answer.attempt, answer.order))
+    answers = group_by(sold, lambda answer: (answer.attempt, answer.order))
     for order in record.orders:
         if what := _unlike(record, order, answers.get((order["key"], order["order"]), [])):
             yield of_order(order, what)
@@ -223,8 +223,10 @@ def _may_be_forgotten(record: Record, commit: Commit) -> bool:
     key, order = commit.attempt, commit.order
     if order in record.acknowledged.get(key, ()) and order != record.number_of.get(key):
         return True
-    asked = record.requests_of.get(key, ())
-    return commit.done is None and any(r.covers(commit.begun) and r.type == "info" for r in asked)
+    asked = record.requests_by_key.get(key, ())
+    return commit.done_at is None and any(
+        r.covers(commit.begun_at) and r.type == "info" for r in asked
+    )
 
 
 def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]) -> str:
@@ -242,7 +244,7 @@ def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]
         fenced = record.evidence.fenced and not answer.replayed
         if fenced and answer.fence != order.get("fence"):
             return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
-        found = "" if commit is None or commit.hold is None else commit.hold.outcome
+        found = "" if commit is None or commit.hold is None else commit.hold.release_outcome
         if found and answer.released not in ("", found) and not answer.replayed:
             return f"was released: {found}, and its buyer was answered {answer.released}"
         if sale and answer.sold_in not in (None, sale):
@@ -257,8 +259,8 @@ def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]
 @rule("wrong_time")
 def wrong_time(record: Record) -> Iterator[Case]:
     """The times of orders are no further apart than the requests, where nobody turns a clock."""
-    sent = [request.sent for request in record.requests]
-    ended = [request.answered or request.sent for request in record.requests]
+    sent = [request.sent_at for request in record.requests]
+    ended = [request.answered_at or request.sent_at for request in record.requests]
     if not (record.is_own_shop and record.undisturbed and sent):
         return
     dated = [(read_time(order), order["order"]) for order in record.orders if "time" in order]
@@ -294,7 +296,7 @@ def commit_order(record: Record) -> Iterator[Case]:
     if not record.evidence.one_row:
         yield from _read_after_a_later_one(record)
         return
-    begun = {number: commit.begun for number, commit in record.commit_of.items()}
+    begun = {number: commit.begun_at for number, commit in record.commit_of.items()}
     for first, second in pairwise(o for o in record.committed if o["order"] in begun):
         early = begun[first["order"]] - begun[second["order"]]
         if early >= 0:
@@ -305,7 +307,7 @@ def commit_order(record: Record) -> Iterator[Case]:
 def _read_after_a_later_one(record: Record) -> Iterator[Case]:
     """The orders whose buyers were answered before the stock was read for one with a smaller
     number."""
-    answered = {r.order: r.answered for r in record.requests if r.type == "ok" and r.answered}
+    answered = {r.order: r.answered_at for r in record.requests if r.type == "ok" and r.answered_at}
     last_read = -1
     of: Mapping[str, Any] = {}
     for order in record.committed:

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import Commit, ProductHistory, Request, grouped
+from loadtest.judge.intervals import Commit, ProductHistory, Request, group_by
 from loadtest.judge.required_fields import readable_order
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
@@ -137,12 +137,12 @@ class Record(ProductHistory):
     def of_nodes(self) -> dict[str, list[Event]]:
         """What the nodes recorded of each attempt, oldest first."""
         of_nodes = (event for event in self.events if event["by"] == "node")
-        return grouped(of_nodes, itemgetter("attempt"))
+        return group_by(of_nodes, itemgetter("attempt"))
 
     @cached_property
     def last(self) -> dict[str, Request]:
         """The last request of everybody who asked."""
-        return {key: requests[-1] for key, requests in self.requests_of.items()}
+        return {key: requests[-1] for key, requests in self.requests_by_key.items()}
 
     @cached_property
     def commit_of(self) -> dict[int | str, Commit]:
@@ -169,7 +169,7 @@ class Record(ProductHistory):
             key: number
             for key, number in self.number_of.items()
             if key not in self.acknowledged
-            and any(request.type != "fail" for request in self.requests_of.get(key, ()))
+            and any(request.type != "fail" for request in self.requests_by_key.get(key, ()))
         }
 
     @cached_property

@@ -163,16 +163,16 @@ class Judgement(Record):
         if self.ttl is None or not healed or not units_left:
             return False
         bought = [
-            one.answered or one.sent
+            one.answered_at or one.sent_at
             for one in self.requests
             if one.type == "ok" or (one.type == "info" and one.attempt in self.number_of)
         ]
         since = max([healed[-1]["t"], *bought])
-        asking = [one for one in self.requests if (one.answered or one.sent) > since]
+        asking = [one for one in self.requests if (one.answered_at or one.sent_at) > since]
         if not asking or any(one.outcome == "sold_out" for one in asking):
             return False
-        began = max(since, min(one.sent for one in asking))
-        asked_until = max(one.answered or one.sent for one in asking)
+        began = max(since, min(one.sent_at for one in asking))
+        asked_until = max(one.answered_at or one.sent_at for one in asking)
         return asked_until - began >= DEADLOCK_AFTER * self.ttl * 1e9
 
     def _unserved(self) -> str:

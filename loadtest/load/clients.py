@@ -24,7 +24,7 @@ from locust import FastHttpUser, events, task
 from locust.env import Environment
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
-from loadtest.judge.intervals import Request, values
+from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.load.plan import CONSTANT, LoadPlan
 from loadtest.stack.client import Shop
@@ -201,7 +201,7 @@ def write(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner):
         return
     packed_requests = {
-        product: [values(request) for request in requests]
+        product: [fields_of_request(request) for request in requests]
         for product, requests in requests_by_product.items()
     }
     share = {"requests": packed_requests, "turned_away": len(turned_away)}

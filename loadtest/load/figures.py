@@ -30,7 +30,7 @@ class MeasuredWindow:
         They include those outside of the window.
         """
         return sorted(
-            (purchase[-1].answered or 0, purchase[-1].attempt)
+            (purchase[-1].answered_at or 0, purchase[-1].attempt)
             for purchase in self.measurement.purchases
             if purchase[-1].outcome == "sold"
         )
@@ -65,7 +65,7 @@ class MeasuredWindow:
         return [
             purchase
             for purchase in self.measurement.purchases
-            if self.begin <= purchase[0].sent < self.end
+            if self.begin <= purchase[0].sent_at < self.end
         ]
 
     @cached_property
@@ -130,9 +130,9 @@ def jain_index(counts: Iterable[float]) -> float | None:
 def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
     """Return how long the buyers waited for a final answer, in milliseconds."""
     return [
-        (purchase[-1].answered - purchase[0].sent) / 1e6
+        (purchase[-1].answered_at - purchase[0].sent_at) / 1e6
         for purchase in purchases
-        if purchase[-1].outcome in FINAL and purchase[-1].answered
+        if purchase[-1].outcome in FINAL and purchase[-1].answered_at
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from loadtest.judge.intervals import Request, grouped
+from loadtest.judge.intervals import Request, group_by
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Measurement:
         """The requests of each purchase, in the order in which they were sent."""
         purchases: list[list[Request]] = []
         for requests in self.requests.values():
-            purchases += grouped(requests, lambda request: request.attempt).values()
+            purchases += group_by(requests, lambda request: request.attempt).values()
         return purchases
 
 

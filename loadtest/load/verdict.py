@@ -50,7 +50,8 @@ def _late_refused_attempts(measurement: Measurement) -> set[str]:
     return {
         purchase[0].attempt
         for purchase in measurement.purchases
-        if purchase[0].sent >= late_from and {request.outcome for request in purchase} <= REFUSALS
+        if purchase[0].sent_at >= late_from
+        and {request.outcome for request in purchase} <= REFUSALS
     }
 
 

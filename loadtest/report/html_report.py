@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory, grouped
+from loadtest.judge.intervals import ProductHistory, group_by
 from loadtest.judge.run import Summary
 from loadtest.report import tables as report
 from loadtest.report.lanes import timeline
@@ -96,9 +96,9 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     strategy; the last part of an attempt's id is the buyer.
     """
     fault_events = (event for event in events if event["by"] == "fault")
-    events_by_fault = grouped(fault_events, itemgetter("f"))
+    events_by_fault = group_by(fault_events, itemgetter("f"))
     buyer_events = (event for event in events if "attempt" in event)
-    events_by_run = grouped(buyer_events, lambda event: event["attempt"].rpartition("/")[0])
+    events_by_run = group_by(buyer_events, lambda event: event["attempt"].rpartition("/")[0])
     run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}
     runs = []
     for run in summary["runs"]:

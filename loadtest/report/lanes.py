@@ -52,11 +52,11 @@ class Timeline:
     def __init__(self, history: ProductHistory, run: Run) -> None:
         self.history = history
         self.run = run
-        self.start = history.requests[0].sent
-        self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_of)}
+        self.start = history.requests[0].sent_at
+        self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_by_key)}
         self.holds = [hold for hold in history.holds if hold.attempt in self.lane_numbers]
         self.commits = self._commits_by_order()
-        self.happened = [commit for commit in self.commits if commit.done is not None]
+        self.happened = [commit for commit in self.commits if commit.done_at is not None]
         self.end = max(event["t"] for event in history.events if event["by"] != "fault")
 
     def tables(self) -> dict[str, Any]:
@@ -90,15 +90,15 @@ class Timeline:
     def requests_table(self) -> list[Row]:
         rows = []
         for request in self.history.requests:
-            times = (request.sent, request.answered)
+            times = (request.sent_at, request.answered_at)
             rows.append(self.row(request.attempt, times, request.outcome, request.order))
         return rows
 
     def holds_table(self) -> list[Row]:
         rows = []
         for hold in self.holds:
-            times = (hold.asked or None, hold.start, hold.end)
-            release = hold.outcome if hold.released else "never released"
+            times = (hold.asked_at or None, hold.start, hold.end)
+            release = hold.release_outcome if hold.is_released else "never released"
             rows.append(self.row(hold.attempt, times, hold.fence, release))
         return rows
 
@@ -106,7 +106,7 @@ class Timeline:
         states = self._states_by_attempt()
         rows = []
         for commit in self.commits:
-            times = (commit.read_at, commit.done or commit.begun)
+            times = (commit.read_at, commit.done_at or commit.begun_at)
             state = states[commit.attempt]
             rows.append(self.row(commit.attempt, times, commit.amount, commit.order, state))
         return rows
@@ -136,12 +136,12 @@ class Timeline:
         orders = self.run["orders"]
         left = self.run["stock_left"]
         rows: list[Row] = [[0.0, 0, initial]]
-        in_time = sorted(self.happened, key=lambda commit: commit.done or 0)
+        in_time = sorted(self.happened, key=lambda commit: commit.done_at or 0)
         for number, commit in enumerate(in_time, 1):
             stock = initial - number
             if self._lost_updates() and commit.amount is not None:
                 stock = commit.amount - 1
-            rows.append([self.milliseconds(commit.done), number, stock])
+            rows.append([self.milliseconds(commit.done_at), number, stock])
         rows.append(
             [self.milliseconds(self.end), orders, initial - orders if left is None else left]
         )
@@ -162,13 +162,13 @@ class Timeline:
 
         def place(commit: Commit) -> tuple[int, int]:
             number = commit.order if is_numbered and isinstance(commit.order, int) else 0
-            return number, commit.begun
+            return number, commit.begun_at
 
         return sorted(commits, key=place)
 
     def _states_by_attempt(self) -> dict[str, CommitState]:
         states = {
-            commit.attempt: CommitState.UNKNOWN if commit.done is None else CommitState.SOLD
+            commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits
         }
         amounts = [commit.amount for commit in self.happened]

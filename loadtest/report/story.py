@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import Commit, ProductHistory, grouped
+from loadtest.judge.intervals import Commit, ProductHistory, group_by
 from loadtest.judge.verdict import ASK_AGAIN, Judgement
 
 #: Including the last line, which sums up.
@@ -69,9 +69,9 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
     commits = {commit.attempt: replace(commit) for commit in history.commits}
     for request in history.requests:
         if request.type == "ok":
-            answer_time = request.answered or request.sent
+            answer_time = request.last_seen_at
             commit = commits.setdefault(request.attempt, Commit(request.attempt, answer_time))
-            commit.done = commit.done or commit.begun
+            commit.done_at = commit.done_at or commit.begun_at
             commit.order = request.order or commit.order
     return commits
 
@@ -173,7 +173,7 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in sale.recovered:
             text += " (its buyer does not know)"
-        lines.append(Line(commit.done or commit.begun, 3, text))
+        lines.append(Line(commit.done_at or commit.begun_at, 3, text))
     return lines
 
 
@@ -182,30 +182,30 @@ def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     refusals = [
         request
         for request in sale.requests
-        if request.attempt in cast and request.outcome != "sold" and request.answered
+        if request.attempt in cast and request.outcome != "sold" and request.answered_at
     ]
     explaining_attempts = {key for finding in sale.findings for key in finding.attempts}
-    by_outcome = grouped(refusals, lambda request: (request.attempt, request.outcome))
+    by_outcome = group_by(refusals, lambda request: (request.attempt, request.outcome))
     for (attempt, outcome), requests in by_outcome.items():
         times = f", {len(requests)} times" if len(requests) > 1 else ""
         weight = 3 if attempt in explaining_attempts and outcome == "sold_out" else 1
         text = f"{name(attempt)} is answered {outcome}{times}"
-        yield Line(requests[0].answered or requests[0].sent, weight, text)
+        yield Line(requests[0].last_seen_at, weight, text)
 
 
 def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
     """Return the last line, which sums up the rest of the sale."""
     parts = [f"and {unlisted_orders} more sold"] if unlisted_orders > 0 else []
     sold_out_times = [
-        request.answered
+        request.answered_at
         for request in sale.requests
-        if request.outcome == "sold_out" and request.answered
+        if request.outcome == "sold_out" and request.answered_at
     ]
     if sold_out_times:
         parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
     if sale.verdict == "deadlock":
         refused = sum(sale.outcomes[outcome] for outcome in ASK_AGAIN - {"unknown"})
-        end = max(request.answered or request.sent for request in sale.requests)
+        end = max(request.last_seen_at for request in sale.requests)
         parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
         parts.append(f"{sale.stock_left} units left")
     units = f"{len(sale.orders)} orders for {sale.initial_stock} units"

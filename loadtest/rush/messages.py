@@ -11,7 +11,7 @@ from typing import Any
 
 import msgpack
 
-from loadtest.judge.intervals import Request, values
+from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.target.target import Target, TargetError, file_of
 
 logger = logging.getLogger("loadtest")
@@ -70,7 +70,7 @@ def pack_request(request: Request, ahead: float = 0.0) -> list[Any]:
 
     `Request(*fields)` restores it.
     """
-    fields = list(values(request))
+    fields = list(fields_of_request(request))
     if ahead:
         ahead_ns = round(ahead * 1e9)
         fields[1:3] = [None if time_ns is None else time_ns - ahead_ns for time_ns in fields[1:3]]

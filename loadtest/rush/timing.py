@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from loadtest.judge.intervals import Request, grouped
+from loadtest.judge.intervals import Request, group_by
 
 
 def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
@@ -14,10 +14,10 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     `buy_ms` is about each buyer's whole purchase, `requests` about each single request, repeated
     ones included.
     """
-    purchases = grouped(requests, lambda request: request.attempt).values()
-    first_sent_s = [purchase[0].sent / 1e9 for purchase in purchases]
+    purchases = group_by(requests, lambda request: request.attempt).values()
+    first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
     answered = [
-        (purchase[0].sent / 1e9, _answer_times(purchase))
+        (purchase[0].sent_at / 1e9, _answer_times(purchase))
         for purchase in purchases
         if _answer_times(purchase)
     ]
@@ -25,9 +25,9 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     ended_s = max((times[-1] for _, times in answered), default=0.0)
     purchase_ms = [(times[-1] - sent) * 1000 for sent, times in answered]
     request_ms = [
-        (request.answered - request.sent) / 1e6
+        (request.answered_at - request.sent_at) / 1e6
         for request in requests
-        if request.answered is not None
+        if request.answered_at is not None
     ]
     spread_s = max(first_sent_s) - min(first_sent_s) if first_sent_s else 0.0
     return {
@@ -63,4 +63,4 @@ def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
 
 def _answer_times(purchase: Sequence[Request]) -> list[float]:
     """Return when the requests of a purchase were answered, in seconds."""
-    return [request.answered / 1e9 for request in purchase if request.answered is not None]
+    return [request.answered_at / 1e9 for request in purchase if request.answered_at is not None]

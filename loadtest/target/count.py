@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.judge.intervals import Request, grouped
+from loadtest.judge.intervals import Request, group_by
 from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
@@ -269,7 +269,7 @@ def _spelled(
 def _require_same_spelling(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Raise TargetError where each buyer whose answer names an order has one, and under another
     number than the answer's: the two name orders in different ways."""
-    orders_of = grouped(found, lambda order: order["key"])
+    orders_of = group_by(found, lambda order: order["key"])
     theirs = [orders_of.get(request.attempt, []) for request in naming]
     if theirs and all(len(orders) == 1 for orders in theirs):
         raise TargetError(
@@ -281,7 +281,7 @@ def _require_same_spelling(found: list[dict[str, Any]], naming: Sequence[Request
 def _spell_by_buyer(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Let an answer name its buyer's only order as orders() does, where both end with the same
     digits: of EU-7 and US-7, either is 7 to its own buyer."""
-    orders_of = grouped(found, lambda order: order["key"])
+    orders_of = group_by(found, lambda order: order["key"])
     for request in naming:
         orders = orders_of.get(request.attempt, [])
         if len(orders) == 1 and as_serial(request.order) == as_serial(orders[0]["order"]):

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory, Request, type_of
+from loadtest.judge.intervals import ProductHistory, Request, event_type
 from loadtest.judge.verdict import Judgement
 
 PRODUCT = "pause-token"
@@ -38,7 +38,7 @@ class HistoryBuilder:
     def answered(self, ms: float, key: str, outcome: str, order: int | str | None = None) -> None:
         more = {"order": order, "replayed": False} if outcome == "sold" else {}
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
-        self._add(ms, type=type_of(outcome), outcome=outcome, **buy, **self.of_buyers, **more)
+        self._add(ms, type=event_type(outcome), outcome=outcome, **buy, **self.of_buyers, **more)
 
     def at(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """A node recorded an event. It is A, process 12, unless `fields` say otherwise."""

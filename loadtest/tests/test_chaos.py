@@ -19,7 +19,7 @@ from loadtest.faults import chaos_rush
 from loadtest.faults.cells import read_until_answered
 from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, ChaosRush, Disturbance
 from loadtest.faults.testbed import TTL, Testbed, each
-from loadtest.judge.intervals import Hold
+from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
@@ -132,20 +132,20 @@ def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken:
         ({"fence": 1 - round(TTL * 1e6)}, TTL - 0.1, ["overlap"], True),
         ({"fence": 2 - round(TTL * 1e6)}, TTL - 0.1, ["overlap"], False),
         ({"fence": None}, TTL, ["overlap"], False),
-        ({"outcome": "released"}, TTL, ["overlap"], False),
+        ({"release_outcome": "released"}, TTL, ["overlap"], False),
         ({}, TTL, ["overlap", "orphan_lock"], False),
     ],
 )
 def test_two_holders_are_excused_only_after_the_first_lease_expired(
     changed: dict[str, Any], after: float, violations: list[str], is_the_machines: bool
 ) -> None:
-    def hold(attempt: str, start: float, **facts: Any) -> Hold:
-        times = {"asked": 0, "start": round(start * 1e9), "end": round((TTL + 1) * 1e9)}
-        given = {"fence": 1, "outcome": "expired", **times, **facts}
-        return Hold(("A", 1, 1, attempt), attempt, **given)
+    def hold(attempt: str, start: float, **facts: Any) -> LockHold:
+        times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL + 1) * 1e9)}
+        given = {"fence": 1, "release_outcome": "expired", **times, **facts}
+        return LockHold(("A", 1, 1, attempt), attempt, **given)
 
     one: Cell = {**cell("redis"), "violations": violations}
-    holds = [hold("first", 0, **changed), hold("second", after, outcome="released")]
+    holds = [hold("first", 0, **changed), hold("second", after, release_outcome="released")]
     chaos_rush.conclude(one, holds, set())
     assert (one["verdict"] == "unknown") is is_the_machines
     rushes = [rush("evict", cells=[one, *ALL_BREAK])]

@@ -177,8 +177,8 @@ def test_a_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None
     rush.local_buyers.ask(me, buy)
     rush.ask(me)
     first, again = rush.local_buyers.requests[me.key]
-    assert first.answered is not None
-    assert rush.local_buyers.released_at * 1e9 < first.sent < first.answered < again.sent
+    assert first.answered_at is not None
+    assert rush.local_buyers.released_at * 1e9 < first.sent_at < first.answered_at < again.sent_at
     assert rush.local_buyers.arrived == 1
 
 

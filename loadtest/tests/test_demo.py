@@ -56,7 +56,7 @@ def assert_recorded(folder: Path, summary: dict[str, Any]) -> None:
         history = [e for e in events if e.get("attempt", "").startswith(run["attempts"])]
         asked = ProductHistory(history).requests
         assert len(asked) >= 200
-        assert all(one.answered for one in asked)
+        assert all(one.answered_at for one in asked)
         assert len({e["attempt"] for e in history if e["f"] == "after_read"}) == 200
     assert '"timeline":{"lanes":[["buyer-' in (folder / "report.html").read_text()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.judge.history import DAMAGED, History, Reader, by_product, read
+from loadtest.judge.history import DAMAGED, History, Reader, group_by_product, read
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_events_are_sorted_by_product() -> None:
         damaged,
     ]
     before: Any = [buyer("late, of the run before", "plum")]
-    assert by_product(events, earlier=before) == {
+    assert group_by_product(events, earlier=before) == {
         "apple": [events[0], events[1], events[3], events[7], damaged],
         "pear": [*events[2:8], damaged],
     }

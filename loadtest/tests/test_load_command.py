@@ -63,7 +63,7 @@ def bought(number: int, at: float, took: float, *outcomes: str, client: int = 0)
     requests = [Request(f"run/c{client}-{number}", sent) for sent in ns[:-1]]
     for request, outcome, answered in zip(requests, outcomes, ns[1:], strict=True):
         request.answer(outcome, said_of(number) if outcome == "sold" else {})
-        request.answered = answered
+        request.answered_at = answered
     return requests
 
 
