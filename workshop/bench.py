@@ -160,7 +160,7 @@ class Bench(Testbed):
             judgement = Judgement(
                 events=events,
                 initial_stock=STOCK,
-                opened=STOCK,
+                opening_stock=STOCK,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
             )

@@ -106,21 +106,21 @@ def _judge_trial(
     return Judgement(
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
         initial_stock=STOCK,
-        opened=int(report["initial_stock"]),
+        opening_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=read_until_answered(partial(shop.orders, trial.sale)),
         ttl=trial.ttl,
-        fired=not trial.missing,
+        fault_fired=not trial.missing,
         orphan_lock=", ".join(orphans),
-        leaked=[key for key in leaked_keys if key not in orphans],
-        unsettled=report["unsettled"],
-        buyers=[buyer.attempt for buyer in trial.buyers],
-        lock=trial.lock,
+        leaked_keys=[key for key in leaked_keys if key not in orphans],
+        unsettled_promises=report["unsettled"],
+        buyer_keys=[buyer.attempt for buyer in trial.buyers],
+        strategy=trial.lock,
         product=trial.product,
         sale=trial.sale,
-        recorded=True,
-        robbed=None if fault.two_servers else frozenset([f"{trial.attempts}/victim"]),
-        excused=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
+        nodes_recorded=True,
+        robbed_buyers=None if fault.two_servers else frozenset([f"{trial.attempts}/victim"]),
+        excused_buyers=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
     )
 
 
@@ -152,8 +152,8 @@ def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         complaints.append("two holders at a time, and the fault took no lock away")
-    if judgement.leaked:
-        complaints.append(_leaked_keys_complaint(judgement.leaked))
+    if judgement.leaked_keys:
+        complaints.append(_leaked_keys_complaint(judgement.leaked_keys))
     longest_recovery = fault.longest_recovery(trial.strategy)
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
         complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")

@@ -33,7 +33,7 @@ from loadtest.faults.runner import describe_error
 from loadtest.faults.testbed import TTL, Testbed, wait_for
 from loadtest.faults.trial import BUYERS, NotFired
 from loadtest.judge.intervals import LockHold
-from loadtest.judge.lock_rules import overlaps
+from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
@@ -243,7 +243,7 @@ def conclude(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
     """
     cell["wrong"] = sorted(set(cell["violations"]) - excused)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
-    if has_only_overlaps and all(_ran_out(first, second) for first, second in overlaps(holds)):
+    if has_only_overlaps and all(_ran_out(first, second) for first, second in find_overlaps(holds)):
         cell["verdict"] = "unknown"
         cell["missing"] = RAN_OUT
         cell["wrong"] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.judge.history import History
 from loadtest.judge.intervals import answer_fields, event_type
-from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.judge.verdict import RETRIED_OUTCOMES
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
 #: A buyer waits for a random time between these before it retries.
@@ -104,7 +104,7 @@ class FaultBuyer:
             self.first_at = time.monotonic()
             self.first = outcome
         self.last_body = body
-        if outcome not in ASK_AGAIN:
+        if outcome not in RETRIED_OUTCOMES:
             self.is_done.set()
         return outcome
 

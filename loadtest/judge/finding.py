@@ -8,35 +8,35 @@ from typing import Any
 class Case:
     """One case in which a sale breaks a rule.
 
-    what      the evidence, one sentence
-    keys      the keys of the buyers whom it concerns
-    spoils    whether the sale is not exact because of it
+    description     the evidence, one sentence
+    attempts        the keys of the buyers whom it concerns
+    prevents_exact  whether the sale is not exact because of it
     """
 
-    def __init__(self, what: str, *keys: str, spoils: bool = True) -> None:
-        self.what = what
-        self.keys = keys
-        self.spoils = spoils
+    def __init__(self, description: str, *attempts: str, prevents_exact: bool = True) -> None:
+        self.description = description
+        self.attempts = attempts
+        self.prevents_exact = prevents_exact
 
 
-def of_order(order: Mapping[str, Any], what: str) -> Case:
-    """Return a case that concerns one order; `what` is its predicate."""
-    return Case(f"order {order['order']} {what}", str(order["key"]))
+def order_case(order: Mapping[str, Any], predicate: str) -> Case:
+    """Return a case that concerns one order: "order 31" and a predicate."""
+    return Case(f"order {order['order']} {predicate}", str(order["key"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A rule that a sale breaks.
 
-    rule      the name of the rule, which `summary.json` lists as a violation
-    what      the evidence of the first case, and the number of the others
-    attempts  the keys of the first case; those of all cases if each concerns one buyer
-    spoils    whether the sale is not exact because of it, whatever its totals
-    voids     whether the record is unreliable: then only an oversell is concluded from it
+    rule            the name of the rule, which `summary.json` lists as a violation
+    description     the evidence of the first case, and the number of the others
+    attempts        the keys of the first case; those of all cases if each concerns one buyer
+    prevents_exact  whether the sale is not exact because of it, whatever its totals
+    voids_record    whether the record is unreliable: then only an oversell is concluded from it
     """
 
     rule: str
-    what: str
+    description: str
     attempts: tuple[str, ...] = ()
-    spoils: bool = True
-    voids: bool = False
+    prevents_exact: bool = True
+    voids_record: bool = False

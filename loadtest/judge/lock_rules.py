@@ -1,118 +1,164 @@
-"""The rules over locks: fences rise, holds do not overlap, everybody buys inside a hold.
+"""The rules over locks: fences rise, holds do not overlap, each order is sold inside a hold.
 
-`overlap`, and a fence that fell between grants, mean that the lock failed. Where something took the
-lock from its holder the storage may have repaired that: with its fence RedisLock sells exactly
-while a stale holder still believes that it holds the lock. Where nothing did, they spoil the sale.
-All other findings spoil it in any case: the storage accepted what it had to refuse, or the lock was
-not used, and totals that are right are right by luck.
+An overlap, or a fence that fell between two grants, means that the lock failed. If something took
+the lock from its holder, the storage may have repaired that: with its fence RedisLock sells exactly
+while a stale holder still believes that it holds the lock. Otherwise the sale is not exact.
+
+A violation of any other rule prevents an exact verdict in any case: the storage accepted a write
+that it had to refuse, or the lock was not used, and totals that are right are right by luck.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
+from typing import TypeAlias
 
-from loadtest.judge.finding import Case, of_order
+from loadtest.judge.finding import Case, order_case
 from loadtest.judge.intervals import Commit, LockHold
 from loadtest.judge.rule import rule
-from loadtest.judge.sale_record import Record
+from loadtest.judge.sale_record import SaleRecord
+
+#: A fence, and the hold for which it was granted.
+Grant: TypeAlias = tuple[int, LockHold]
 
 
 @rule("fence_fell")
-def fence_fell_over_orders(record: Record) -> Iterator[Case]:
-    """The storage accepts only fences above all that it accepted before."""
-    fenced = [order for order in record.committed if order.get("fence") is not None]
-    for earlier, later in pairwise(fenced):
+def fence_fell_over_orders(record: SaleRecord) -> Iterator[Case]:
+    """The storage accepts only a fence above all fences that it accepted before."""
+    fenced_orders = [
+        order for order in record.orders_by_commit_time if order.get("fence") is not None
+    ]
+    for earlier, later in pairwise(fenced_orders):
         if later["fence"] <= earlier["fence"]:
-            what = (
+            yield Case(
                 f"order {later['order']} was accepted with fence {later['fence']} after order "
-                f"{earlier['order']} with fence {earlier['fence']}"
+                f"{earlier['order']} with fence {earlier['fence']}",
+                earlier["key"],
+                later["key"],
             )
-            yield Case(what, earlier["key"], later["key"])
 
 
 @rule("fence_fell")
-def fence_fell_over_grants(record: Record) -> Iterator[Case]:
-    """A grant that was asked for after another was made has a higher fence, and no two have the
-    same one. Of two that were asked for at the same time either may be the first."""
+def fence_fell_over_grants(record: SaleRecord) -> Iterator[Case]:
+    """A grant has a higher fence than every grant made before it was asked for.
+
+    No two grants have the same fence. Of two that were asked for at the same time either may be the
+    first.
+    """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
-    starts = [grant.start for _, grant in grants]
-    highest = list(accumulate(grants, lambda *two: max(two, key=itemgetter(0))))
-    seen: dict[int, LockHold] = {}
-    for fence, grant in grants:
-        before = bisect_left(starts, grant.asked_at)
-        top, earlier = highest[before - 1] if before else (fence - 1, None)
-        if top < fence:
-            earlier = seen.get(fence)
-        if earlier is not None and not _same_owner(earlier, grant):
-            what = (
-                f"{grant.attempt} was granted fence {fence} after {earlier.attempt} had "
-                f"been granted {earlier.fence}"
+    starts = [hold.start for _, hold in grants]
+    highest_grants = list(accumulate(grants, _higher_grant))
+    last_holds: dict[int, LockHold] = {}
+    for fence, hold in grants:
+        earlier = last_holds.get(fence)
+        earlier_count = bisect_left(starts, hold.asked_at)
+        if earlier_count:
+            highest_fence, highest_hold = highest_grants[earlier_count - 1]
+            if highest_fence >= fence:
+                earlier = highest_hold
+        if earlier is not None and not _is_same_owner(earlier, hold):
+            yield Case(
+                f"{hold.attempt} was granted fence {fence} after {earlier.attempt} had "
+                f"been granted {earlier.fence}",
+                earlier.attempt,
+                hold.attempt,
+                prevents_exact=record.undisturbed,
             )
-            keys = earlier.attempt, grant.attempt
-            yield Case(what, *keys, spoils=record.undisturbed)
-        seen[fence] = grant
+        last_holds[fence] = hold
+
+
+def _higher_grant(first: Grant, second: Grant) -> Grant:
+    return second if second[0] > first[0] else first
 
 
 @rule("overlap")
-def overlap(record: Record) -> Iterator[Case]:
-    """No two holders are inside at the same time, but for one whose lock was taken away."""
-    robbed = frozenset[str]() if record.undisturbed else record.robbed
+def overlap(record: SaleRecord) -> Iterator[Case]:
+    """No two holders are inside at the same time, except one whose lock was taken away."""
+    overlaps = [
+        (_is_excused(record, first, second), first, second)
+        for first, second in find_overlaps(record.holds)
+    ]
+    for is_excused, first, second in sorted(overlaps, key=itemgetter(0)):
+        overlap_ms = (min(first.end, second.end) - second.start) / 1e6
+        yield Case(
+            f"{first.attempt} and {second.attempt} held the lock together for {overlap_ms:.1f} ms",
+            first.attempt,
+            second.attempt,
+            prevents_exact=not is_excused,
+        )
 
-    def excused(pair: tuple[LockHold, LockHold]) -> bool:
-        return robbed is None or not robbed.isdisjoint(hold.attempt for hold in pair)
 
-    for first, second in sorted(overlaps(record.holds), key=excused):
-        together = (min(first.end, second.end) - second.start) / 1e6
-        keys = first.attempt, second.attempt
-        what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
-        yield Case(what, *keys, spoils=not excused((first, second)))
+def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
+    """Return whether the lock of one of these holders may have been taken away."""
+    if record.undisturbed:
+        return False
+    if record.robbed_buyers is None:
+        return True
+    return first.attempt in record.robbed_buyers or second.attempt in record.robbed_buyers
 
 
-@rule("false_release", recorded=True)
-def false_release(record: Record) -> Iterator[Case]:
-    """A release gives back what its holder was granted, and does not find that it is still the
-    holder's where somebody else has been granted it since. One server's word: where there are two,
-    as in a split brain, each may be right."""
+@rule("false_release", needs_node_records=True)
+def false_release(record: SaleRecord) -> Iterator[Case]:
+    """A release names the token of its grant, and does not succeed after another grant.
+
+    Only the answers of one server are compared: if there are two, as in a split brain, each release
+    may be right.
+    """
     if not record.evidence.fenced:
         return
     for hold in record.holds:
         if hold.released_token not in ("", hold.token):
-            what = f"{hold.attempt} was granted {hold.token}, and released {hold.released_token}"
-            yield Case(what, hold.attempt)
-    for first, second in overlaps(record.holds) if record.robbed is not None else ():
-        if first.release_outcome == "released" and first.is_released:
-            what = (
-                f"the release by {first.attempt} found its lock released by itself, and "
-                f"{second.attempt} had been granted it before"
+            yield Case(
+                f"{hold.attempt} was granted {hold.token}, and released {hold.released_token}",
+                hold.attempt,
             )
-            yield Case(what, first.attempt, second.attempt)
+    if record.robbed_buyers is None:
+        return
+    for first, second in find_overlaps(record.holds):
+        if first.release_outcome == "released" and first.is_released:
+            yield Case(
+                f"the release by {first.attempt} found its lock released by itself, and "
+                f"{second.attempt} had been granted it before",
+                first.attempt,
+                second.attempt,
+            )
 
 
-def overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
-    """Every two holds that overlap; `holds` in the order of their starts."""
-    inside: list[LockHold] = []
-    found: list[tuple[LockHold, LockHold]] = []
+def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
+    """Return every two holds that overlap; `holds` are sorted by their starts."""
+    current_holds: list[LockHold] = []
+    overlaps: list[tuple[LockHold, LockHold]] = []
     for hold in holds:
-        inside = [other for other in inside if other.end > hold.start]
-        found += [(other, hold) for other in inside if not _same_owner(other, hold)]
-        inside.append(hold)
-    return found
+        current_holds = [current for current in current_holds if current.end > hold.start]
+        overlaps += [
+            (current, hold) for current in current_holds if not _is_same_owner(current, hold)
+        ]
+        current_holds.append(hold)
+    return overlaps
 
 
-@rule("unlocked", recorded=True)
-def unlocked(record: Record) -> Iterator[Case]:
-    """Under a lock each order was read and committed inside a hold of it."""
+@rule("unlocked", needs_node_records=True)
+def unlocked(record: SaleRecord) -> Iterator[Case]:
+    """Under a lock each order was read and committed inside one hold of it."""
     if not record.evidence.locked:
         return
-    sold = {r.attempt for r in record.requests if r.type == "ok" and not r.replayed}
-    for number, commit in record.commit_of.items():
-        if wrong := _outside_its_hold(commit, commit.attempt in sold):
-            yield Case(f"order {number} was {wrong}", commit.attempt)
+    buyers_answered_sold = {
+        request.attempt
+        for request in record.requests
+        if request.type == "ok" and not request.replayed
+    }
+    for number, commit in record.commits_by_order.items():
+        was_answered = commit.attempt in buyers_answered_sold
+        if problem := _problem_with_hold(commit, was_answered=was_answered):
+            yield Case(f"order {number} was {problem}", commit.attempt)
 
 
-def _outside_its_hold(commit: Commit, sold: bool) -> str:
-    """How a commit was not inside its hold, or empty. `sold`: its buyer was answered sold."""
+def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
+    """Return how a commit was outside its hold; empty if it was inside.
+
+    was_answered  whether the buyer was answered `sold`
+    """
     hold = commit.hold
     if hold is None:
         return "committed by a node without a hold"
@@ -120,51 +166,57 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
         return "read before its node held the lock"
     if commit.done_at is not None and commit.done_at > hold.end:
         return "committed after its hold"
-    if commit.done_at is None and hold.is_released and sold:
+    if commit.done_at is None and hold.is_released and was_answered:
         return "not seen to be committed inside its hold"
     return ""
 
 
-@rule("expired_hold", recorded=True)
-def expired_hold(record: Record) -> Iterator[Case]:
-    """Where nothing takes the lock from its holder, each release finds that it is still the
-    holder's."""
-    if not record.evidence.locked:
+@rule("expired_hold", needs_node_records=True)
+def expired_hold(record: SaleRecord) -> Iterator[Case]:
+    """If nothing takes the lock from its holder, each release finds that it is still held."""
+    if not record.evidence.locked or not record.undisturbed:
         return
-    for hold in record.holds if record.undisturbed else ():
+    for hold in record.holds:
         if hold.release_outcome != "released":
-            found = hold.release_outcome or "not recorded"
-            yield Case(f"the release by {hold.attempt} found its lock {found}", hold.attempt)
+            outcome = hold.release_outcome or "not recorded"
+            yield Case(f"the release by {hold.attempt} found its lock {outcome}", hold.attempt)
 
 
-@rule("wrong_fence", recorded=True)
-def wrong_fence(record: Record) -> Iterator[Case]:
+@rule("wrong_fence", needs_node_records=True)
+def wrong_fence(record: SaleRecord) -> Iterator[Case]:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
     if not record.evidence.fenced:
         return
     for order in record.orders:
-        commit, fence = record.commit_of.get(order["order"]), order.get("fence")
-        granted = None if commit is None or commit.hold is None else commit.hold.fence
-        if fence is None or fence != granted:
-            yield of_order(order, f"has fence {fence}, granted was {granted}")
+        fence = order.get("fence")
+        commit = record.commits_by_order.get(order["order"])
+        granted_fence = None if commit is None or commit.hold is None else commit.hold.fence
+        if fence is None or fence != granted_fence:
+            yield order_case(order, f"has fence {fence}, granted was {granted_fence}")
 
 
-@rule("shared_token", recorded=True)
-def shared_token(record: Record) -> Iterator[Case]:
-    """Every grant has a token of its own; a holder that may enter its own lock again, one of its
-    own thread."""
+@rule("shared_token", needs_node_records=True)
+def shared_token(record: SaleRecord) -> Iterator[Case]:
+    """No two grants share a token, except those of one thread that may enter its own lock again."""
     if not record.evidence.locked:
         return
-    first: dict[str, LockHold] = {}
+    first_holds: dict[str, LockHold] = {}
     for hold in record.holds:
-        earlier = first.setdefault(hold.token, hold)
-        again = not record.evidence.own_token and _same_owner(earlier, hold)
-        if not hold.token or not (earlier is hold or again):
-            what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
-            yield Case(what, earlier.attempt, hold.attempt)
+        first = first_holds.setdefault(hold.token, hold)
+        is_reentry = not record.evidence.own_token and _is_same_owner(first, hold)
+        if not hold.token or not (first is hold or is_reentry):
+            yield Case(
+                f"{first.attempt} and {hold.attempt} were granted the token {hold.token!r}",
+                first.attempt,
+                hold.attempt,
+            )
 
 
-def _same_owner(one: LockHold, other: LockHold) -> bool:
-    """Whether it is one grant recorded twice, or a holder that entered its own lock again."""
-    same_thread = one.handler[:3] == other.handler[:3]  # whichever attempt of a buyer it is
-    return one.token != "" and one.token == other.token and same_thread
+def _is_same_owner(first: LockHold, second: LockHold) -> bool:
+    """Return whether two holds are one grant, or a holder that entered its own lock again.
+
+    The attempts may differ: a thread may enter its own lock again for another attempt.
+    """
+    first_thread = first.handler[:3]
+    second_thread = second.handler[:3]
+    return first.token != "" and first.token == second.token and first_thread == second_thread

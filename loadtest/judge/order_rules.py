@@ -1,141 +1,171 @@
-"""The rules over orders and answers: each finds what no correct sale shows, with the evidence.
+"""The rules over orders and answers.
 
-No rule calls a correct sale broken: a missing answer may have been any, and a request may take
-effect at any time after it was sent. A sale that breaks one of these is not exact, because its
-record is wrong.
+No rule calls a correct sale broken: an answer that is missing may have been any, and a request may
+take effect at any time after it was sent. A sale that breaks one of these rules is not exact,
+because its record is wrong.
 """
 
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import inf
+from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.finding import Case, of_order
-from loadtest.judge.intervals import group_by
+from loadtest.judge.finding import Case, order_case
+from loadtest.judge.intervals import Request, group_by
 from loadtest.judge.rule import rule
-from loadtest.judge.sale_record import Record
+from loadtest.judge.sale_record import SaleRecord
 
-#: What to do about one number for two orders where that is no violation.
-PRIMARY_KEY = "; where each buyer's orders are numbered from 1, let orders() name the primary key"
+#: What to do about a number of two orders if each buyer's orders are numbered from 1.
+PRIMARY_KEY_HINT = (
+    "; where each buyer's orders are numbered from 1, let orders() name the primary key"
+)
+#: A number of an order that ends in 1, without other digits before it.
+FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
 
 
 @rule("lost_update")
-def lost_update(record: Record) -> Iterator[Case]:
-    """Conservation: every order took one unit off the shelf, and nothing else took one."""
-    if lost := record.lost_updates:
-        one, gone = abs(lost) == 1, record.units - lost
-        erased = "decrement was erased" if one else "decrements were erased"
-        unsold = "unit went without an order" if one else "units went without an order"
-        units = "1 unit" if gone == 1 else f"{gone} units"
-        which = erased if lost > 0 else unsold
-        yield Case(f"{len(record.orders)} orders took {units}: {abs(lost)} {which}")
+def lost_update(record: SaleRecord) -> Iterator[Case]:
+    """Every order took one unit off the stock, and nothing else took one."""
+    lost_updates = record.lost_updates
+    if not lost_updates:
+        return
+    taken_units = record.ordered_units - lost_updates
+    units = "1 unit" if taken_units == 1 else f"{taken_units} units"
+    if lost_updates > 0:
+        effect = "decrement was erased" if lost_updates == 1 else "decrements were erased"
+    else:
+        went = "unit went" if lost_updates == -1 else "units went"
+        effect = f"{went} without an order"
+    yield Case(f"{len(record.orders)} orders took {units}: {abs(lost_updates)} {effect}")
 
 
 @rule("wrong_amount")
-def wrong_amount(record: Record) -> Iterator[Case]:
-    """Each order is of one unit: nobody can ask for another number."""
+def wrong_amount(record: SaleRecord) -> Iterator[Case]:
+    """Each order is of one unit: no buyer can ask for another number."""
     for order in record.orders:
-        if (units := order.get("amount", 1)) != 1:
-            yield of_order(order, f"is of {units} units, and one was asked for")
+        units = order.get("amount", 1)
+        if units != 1:
+            yield order_case(order, f"is of {units} units, and one was asked for")
 
 
 @rule("double_number")
-def double_number(record: Record) -> Iterator[Case]:
-    """No two buyers have orders with one number."""
-    keys_of = group_by(record.orders, lambda order: order["order"])
-    for number, orders in keys_of.items():
+def double_number(record: SaleRecord) -> Iterator[Case]:
+    """No two buyers have orders with the same number."""
+    for number, orders in group_by(record.orders, itemgetter("order")).items():
         keys = list(dict.fromkeys(str(order["key"]) for order in orders))
         if len(keys) > 1:
-            hint = PRIMARY_KEY if _may_be_numbered_by_buyer(record) else ""
             owners = " and ".join(key or "no buyer" for key in keys[:3])
+            hint = PRIMARY_KEY_HINT if _may_be_numbered_by_buyer(record) else ""
             yield Case(f"order {number} is {owners}'s{hint}", *keys)
 
 
-def _may_be_numbered_by_buyer(record: Record) -> bool:
+def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
     """Return whether another shop may number the orders of each buyer from 1."""
-    numbers = [str(order["order"]) for order in record.orders]
-    return not record.is_own_shop and any(re.search(r"(?<!\d)0*1\Z", text) for text in numbers)
+    if record.is_own_shop:
+        return False
+    return any(FIRST_NUMBER.search(str(order["order"])) for order in record.orders)
 
 
 @rule("lost_ack")
-def lost_ack(record: Record) -> Iterator[Case]:
+def lost_ack(record: SaleRecord) -> Iterator[Case]:
     """An order that an answer named exists, and belongs to the buyer who got the answer."""
-    there = {(order["key"], order["order"]) for order in record.orders}
-    owner_of = {order["order"]: order["key"] for order in reversed(record.orders)}
-    for key, numbers in record.acknowledged.items():
+    owned_numbers = {(order["key"], order["order"]) for order in record.orders}
+    owners = {order["order"]: order["key"] for order in reversed(record.orders)}
+    for key, numbers in record.acknowledged_numbers_by_key.items():
+        own_number = record.order_numbers_by_key.get(key)
         for number in numbers:
-            if (key, number) in there:
+            if (key, number) in owned_numbers:
                 continue
-            named = "sold, without a number" if number is None else f"with order {number}"
-            known, owner = record.number_of.get(key), owner_of.get(number)
-            instead = f"that is {owner}'s" if owner else "there is none"
-            if known is not None:
-                instead = f"it has order {known}"
-            yield Case(f"{key} was answered {named}; {instead}", key)
+            answer = "sold, without a number" if number is None else f"with order {number}"
+            owner = owners.get(number)
+            if own_number is not None:
+                fact = f"it has order {own_number}"
+            elif owner:
+                fact = f"that is {owner}'s"
+            else:
+                fact = "there is none"
+            yield Case(f"{key} was answered {answer}; {fact}", key)
 
 
 @rule("false_sold_out")
-def false_sold_out(record: Record) -> Iterator[Case]:
-    """Nobody is answered `sold_out` before all units can be gone, or while having an order."""
-    gone = _could_have_gone(record)
+def false_sold_out(record: SaleRecord) -> Iterator[Case]:
+    """No buyer is answered `sold_out` before all units can be gone, or while it has an order."""
+    sale_times = _earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
             continue
-        key, units = request.attempt, bisect_left(gone, request.answered_at or inf)
-        if units < record.initial_stock:
-            of = f"{units} of {record.initial_stock} units had gone"
-            yield Case(f"{key} was answered sold_out when at most {of}", key)
-        elif key in record.number_of:
-            yield Case(f"{key} was answered sold_out and has order {record.number_of[key]}", key)
+        key = request.attempt
+        gone_units = bisect_left(sale_times, request.answered_at or inf)
+        if gone_units < record.initial_stock:
+            yield Case(
+                f"{key} was answered sold_out when at most {gone_units} of "
+                f"{record.initial_stock} units had gone",
+                key,
+            )
+        elif key in record.order_numbers_by_key:
+            number = record.order_numbers_by_key[key]
+            yield Case(f"{key} was answered sold_out and has order {number}", key)
 
 
-def _could_have_gone(record: Record) -> list[float]:
-    """The earliest time at which each order's unit can have gone, sorted: when the counter reserved
-    it, else when its node read the stock, else when the node began to commit, else when its buyer
-    first asked, else any time."""
-    begun: dict[str, float] = {}
+def _earliest_sale_times(record: SaleRecord) -> list[float]:
+    """Return the earliest time at which the unit of each order can be gone, sorted.
+
+    That is when the counter reserved it; otherwise when its node read the stock, when the node
+    began to commit, or when its buyer first asked, whichever is recorded; or else any time.
+    """
+    times: dict[str, float] = {}
     for event in record.events:
         if event["f"] == "reserve":
-            begun.setdefault(event["attempt"], event["t"])
+            times.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
-        begun.setdefault(
-            commit.attempt, commit.begun_at if commit.read_at is None else commit.read_at
-        )
+        read_at = commit.begun_at if commit.read_at is None else commit.read_at
+        times.setdefault(commit.attempt, read_at)
     for request in record.requests:
-        begun.setdefault(request.attempt, request.sent_at)
-    return sorted(begun.get(order["key"], -inf) for order in record.orders)
+        times.setdefault(request.attempt, request.sent_at)
+    return sorted(times.get(order["key"], -inf) for order in record.orders)
 
 
 @rule("false_refusal")
-def false_refusal(record: Record) -> Iterator[Case]:
-    """A refused request sold nothing, and a replay needs an earlier order. For `sold_out` to a
-    buyer who has an order see false_sold_out."""
-    for number, commit in record.commit_of.items():
+def false_refusal(record: SaleRecord) -> Iterator[Case]:
+    """A request that was refused sold nothing, and a replay needs an earlier order.
+
+    `sold_out` to a buyer who has an order is a `false_sold_out`.
+    """
+    for number, commit in record.commits_by_order.items():
         key = commit.attempt
-        asked = [r for r in record.requests_by_key.get(key, ()) if r.covers(commit.begun_at)]
-        if asked and all(request.type == "fail" for request in asked):
-            refusal = f"was answered {asked[0].outcome} by the request that sold order {number}"
-            yield Case(f"{key} {refusal}", key)
-    for key, asked in record.requests_by_key.items():
-        open_ = [request for request in asked if request.type != "fail"]
-        if open_ and open_[0].replayed:
+        requests = [
+            request
+            for request in record.requests_by_key.get(key, ())
+            if request.covers(commit.begun_at)
+        ]
+        if requests and all(map(_is_refused, requests)):
+            outcome = requests[0].outcome
+            yield Case(f"{key} was answered {outcome} by the request that sold order {number}", key)
+    for key, requests in record.requests_by_key.items():
+        unrefused_requests = [request for request in requests if not _is_refused(request)]
+        if unrefused_requests and unrefused_requests[0].replayed:
             yield Case(f"{key} was only ever refused, and then answered with an earlier order", key)
-        sold_out = any(request.outcome == "sold_out" for request in asked)
-        if not open_ and not sold_out and key in record.number_of:
-            yield Case(f"{key} was refused and has order {record.number_of[key]}", key)
+        was_sold_out = any(request.outcome == "sold_out" for request in requests)
+        own_number = record.order_numbers_by_key.get(key)
+        if not unrefused_requests and not was_sold_out and own_number is not None:
+            yield Case(f"{key} was refused and has order {own_number}", key)
+
+
+def _is_refused(request: Request) -> bool:
+    return request.type == "fail"
 
 
 @rule("ghost_order")
-def ghost_order(record: Record) -> Iterator[Case]:
-    """Every order has the key of somebody who asked."""
+def ghost_order(record: SaleRecord) -> Iterator[Case]:
+    """Every order has the key of a buyer who asked."""
     for order in record.orders:
-        if order["key"] not in record.last:
-            yield of_order(order, _describe_stranger(record, order))
+        if order["key"] not in record.last_requests:
+            yield order_case(order, _describe_stranger(record, order))
 
 
-def _describe_stranger(record: Record, order: Mapping[str, Any]) -> str:
+def _describe_stranger(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return a phrase about an order that belongs to no buyer who asked."""
     if record.is_own_shop:
         return f"has the key {order['key']}, which nobody sent"
@@ -145,15 +175,24 @@ def _describe_stranger(record: Record, order: Mapping[str, Any]) -> str:
 
 
 @rule("double_order")
-def double_order(record: Record) -> Iterator[Case]:
-    """One attempt has one order, and its answers name one."""
-    times = Counter(str(order["key"]) for order in record.orders)
-    for key in dict.fromkeys([*times, *record.acknowledged]):
+def double_order(record: SaleRecord) -> Iterator[Case]:
+    """One attempt has one order, and all its answers name the same order."""
+    orders_by_key = group_by(record.orders, _key_of)
+    for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
         if not key:  # several orders may name no buyer
             continue
-        answered = record.acknowledged.get(key, set())
-        if times[key] > 1 or len(answered) > 1:
-            numbers = {order["order"] for order in record.orders if order["key"] == key}
-            numbers |= {number for number in answered if number is not None}
-            shown = ", ".join(sorted(map(str, numbers), key=lambda text: (len(text), text)))
-            yield Case(f"{key} has the orders {shown}", key)
+        orders = orders_by_key.get(key, [])
+        acknowledged_numbers = record.acknowledged_numbers_by_key.get(key, set())
+        if len(orders) > 1 or len(acknowledged_numbers) > 1:
+            numbers = {order["order"] for order in orders} | (acknowledged_numbers - {None})
+            texts = sorted(map(str, numbers), key=_by_length)
+            yield Case(f"{key} has the orders {', '.join(texts)}", key)
+
+
+def _key_of(order: Mapping[str, Any]) -> str:
+    return str(order["key"])
+
+
+def _by_length(text: str) -> tuple[int, str]:
+    """Sort numbers as text by their size."""
+    return len(text), text

@@ -1,8 +1,8 @@
-"""The rules on the record itself: nothing in it is missing, and nothing contradicts the rest.
+"""The rules on the record itself: nothing is missing in it, and no part contradicts another.
 
-A run whose nodes recorded shows for each order which request it was sold in, under which lock and
-in which sale. A record with gaps or contradictions proves nothing: with such a finding only an
-oversell can be concluded, which the orders show by themselves.
+If the nodes recorded events, the record shows for each order in which request, under which lock and
+in which sale it was sold. A record with gaps or contradictions proves nothing: with such a finding
+only an oversell can be concluded, which the orders show by themselves.
 """
 
 from collections import Counter
@@ -13,117 +13,70 @@ from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.evidence import Evidence
-from loadtest.judge.finding import Case, of_order
+from loadtest.judge.finding import Case, order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
 from loadtest.judge.required_fields import (
-    BEFORE,
+    PRECEDING_EVENTS,
     fields_of_event,
     fields_of_order,
     readable_order,
     wrong_fields,
 )
 from loadtest.judge.rule import rule
-from loadtest.judge.sale_record import Record
+from loadtest.judge.sale_record import SaleRecord
 
 #: Seconds by which the clocks of nodes and servers may differ.
-CLOCKS_APART_SECONDS = 5.0
-#: Outcomes that only a node gives that has begun the purchase.
-LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
+MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
+#: Outcomes that a node gives only after it has begun the purchase.
+BEGUN_OUTCOMES = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 
 
-@rule("broken_history", voids=True)
-def broken_history(record: Record) -> Iterator[Case]:
+@rule("broken_history", voids_record=True)
+def broken_history(record: SaleRecord) -> Iterator[Case]:
     """Every line of the history is an event."""
     for event in record.events:
         if event["by"] == DAMAGED:
             yield Case(event.get("what", ""))
 
 
-@rule("wrong_stock", voids=True)
-def wrong_stock(record: Record) -> Iterator[Case]:
-    """The sale opened with as many units as were asked for."""
-    if (asked := record.initial_stock) != record.opened:
-        yield Case(f"the sale opened with {record.opened} units, and {asked} were asked for")
+@rule("wrong_stock", voids_record=True)
+def wrong_stock(record: SaleRecord) -> Iterator[Case]:
+    """The sale opened with as many units as the run asked for."""
+    if record.opening_stock != record.initial_stock:
+        yield Case(
+            f"the sale opened with {record.opening_stock} units, and {record.initial_stock} were "
+            "asked for"
+        )
 
 
-@rule("unrecorded", voids=True, recorded=True)
-def unrecorded(record: Record) -> Iterator[Case]:
-    """A node recorded how it came to each order and to each answer."""
+# --- nothing is missing --------------------------------------------------------------------------
+
+
+@rule("unrecorded", voids_record=True, needs_node_records=True)
+def unrecorded(record: SaleRecord) -> Iterator[Case]:
+    """A node recorded the events that led to each order and to each answer."""
     for order in record.orders:
-        if order["order"] not in record.commit_of:
-            yield of_order(order, "was committed by no node that recorded it")
+        if order["order"] not in record.commits_by_order:
+            yield order_case(order, "was committed by no node that recorded it")
     for request in record.requests:
-        missing = _missing(request, record.of_nodes.get(request.attempt, []))
+        key = request.attempt
+        missing = _missing_before_answer(request, record.node_events_by_key.get(key, []))
         if missing:
-            key = request.attempt
             yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
-
     for hold in record.holds:
-        if missing := _missing_of_hold(record, hold):
+        missing = _missing_after_hold(record, hold)
+        if missing:
             yield Case(f"{hold.attempt} held the lock, and its node did not record {missing}")
 
 
-@rule("unrecorded", voids=True)
-def missing_fields(record: Record) -> Iterator[Case]:
-    """Each order, answer and event has the fields that the judge compares."""
-    if not (record.is_own_shop or record.recorded):
-        return
-    evidence = record.evidence
-    for order in record.listed_orders:
-        for what in wrong_fields(order, fields_of_order(evidence)):
-            yield of_order(readable_order(order), what)
-    for event in record.events:
-        if event["by"] in {"node", "fault"} and not record.recorded:
-            continue
-        for what in wrong_fields(event, fields_of_event(event, evidence)):
-            who = f"{event['by']}'s event {event['f']} ({event['type']})"
-            yield Case(f"the {who} of {event.get('attempt', 'all')} {what}")
-
-
-@rule("unrecorded", voids=True, recorded=True)
-def missing_events(record: Record) -> Iterator[Case]:
-    """What a node recorded of a request has all that came before it."""
-    for key, events in record.of_nodes.items():
-        for handled in group_by(events, handler_of).values():
-            if missing := _missing_before(handled, record.evidence):
-                yield Case(f"a node recorded {missing} it for {key}", key)
-
-
-def _missing_before(events: Sequence[Event], evidence: Evidence) -> str:
-    """Return which event lacks the one that comes before it, or empty.
-
-    events  of one attempt in one thread of a process
-    """
-    kinds: set[str] = set()
-    for event in events:
-        kind = event["f"]
-        needed = [BEFORE[kind]] if kind in BEFORE else []
-        if kind == "before_commit":
-            needed = ["after_read", *(["reserved"] if evidence.reserves else [])]
-        for before in needed:
-            if before not in kinds:
-                return f"{kind}, and no {before} before"
-        kinds.add(kind)
-    return ""
-
-
-def _missing_of_hold(record: Record, hold: LockHold) -> str:
-    """Return what a node should have recorded of the end of a hold, or empty. It may be killed
-    before the end of a request that has no answer."""
-    asked = [one for one in record.requests_by_key.get(hold.attempt, ()) if one.covers(hold.start)]
-    if not asked or any(request.type == "info" for request in asked):
+def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> str:
+    """Return what no node recorded of a request that was answered; empty if nothing is missing."""
+    if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
-    if not hold.is_released:
-        return "that it released it"
-    return "" if hold.release_outcome else "how the release ended"
-
-
-def _missing(request: Request, events: list[Event]) -> str:
-    """What the nodes failed to record of a request that was answered, or empty."""
-    if request.outcome not in LOOKED_AT or request.answered_at is None:
-        return ""
-    kinds = {event["f"] for event in events if request.sent_at <= event["t"] <= request.answered_at}
+    kinds = {
+        event["f"] for event in node_events if request.sent_at <= event["t"] <= request.answered_at
+    }
     if "arrives" not in kinds:
         return "recorded its request"
     if "begins" not in kinds:
@@ -133,191 +86,355 @@ def _missing(request: Request, events: list[Event]) -> str:
     return ""
 
 
-@rule("outside_request", voids=True, recorded=True)
-def outside_request(record: Record) -> Iterator[Case]:
-    """What a node records of a purchase happens between a request of it and its answer, and an
-    answer comes after its request."""
-    asking: set[str] = set()
+def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
+    """Return what a node did not record of the end of a hold; empty if nothing is missing.
+
+    The node may have been killed before the end if a request has no answer.
+    """
+    requests = [
+        request
+        for request in record.requests_by_key.get(hold.attempt, ())
+        if request.covers(hold.start)
+    ]
+    if not requests or any(request.type == "info" for request in requests):
+        return ""
+    if not hold.is_released:
+        return "that it released it"
+    if not hold.release_outcome:
+        return "how the release ended"
+    return ""
+
+
+@rule("unrecorded", voids_record=True)
+def missing_fields(record: SaleRecord) -> Iterator[Case]:
+    """Each order, answer and event has the fields that the judge compares."""
+    if not (record.is_own_shop or record.nodes_recorded):
+        return
+    evidence = record.evidence
+    for order in record.listed_orders:
+        for problem in wrong_fields(order, fields_of_order(evidence)):
+            yield order_case(readable_order(order), problem)
+    for event in record.events:
+        if event["by"] in {"node", "fault"} and not record.nodes_recorded:
+            continue
+        for problem in wrong_fields(event, fields_of_event(event, evidence)):
+            yield Case(
+                f"the {event['by']}'s event {event['f']} ({event['type']}) of "
+                f"{event.get('attempt', 'all')} {problem}"
+            )
+
+
+@rule("unrecorded", voids_record=True, needs_node_records=True)
+def missing_events(record: SaleRecord) -> Iterator[Case]:
+    """A node recorded every event that comes before one that it recorded of the same request."""
+    for key, events in record.node_events_by_key.items():
+        for handler_events in group_by(events, handler_of).values():
+            missing = _missing_before_event(handler_events, record.evidence)
+            if missing:
+                yield Case(f"a node recorded {missing} it for {key}", key)
+
+
+def _missing_before_event(events: Sequence[Event], evidence: Evidence) -> str:
+    """Return the first event without the one that comes before it; empty if there is none.
+
+    events  those of one handler
+    """
+    kinds: set[str] = set()
+    for event in events:
+        kind = event["f"]
+        for preceding in _preceding_events(kind, evidence):
+            if preceding not in kinds:
+                return f"{kind}, and no {preceding} before"
+        kinds.add(kind)
+    return ""
+
+
+def _preceding_events(kind: str, evidence: Evidence) -> list[str]:
+    """Return the kinds of events that come before one of this kind in the same request."""
+    if kind == "before_commit":
+        return ["after_read", "reserved"] if evidence.reserves else ["after_read"]
+    return [PRECEDING_EVENTS[kind]] if kind in PRECEDING_EVENTS else []
+
+
+# --- requests and buyers -------------------------------------------------------------------------
+
+
+@rule("outside_request", voids_record=True, needs_node_records=True)
+def outside_request(record: SaleRecord) -> Iterator[Case]:
+    """An answer comes after its request, and a node's events between a request and its answer."""
+    buyers_who_asked: set[str] = set()
     for event in record.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
-            asking.add(event["attempt"])
-        elif event["by"] == "buyer" and event["attempt"] not in asking:
+            buyers_who_asked.add(event["attempt"])
+        elif event["by"] == "buyer" and event["attempt"] not in buyers_who_asked:
             key = event["attempt"]
             yield Case(f"{key} was answered {event.get('outcome')} before it had asked", key)
-    for key, events in record.of_nodes.items():
-        asked = record.requests_by_key.get(key, ())
-        if not asked:
+    for key, events in record.node_events_by_key.items():
+        requests = record.requests_by_key.get(key, ())
+        if not requests:
             yield Case(f"a node recorded {events[0]['f']} of {key}, and nobody sent that key", key)
             continue
-        outside = [e for e in events if not any(request.covers(e["t"]) for request in asked)]
-        if outside:
-            event = outside[0]
-            nearest = min(abs(event["t"] - request.sent_at) for request in asked)
+        stray = _first_stray_event(events, requests)
+        if stray is not None:
+            distance_ms = min(abs(stray["t"] - request.sent_at) for request in requests) / 1e6
             yield Case(
-                f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
-                f"requests, {nearest / 1e6:.1f} ms from one",
+                f"node {stray.get('node', '')} recorded {stray['f']} of {key} outside of its "
+                f"requests, {distance_ms:.1f} ms from one",
                 key,
             )
 
 
-@rule("foreign_key", voids=True)
-def foreign_key(record: Record) -> Iterator[Case]:
-    """Only the buyers who were sent asked: anybody else here bought under a key that the run did
-    not give out."""
-    sent = set(record.buyers)
-    for key in record.last:
-        if sent and key not in sent:
+def _first_stray_event(events: Sequence[Event], requests: Sequence[Request]) -> Event | None:
+    """Return the first event that happened outside of these requests, if any."""
+    for event in events:
+        if not any(request.covers(event["t"]) for request in requests):
+            return event
+    return None
+
+
+@rule("foreign_key", voids_record=True)
+def foreign_key(record: SaleRecord) -> Iterator[Case]:
+    """Each request has a key that the run gave to a buyer."""
+    run_keys = set(record.buyer_keys)
+    for key in record.last_requests:
+        if run_keys and key not in run_keys:
             yield Case(f"{key} asked, and is none of the buyers who were sent", key)
 
 
-@rule("wrong_lock", voids=True)
-def wrong_lock(record: Record) -> Iterator[Case]:
-    """Everybody was sold under the strategy, and by the lock, that the buyer asked for."""
-    lock, product = record.lock, record.product
-    if not lock:
+# --- no part contradicts another -----------------------------------------------------------------
+
+
+@rule("wrong_lock", voids_record=True)
+def wrong_lock(record: SaleRecord) -> Iterator[Case]:
+    """Each order was sold under the strategy, and by the lock, that the buyers asked for."""
+    strategy = record.strategy
+    if not strategy:
         return
-    asked_for = f", and {lock} was asked for"
+    request = f", and {strategy} was asked for"
     for order in record.orders:
-        if order.get("lock", lock) != lock:
-            yield of_order(order, f"was sold under {order['lock']}{asked_for}")
-    named = f"{lock}:{product}"
+        if order.get("lock", strategy) != strategy:
+            yield order_case(order, f"was sold under {order['lock']}{request}")
     for event in record.events:
-        key, what = event.get("attempt", ""), ""
-        if event["by"] != "node":
-            continue
-        if event["f"] == "begins" and event.get("lock", lock) != lock:
-            what = f"was served by {event['lock']}"
-        elif product and event.get("product", product) != product:
-            what = f"was sold {event['product']}"
-        elif product and event.get("lock_name", named) != named:
-            what = f"took {event['lock_name']}"
-        if what:
-            yield Case(f"{key} {what}{asked_for}", key)
+        difference = _unlike_request(record, event)
+        if difference:
+            key = event.get("attempt", "")
+            yield Case(f"{key} {difference}{request}", key)
 
 
-@rule("contradiction", voids=True)
-def contradiction(record: Record) -> Iterator[Case]:
-    """What the database has of an order is what its node recorded of it and its buyer was answered:
-    the product, the sale, the stock seen, the fence, and who bought."""
-    sold = (request for request in record.requests if request.type == "ok")
-    answers = group_by(sold, lambda answer: (answer.attempt, answer.order))
-    for order in record.orders:
-        if what := _unlike(record, order, answers.get((order["key"], order["order"]), [])):
-            yield of_order(order, what)
-    wanted = record.sale
-    for event in record.events:
-        sale = event.get("sale")
-        if wanted and event["by"] == "node" and sale not in (None, wanted):
-            key = event["attempt"]
-            yield Case(f"{key} came for sale {wanted}, and {event['f']} was of sale {sale}", key)
-    twice = Counter(c.order for c in record.commits if not _may_be_forgotten(record, c))
-    for number, times in twice.items():
-        if number is not None and times > 1 and record.recorded:
-            yield Case(f"order {number} was recorded {times} times by the nodes")
-
-
-def _may_be_forgotten(record: Record, commit: Commit) -> bool:
-    """Whether the database may have forgotten it, as after a failover, and given its number to
-    another one: it did not end, and left its buyer in doubt, or its buyer was answered with this
-    order and does not have it, which is a `lost_ack`."""
-    key, order = commit.attempt, commit.order
-    if order in record.acknowledged.get(key, ()) and order != record.number_of.get(key):
-        return True
-    asked = record.requests_by_key.get(key, ())
-    return commit.done_at is None and any(
-        r.covers(commit.begun_at) and r.type == "info" for r in asked
-    )
-
-
-def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]) -> str:
-    """How an order differs from what was asked for, recorded or answered; empty if it does not."""
-    key, commit = str(order["key"]), record.commit_of.get(order["order"])
-    seen, sale, product = order.get("stock_seen"), record.sale, record.product
-    if commit is not None and record.recorded:
-        if None not in (commit.amount, seen) and commit.amount != seen:
-            return f"says that {seen} were left, and its node read {commit.amount}"
-        if sale and commit.sale != sale:
-            return f"is of sale {sale}, and its node sold in {commit.sale}"
-    for answer in answers:
-        if None not in (answer.stock_seen, seen) and answer.stock_seen != seen:
-            return f"was sold out of {seen}, and its buyer was answered {answer.stock_seen}"
-        fenced = record.evidence.fenced and not answer.replayed
-        if fenced and answer.fence != order.get("fence"):
-            return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
-        found = "" if commit is None or commit.hold is None else commit.hold.release_outcome
-        if found and answer.released not in ("", found) and not answer.replayed:
-            return f"was released: {found}, and its buyer was answered {answer.released}"
-        if sale and answer.sold_in not in (None, sale):
-            return f"is of sale {sale}, and its buyer was answered {answer.sold_in}"
-    if order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
-        return f"is {order['buyer']}'s, and its key {key}'s"
-    if product and order.get("product", product) != product:
-        return f"is of {order['product']}, and {product} was asked for"
+def _unlike_request(record: SaleRecord, event: Event) -> str:
+    """Return how a node's event differs from what the buyers asked for; empty if it does not."""
+    strategy = record.strategy
+    product = record.product
+    lock_name = f"{strategy}:{product}"
+    if event["by"] != "node":
+        return ""
+    if event["f"] == "begins" and event.get("lock", strategy) != strategy:
+        return f"was served by {event['lock']}"
+    if product and event.get("product", product) != product:
+        return f"was sold {event['product']}"
+    if product and event.get("lock_name", lock_name) != lock_name:
+        return f"took {event['lock_name']}"
     return ""
 
 
-@rule("wrong_time")
-def wrong_time(record: Record) -> Iterator[Case]:
-    """The times of orders are no further apart than the requests, where nobody turns a clock."""
-    sent = [request.sent_at for request in record.requests]
-    ended = [request.answered_at or request.sent_at for request in record.requests]
-    if not (record.is_own_shop and record.undisturbed and sent):
+@rule("contradiction", voids_record=True)
+def contradiction(record: SaleRecord) -> Iterator[Case]:
+    """The database, the node and the answer agree on each order.
+
+    They agree on its product, its sale, the stock seen, the fence, and the buyer.
+    """
+    sold_requests = (request for request in record.requests if request.type == "ok")
+    answers_by_order = group_by(sold_requests, _attempt_and_order)
+    for order in record.orders:
+        answers = answers_by_order.get((order["key"], order["order"]), [])
+        difference = (
+            _unlike_commit(record, order)
+            or _unlike_answers(record, order, answers)
+            or _unlike_buyer(record, order)
+        )
+        if difference:
+            yield order_case(order, difference)
+    yield from _events_of_other_sales(record)
+    if record.nodes_recorded:
+        yield from _orders_committed_twice(record)
+
+
+def _attempt_and_order(request: Request) -> tuple[str, object]:
+    return request.attempt, request.order
+
+
+def _unlike_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
+    """Return how an order differs from the commit that a node recorded; empty if it does not."""
+    commit = record.commits_by_order.get(order["order"])
+    if commit is None or not record.nodes_recorded:
+        return ""
+    stock_seen = order.get("stock_seen")
+    if _differ(commit.amount, stock_seen):
+        return f"says that {stock_seen} were left, and its node read {commit.amount}"
+    if record.sale and commit.sale != record.sale:
+        return f"is of sale {record.sale}, and its node sold in {commit.sale}"
+    return ""
+
+
+def _unlike_answers(
+    record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
+) -> str:
+    """Return how an order differs from what its buyer was answered; empty if it does not."""
+    stock_seen = order.get("stock_seen")
+    fence = order.get("fence")
+    commit = record.commits_by_order.get(order["order"])
+    release_outcome = "" if commit is None or commit.hold is None else commit.hold.release_outcome
+    for answer in answers:
+        if _differ(answer.stock_seen, stock_seen):
+            return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
+        if record.evidence.fenced and not answer.replayed and answer.fence != fence:
+            return f"has fence {fence}, and its buyer was answered {answer.fence}"
+        is_unlike = release_outcome and answer.released not in ("", release_outcome)
+        if is_unlike and not answer.replayed:
+            return f"was released: {release_outcome}, and its buyer was answered {answer.released}"
+        if record.sale and answer.sold_in not in (None, record.sale):
+            return f"is of sale {record.sale}, and its buyer was answered {answer.sold_in}"
+    return ""
+
+
+def _unlike_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
+    """Return how an order differs from its key and from the product; empty if it does not."""
+    key = str(order["key"])
+    buyer = key.rpartition("/")[2]
+    if order.get("buyer", buyer) != buyer:
+        return f"is {order['buyer']}'s, and its key {key}'s"
+    if record.product and order.get("product", record.product) != record.product:
+        return f"is of {order['product']}, and {record.product} was asked for"
+    return ""
+
+
+def _differ(first: int | None, second: int | None) -> bool:
+    """Return whether two values are known and differ."""
+    return first is not None and second is not None and first != second
+
+
+def _events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
+    if not record.sale:
         return
-    dated = [(read_time(order), order["order"]) for order in record.orders if "time" in order]
-    times = sorted(dated, key=itemgetter(0))  # an order without a number has a text in its place
-    longest = (max(ended) - min(sent)) / 1e9 + CLOCKS_APART_SECONDS
-    if times and times[-1][0] - times[0][0] > longest:
-        (first, early), (last, late) = times[0], times[-1]
+    for event in record.events:
+        sale = event.get("sale")
+        if event["by"] == "node" and sale not in (None, record.sale):
+            key = event["attempt"]
+            yield Case(
+                f"{key} came for sale {record.sale}, and {event['f']} was of sale {sale}", key
+            )
+
+
+def _orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
+    counts = Counter(
+        commit.order for commit in record.commits if not _may_be_forgotten(record, commit)
+    )
+    for number, count in counts.items():
+        if number is not None and count > 1:
+            yield Case(f"order {number} was recorded {count} times by the nodes")
+
+
+def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
+    """Return whether the database may have forgotten a commit, and used its number again.
+
+    That is so after a failover. Either the buyer was answered with this order and does not have it,
+    which is a `lost_ack`; or the commit did not end, and left its buyer in doubt.
+    """
+    key = commit.attempt
+    was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
+    if was_acknowledged and commit.order != record.order_numbers_by_key.get(key):
+        return True
+    was_left_open = any(
+        request.type == "info" and request.covers(commit.begun_at)
+        for request in record.requests_by_key.get(key, ())
+    )
+    return commit.done_at is None and was_left_open
+
+
+# --- times ---------------------------------------------------------------------------------------
+
+
+@rule("wrong_time")
+def wrong_time(record: SaleRecord) -> Iterator[Case]:
+    """The times of two orders are no further apart than the requests, unless a clock is turned."""
+    if not (record.is_own_shop and record.undisturbed and record.requests):
+        return
+    first_sent_at = min(request.sent_at for request in record.requests)
+    last_seen_at = max(request.last_seen_at for request in record.requests)
+    rush_seconds = (last_seen_at - first_sent_at) / 1e9
+    dated_orders = [order for order in record.orders if "time" in order]
+    if not dated_orders:
+        return
+    times = [(read_time(order), order["order"]) for order in dated_orders]
+    times.sort(key=itemgetter(0))
+    first_time, first_order = times[0]
+    last_time, last_order = times[-1]
+    distance_seconds = last_time - first_time
+    if distance_seconds > rush_seconds + MAX_CLOCK_DIFFERENCE_SECONDS:
         yield Case(
-            f"the times of orders {early} and {late} are {last - first:.0f} s apart, and the rush "
-            f"took {longest - CLOCKS_APART_SECONDS:.1f} s"
+            f"the times of orders {first_order} and {last_order} are {distance_seconds:.0f} s "
+            f"apart, and the rush took {rush_seconds:.1f} s"
         )
 
 
 def read_time(order: Mapping[str, Any]) -> float:
-    """Return the time of an order in seconds since the epoch; 0 where it is no time."""
+    """Return the time of an order in seconds since the epoch; 0 if it is malformed."""
     try:
         return datetime.fromisoformat(order["time"]).timestamp()
     except ValueError:
         return 0.0
 
 
-@rule("commit_order", voids=True)
-def commit_order(record: Record) -> Iterator[Case]:
-    """Orders are committed in the order of their numbers: each buyer of a product writes its row
-    first, and nobody else may write that before the commit. A node's clock that is wrong shows.
+@rule("commit_order", voids_record=True)
+def commit_order(record: SaleRecord) -> Iterator[Case]:
+    """Orders are committed in the order of their numbers.
 
-    Where buyers write different rows, purchases overlap, and their numbers say nothing of their
+    Each buyer of a product writes its row first, and no other buyer may write that row before the
+    commit. So a node's clock that is wrong shows.
+
+    If buyers write different rows, purchases overlap, and their numbers say nothing of their
     commits. Then an order that was answered before the stock was read for another one has the
     smaller number.
     """
     if not record.evidence.numbered:
         return
     if not record.evidence.one_row:
-        yield from _read_after_a_later_one(record)
+        yield from _orders_read_after_later_answers(record)
         return
-    begun = {number: commit.begun_at for number, commit in record.commit_of.items()}
-    for first, second in pairwise(o for o in record.committed if o["order"] in begun):
-        early = begun[first["order"]] - begun[second["order"]]
-        if early >= 0:
-            what = f"was about to be committed {early / 1e6:.1f} ms before order {first['order']}"
-            yield Case(f"order {second['order']} {what} was", first["key"], second["key"])
-
-
-def _read_after_a_later_one(record: Record) -> Iterator[Case]:
-    """The orders whose buyers were answered before the stock was read for one with a smaller
-    number."""
-    answered = {r.order: r.answered_at for r in record.requests if r.type == "ok" and r.answered_at}
-    last_read = -1
-    of: Mapping[str, Any] = {}
-    for order in record.committed:
-        commit = record.commit_of.get(order["order"])
-        when = answered.get(order["order"])
-        if when is not None and when < last_read:
+    begun_at = {number: commit.begun_at for number, commit in record.commits_by_order.items()}
+    orders = [order for order in record.orders_by_commit_time if order["order"] in begun_at]
+    for first, second in pairwise(orders):
+        early_ns = begun_at[first["order"]] - begun_at[second["order"]]
+        if early_ns >= 0:
             yield Case(
-                f"order {order['order']} was answered {(last_read - when) / 1e6:.1f} ms before the "
-                f"stock was read for order {of['order']}",
-                *(of["key"], order["key"]),
+                f"order {second['order']} was about to be committed {early_ns / 1e6:.1f} ms before "
+                f"order {first['order']} was",
+                first["key"],
+                second["key"],
             )
-        if commit is not None and commit.read_at is not None and commit.read_at > last_read:
-            last_read, of = commit.read_at, order
+
+
+def _orders_read_after_later_answers(record: SaleRecord) -> Iterator[Case]:
+    """Yield the orders that were answered before the stock was read for a smaller number."""
+    answered_at = {
+        request.order: request.answered_at
+        for request in record.requests
+        if request.type == "ok" and request.answered_at
+    }
+    last_read_at = -1
+    last_read_order: Mapping[str, Any] = {}
+    for order in record.orders_by_commit_time:
+        number = order["order"]
+        answer_time = answered_at.get(number)
+        if answer_time is not None and answer_time < last_read_at:
+            early_ms = (last_read_at - answer_time) / 1e6
+            yield Case(
+                f"order {number} was answered {early_ms:.1f} ms before the stock was read for "
+                f"order {last_read_order['order']}",
+                last_read_order["key"],
+                order["key"],
+            )
+        commit = record.commits_by_order.get(number)
+        if commit is not None and commit.read_at is not None and commit.read_at > last_read_at:
+            last_read_at = commit.read_at
+            last_read_order = order

@@ -1,8 +1,8 @@
 """The fields that the record of a sale of this project's shop must have.
 
-Most rules pass over a value that is missing, because a correct run may lack it: no answer came, or
-a process was killed. So a value that the shop always has is required here; without this table a
-field that is renamed would switch its rules off in silence. docs/history.md explains the events.
+Most rules skip a value that is missing, because a correct run may lack it: no answer came, or a
+process was killed. So the values that the shop always has are required here. Without this table the
+rules over a field that is renamed would skip it silently. docs/history.md explains the events.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from loadtest.judge.evidence import Evidence
 
 Fields = Mapping[str, type | tuple[type, ...]]
 
-NUMBER = (int, float)
-#: Of each order, as GET /sales/<id>/orders has it.
-ORDER: Fields = {
+NUMBER_TYPES = (int, float)
+#: The fields of an order, as GET /sales/<id>/orders lists it.
+ORDER_FIELDS: Fields = {
     "order": int,
     "key": str,
     "buyer": str,
@@ -24,30 +24,36 @@ ORDER: Fields = {
     "amount": int,
     "time": str,
 }
-#: Of each request of a buyer, of each answer, and of an answer that says `sold`.
-REQUEST: Fields = {"lock": str, "product": str, "sale": int}
-ANSWER: Fields = {**REQUEST, "outcome": str}
-SOLD: Fields = {**ANSWER, "order": int, "replayed": bool, "sold_in": int, "stock_seen": int}
-#: Of each event of a fault.
-FAULT: Fields = {"phase": str, "what": str}
-#: Of each event of a node.
-NODE: Fields = {"node": str, "pid": int, "thread": int}
-#: Of an event of a node, besides NODE, by its `f`.
-BY_NODE: Mapping[str, Fields] = {
+#: The fields of a request, of an answer, and of the answer `sold`.
+REQUEST_FIELDS: Fields = {"lock": str, "product": str, "sale": int}
+ANSWER_FIELDS: Fields = {**REQUEST_FIELDS, "outcome": str}
+SOLD_FIELDS: Fields = {
+    **ANSWER_FIELDS,
+    "order": int,
+    "replayed": bool,
+    "sold_in": int,
+    "stock_seen": int,
+}
+#: The fields of an event of a fault.
+FAULT_FIELDS: Fields = {"phase": str, "what": str}
+#: The fields of every event of a node.
+NODE_FIELDS: Fields = {"node": str, "pid": int, "thread": int}
+#: Further fields of a node's event, by its `f`.
+NODE_FIELDS_BY_EVENT: Mapping[str, Fields] = {
     "begins": {"lock": str, "product": str, "sale": int},
-    "acquired": {"lock_name": str, "token": str, "waited_ms": NUMBER},
+    "acquired": {"lock_name": str, "token": str, "waited_ms": NUMBER_TYPES},
     "after_read": {"amount": int, "sale": int},
     "before_commit": {"order": int, "sale": int},
     "after_commit": {"sale": int},
     "release": {"token": str},
-    "released": {"token": str, "outcome": str, "held_ms": NUMBER},
+    "released": {"token": str, "outcome": str, "held_ms": NUMBER_TYPES},
 }
-#: Of the event `reserved` of a strategy whose promise is the order.
-PROMISED: Fields = {"order": int, "amount": int, "sale": int}
-#: Of an order, an answer or a grant under a strategy with a fence.
-FENCED: Fields = {"fence": int}
-#: The event that comes before another one in the same request.
-BEFORE: Mapping[str, str] = {
+#: Further fields of `reserved` under a strategy whose promise is the order.
+PROMISE_FIELDS: Fields = {"order": int, "amount": int, "sale": int}
+#: Further fields of an order, an answer or a grant under a strategy with a fence.
+FENCE_FIELDS: Fields = {"fence": int}
+#: For an event, the one that comes before it in the same request.
+PRECEDING_EVENTS: Mapping[str, str] = {
     "acquired": "acquire",
     "reserved": "reserve",
     "after_commit": "before_commit",
@@ -57,29 +63,30 @@ BEFORE: Mapping[str, str] = {
 
 def fields_of_order(evidence: Evidence) -> Fields:
     """Return the fields that each order must have."""
-    return {**ORDER, **FENCED} if evidence.fenced else ORDER
+    return {**ORDER_FIELDS, **FENCE_FIELDS} if evidence.fenced else ORDER_FIELDS
 
 
 def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
     """Return the fields that an event must have; none for a damaged line."""
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
-            return REQUEST
+            return REQUEST_FIELDS
         case "buyer", _, "ok":
             if event.get("replayed"):
-                return SOLD
-            of_lock: Fields = {"released": str} if evidence.locked else {}
-            return {**SOLD, **of_lock, **(FENCED if evidence.fenced else {})}
+                return SOLD_FIELDS
+            release_fields: Fields = {"released": str} if evidence.locked else {}
+            fence_fields: Fields = FENCE_FIELDS if evidence.fenced else {}
+            return {**SOLD_FIELDS, **release_fields, **fence_fields}
         case "buyer", _, _:
-            return ANSWER
+            return ANSWER_FIELDS
         case "fault", _, _:
-            return FAULT
+            return FAULT_FIELDS
         case "node", "acquired", _ if evidence.fenced:
-            return {**NODE, **BY_NODE["acquired"], **FENCED}
+            return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT["acquired"], **FENCE_FIELDS}
         case "node", "reserved", _ if evidence.promises:
-            return {**NODE, **PROMISED}
+            return {**NODE_FIELDS, **PROMISE_FIELDS}
         case "node", kind, _:
-            return {**NODE, **BY_NODE.get(kind, {})}
+            return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT.get(kind, {})}
     return {}
 
 
@@ -88,20 +95,24 @@ def wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     for name, types in fields.items():
         if values.get(name) is None:
             yield f"has no {name}"
-        elif not _is(values[name], types):
+        elif not _has_type(values[name], types):
             yield f"has {name} {values[name]!r:.40}"
 
 
 def readable_order(order: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the order without the values that no rule can compare. One without a number or without
-    a key still counts as an order."""
-    types: Fields = {**ORDER, **FENCED, "order": (int, str)}
-    readable = {
-        name: value for name, value in order.items() if name not in types or _is(value, types[name])
+    """Return the order without the values that no rule can compare.
+
+    An order without a number or without a key still counts as an order.
+    """
+    types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
+    readable_values = {
+        name: value
+        for name, value in order.items()
+        if name not in types or _has_type(value, types[name])
     }
-    return {"order": "without a number", "key": "", **readable}
+    return {"order": "without a number", "key": "", **readable_values}
 
 
-def _is(value: object, types: type | tuple[type, ...]) -> bool:
-    """Return whether a value has one of these types; True and False are no numbers."""
+def _has_type(value: object, types: type | tuple[type, ...]) -> bool:
+    """Return whether a value has one of these types. True and False are not numbers."""
     return isinstance(value, types) and (types is bool or not isinstance(value, bool))

@@ -5,46 +5,50 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from loadtest.judge.finding import Case, Finding
-from loadtest.judge.sale_record import Record
+from loadtest.judge.sale_record import SaleRecord
 
 #: Yields the cases in which a sale breaks a rule.
-FindCases: TypeAlias = Callable[[Record], Iterator[Case]]
+FindCases: TypeAlias = Callable[[SaleRecord], Iterator[Case]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule of the judge.
 
-    name        the name of its findings, which `summary.json` lists as a violation
-    find_cases  yields the cases in which a sale breaks it
-    voids       whether a record that breaks it is unreliable, as in Finding
-    recorded    whether it applies only to a sale whose nodes recorded their events
+    name                the name of its findings, which `summary.json` lists as a violation
+    find_cases          yields the cases in which a sale breaks it
+    voids_record        whether a record that breaks it is unreliable, as in Finding
+    needs_node_records  whether it applies only to a sale whose nodes recorded events
     """
 
     name: str
     find_cases: FindCases
-    voids: bool
-    recorded: bool
+    voids_record: bool
+    needs_node_records: bool
 
-    def find(self, record: Record) -> Finding | None:
+    def find(self, record: SaleRecord) -> Finding | None:
         """Return the first case and the number of the others; None if there is no case."""
-        if self.recorded and not record.recorded:
+        if self.needs_node_records and not record.nodes_recorded:
             return None
         cases = list(self.find_cases(record))
         if not cases:
             return None
         first = cases[0]
-        keys = first.keys
-        if len(keys) == 1:
-            keys = tuple(key for case in cases for key in case.keys)
-        rest = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
-        return Finding(self.name, first.what + rest, keys, first.spoils, self.voids)
+        description = first.description
+        if len(cases) > 1:
+            description += f" ({len(cases) - 1} more)"
+        attempts = first.attempts
+        if len(attempts) == 1:
+            attempts = tuple(attempt for case in cases for attempt in case.attempts)
+        return Finding(self.name, description, attempts, first.prevents_exact, self.voids_record)
 
 
-def rule(name: str, *, voids: bool = False, recorded: bool = False) -> Callable[[FindCases], Rule]:
+def rule(
+    name: str, *, voids_record: bool = False, needs_node_records: bool = False
+) -> Callable[[FindCases], Rule]:
     """Make a rule of the function that yields its cases. RULES in verdict.py lists all rules."""
 
     def make_rule(find_cases: FindCases) -> Rule:
-        return Rule(name, find_cases, voids, recorded)
+        return Rule(name, find_cases, voids_record, needs_node_records)
 
     return make_rule

@@ -1,11 +1,11 @@
-"""The types of `results/<time>/summary.json`: every command writes it, other programs read it."""
+"""The types of `results/<time>/summary.json`, which every command writes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, Required, TypedDict
 
 
 class Machine(TypedDict):
-    """Where it ran."""
+    """The machine on which it ran, and the servers."""
 
     cpus: int | None
     python: str
@@ -15,67 +15,67 @@ class Machine(TypedDict):
 
 
 class Judged(TypedDict, total=False):
-    """What the judge found of one sale."""
+    """The judge's part of a run: the verdict on one sale."""
 
     initial_stock: int  # units that were asked for
     orders: int
     stock_left: int | None  # None where the target shows no stock; then so is lost_updates
     oversold: int  # orders beyond the stock
-    undersold: int  # units that answered buyers could have bought and nobody did
+    undersold: int  # units that answered buyers could have bought, and that no order took
     lost_updates: int | None  # decrements another write erased; below 0, units without an order
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers who were sent and never became ready to buy
     never_asked: int  # buyers who were ready and never asked
     never_answered: int  # buyers who asked and were neither sold a unit nor answered sold_out
     violations: list[str]  # names of the rules that the sale broke
-    findings: list[str]  # what was found, a sentence for each of them
+    findings: list[str]  # the evidence, a sentence for each of them
     verdict: Required[str]  # exact, oversold, undersold, deadlock, unknown or not_run
-    why: str  # one sentence: why it was not run, or why nothing is concluded
+    why: str  # one sentence: why it was not run, or why nothing can be concluded
 
 
-def no_answer(run: Mapping[str, Any]) -> int:
-    """How many buyers of a run were neither sold a unit nor answered that none is left."""
+def count_unanswered_buyers(run: Mapping[str, Any]) -> int:
+    """Return how many buyers of a run were neither sold a unit nor answered `sold_out`."""
     names = ("never_arrived", "never_asked", "never_answered")
     return sum(int(run.get(name, 0)) for name in names)
 
 
 class Run(Judged, total=False):
-    """One strategy in one rush or under one fault. One that was not run has no figures."""
+    """One strategy in one rush or under one fault. A run that was not made has no figures."""
 
     lock: Required[str]
     fault: Required[str]  # `rush`, `rush-one-process`, `chaos` or the name of a fault
     expected: Required[str]  # the verdict that loadtest/expected.py has
     as_expected: Required[bool]
     sale: int
-    attempts: str  # what the Idempotency-Keys of a rush begin with
+    attempts: str  # the prefix of the Idempotency-Keys of a rush
     buyers: int
     hold_ms: int
     target: str  # the file of a shop of your own; `lock` is the shop's name then
-    judged: list[str]  # of a rush: what the verdict is based on
-    not_judged: list[str]  # of a rush: what it says nothing of
+    judged: list[str]  # of a rush: the facts on which the verdict is based
+    not_judged: list[str]  # of a rush: the facts that it does not consider
     duration_s: float  # from the first request to the last answer
-    buy_ms: Mapping[str, float]  # how long buyers waited for their last answer: p50, p95, p99, max
+    buy_ms: Mapping[str, float]  # the buyers' waits for their last answer: p50, p95, p99, max
     arrival_spread_ms: float  # from the first request to the last one
     in_flight: int  # the most requests that waited for an answer at one moment
     began_s: float  # when the first request was sent, by the monotonic clock of its machine
-    requests: Mapping[str, float]  # every request, those that asked again too: p50, p99, max, in ms
-    grown: Mapping[str, Any]  # what a rush of `growth` took besides its seconds: tools/growth.py
-    lost: list[str]  # which of Locust's processes were lost in the rush, with unanswered buyers
-    round: int  # of load, of chaos and of targets, which repeat their rushes
+    requests: Mapping[str, float]  # every request, retries too: p50, p99, max, in ms
+    grown: Mapping[str, Any]  # the resources that a rush of `growth` took: tools/growth.py
+    lost: list[str]  # Locust's processes that were lost in the rush, with unanswered buyers
+    round: int  # of load, chaos and targets, which repeat their rushes
 
 
 class Cell(Run, total=False):
-    """One strategy under one fault: a run, and how the fault went."""
+    """One strategy under one fault: a run, and the course of the fault."""
 
-    evidence: Required[str]  # by what it was seen that the fault happened
+    evidence: Required[str]  # how it was seen that the fault happened
     missing: Required[str]  # why the cell shows nothing, or empty
-    wrong: Required[list[str]]  # what was not as it must be, beside the verdict
-    recovery_s: Required[float | None]  # to the next sale; None: there was none, or nobody asks
-    story: Required[list[str]]  # of a cell that is not exact, its timeline in lines of text
+    wrong: Required[list[str]]  # complaints besides the verdict
+    recovery_s: Required[float | None]  # until the next sale; None: none, or it was not measured
+    story: Required[list[str]]  # the timeline of a cell that is not exact, in lines of text
 
 
 class Summary(TypedDict, total=False):
-    """All of `summary.json`. The fields after `runs` are of one command each."""
+    """The whole `summary.json`. Each field after `runs` belongs to one command."""
 
     started: Required[str]  # ISO 8601 with the time zone
     machine: Required[Machine]
@@ -87,10 +87,10 @@ class Summary(TypedDict, total=False):
     seed: int  # of chaos
     minutes: float  # of chaos
     rushes: Sequence[Mapping[str, Any]]  # of chaos: the disturbances, seed and duration of each
-    canaries: Mapping[str, int]  # of chaos: locks that must break, and in which rush each first did
+    canaries: Mapping[str, int]  # of chaos: lock that must break -> the first rush in which it did
     rounds: int  # of load
-    # of target: its `file` and `host`, what is `judged` and what `not_judged`; `nodes`, `workers`
-    # and `threads` are 0 there
+    # of target: its `file` and `host`, `judged` and `not_judged`; `nodes`, `workers` and `threads`
+    # are 0 there
     target: Mapping[str, Any]
-    load: Mapping[str, Any]  # of load: what was asked for (load/plan.py: LoadOptions)
-    medians: Mapping[str, Mapping[str, Any]]  # of load: by strategy, of the figures in its table
+    load: Mapping[str, Any]  # of load: its options (load/plan.py: LoadOptions)
+    medians: Mapping[str, Mapping[str, Any]]  # of load: the figures of its table, by strategy

@@ -1,126 +1,165 @@
-"""The rules over the stock that each purchase saw, and over what a sale leaves behind: no write is
-stale, no unit is sold twice, no key stays."""
+"""The rules over the stock that each purchase saw, and over what a sale leaves behind.
+
+No write is stale, no unit is sold twice, and no key stays on a lock server.
+"""
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.judge.finding import Case, of_order
+from loadtest.judge.finding import Case, order_case
 from loadtest.judge.rule import rule
-from loadtest.judge.sale_record import Record
+from loadtest.judge.sale_record import SaleRecord
 
-#: What to do about promises of another shop.
-QUEUE_STANDS = "set settles_s higher, or find out why the queue stands still"
+#: What to do about unsettled promises in this project's shop, and in another one.
+SETTLE_HINT = "is manage.py settle running?"
+SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands still"
 
 
 @rule("stale_write")
-def stale_write(record: Record) -> Iterator[Case]:
-    """An order written over a stock that was read too early.
+def stale_write(record: SaleRecord) -> Iterator[Case]:
+    """No order was written over a stock that was read too early.
 
-    Each order, in the order of the commits, should have read the stock that the one before it left.
-    One that read more wrote over the decrements in between: the cause of a lost update, unless
-    somebody put the stock right afterwards. With relative writes (`amount - 1`) an early read does
-    no harm: where it is not known that a strategy writes what it read less one, this needs a lost
-    update. Where buyers write different rows, what one saw is not what the one before it left.
+    Each order, as they were committed, should have read the stock that the order before it left.
+    An order that read more wrote over the decrements in between: the cause of a lost update, unless
+    the stock was put right afterwards. With relative writes (`amount - 1`) an early read does no
+    harm: unless a strategy is known to write the stock that it read less one, this needs a lost
+    update. If buyers write different rows, the stock that an order saw says nothing.
     """
-    explains = record.lost_updates > 0
-    if not (record.evidence.one_row and (explains or record.evidence.absolute)):
+    has_lost_updates = record.lost_updates > 0
+    writes_what_it_read = has_lost_updates or record.evidence.absolute
+    if not (record.evidence.one_row and writes_what_it_read):
         return
-    read = {c.attempt: c.amount for c in record.commits if c.amount is not None}
-    seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
-    known = [amount for amount in seen if amount is not None]
-    if len(known) < len(seen):
+    orders = record.orders_by_commit_time
+    amounts = _amounts_seen(record)
+    if len(amounts) < len(orders):
         return
-    stale = stale_writes(record.opened, known)
-    for place, overtaken in stale:
-        order, *erased = record.committed[place], *record.committed[place - overtaken : place]
-        numbers = ", ".join(str(one["order"]) for one in erased)
-        what = (
+    stale_writes = find_stale_writes(record.opening_stock, amounts)
+    for index, erased_count in stale_writes:
+        order = orders[index]
+        erased_orders = orders[index - erased_count : index]
+        numbers = ", ".join(str(erased["order"]) for erased in erased_orders)
+        effect = "whose decrement is lost" if has_lost_updates else "and the stock hides it"
+        yield Case(
             f"order {order['order']} was written over a stock read before the commit of {numbers}, "
-            f"{'whose decrement is lost' if explains else 'and the stock hides it'}"
+            f"{effect}",
+            order["key"],
+            *(erased["key"] for erased in erased_orders),
+            prevents_exact=not has_lost_updates,
         )
-        yield Case(what, order["key"], *(one["key"] for one in erased), spoils=not explains)
-    for place, amount in enumerate(known if not (stale or explains) else ()):
-        order, left = record.committed[place], record.opened - place
+    if stale_writes or has_lost_updates:
+        return
+    for index, (order, amount) in enumerate(zip(orders, amounts, strict=True)):
+        left = record.opening_stock - index
         if amount != left:
-            yield of_order(order, f"was sold out of a stock of {amount}, and {left} were left")
+            yield order_case(order, f"was sold out of a stock of {amount}, and {left} were left")
 
 
-def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
-    """The writes that erased decrements: the place of each, and how many orders just before it.
+def _amounts_seen(record: SaleRecord) -> list[int]:
+    """Return the stock that each order saw, as they were committed, without unknown ones."""
+    amounts_read = {
+        commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
+    }
+    amounts = (
+        amounts_read.get(order["key"], order.get("stock_seen"))
+        for order in record.orders_by_commit_time
+    )
+    return [amount for amount in amounts if amount is not None]
 
-    seen  the stock that each order had read, in the order of the commits
+
+def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the index of each write that erased decrements, and how many just before it.
+
+    amounts  the stock that each order had read, as they were committed
     """
-    found = []
+    stale_writes = []
     left = initial_stock
-    for place, amount in enumerate(seen):
-        if place and amount > left:
-            found.append((place, min(place, amount - left)))
+    for index, amount in enumerate(amounts):
+        if index and amount > left:
+            stale_writes.append((index, min(index, amount - left)))
         left = amount - 1
-    return found
+    return stale_writes
 
 
 @rule("stale_write")
-def stock_that_was_not_there(record: Record) -> Iterator[Case]:
-    """Whatever the strategy, a unit is sold out of a stock of at least one, and of no more than the
-    sale opened with: else it was of another sale, or of none."""
+def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
+    """A unit is sold out of a stock of at least one, and at most that of the sale's opening.
+
+    Otherwise it was of another sale, or of none. This holds for every strategy.
+    """
     for order in record.orders:
-        seen = order.get("stock_seen")
-        if seen is not None and not 1 <= seen <= record.opened:
-            opened = f"and the sale opened with {record.opened}"
-            yield of_order(order, f"was sold out of a stock of {seen}, {opened}")
+        stock_seen = order.get("stock_seen")
+        if stock_seen is not None and not 1 <= stock_seen <= record.opening_stock:
+            yield order_case(
+                order,
+                f"was sold out of a stock of {stock_seen}, and the sale opened with "
+                f"{record.opening_stock}",
+            )
 
 
 @rule("stale_write")
-def unit_sold_twice(record: Record) -> Iterator[Case]:
-    """Where what an order saw is the number of its unit, no two have the same one. With as many
-    orders too many as units that went without one, the totals are right.
+def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
+    """No two orders have the same unit, if the stock that an order saw is the number of its unit.
 
-    A server of promises that lost some begins to count anew, and may promise a number again.
+    With as many surplus orders as units that went without one, the totals are right. A server that
+    lost promises begins to count anew, and may promise a number again.
     """
     may_promise_again = not (record.undisturbed or record.evidence.numbered)
     if not record.evidence.own_unit or may_promise_again:
         return
-    owner: dict[int, object] = {}
+    orders_by_unit: dict[int, object] = {}
     for order in record.orders:
-        unit, number = order.get("stock_seen"), order["order"]
-        if unit is not None and owner.setdefault(unit, number) != number:
-            what = f"orders {owner[unit]} and {number} were both sold unit {unit}"
-            yield Case(what, str(order["key"]))
+        unit = order.get("stock_seen")
+        number = order["order"]
+        if unit is None:
+            continue
+        first_number = orders_by_unit.setdefault(unit, number)
+        if first_number != number:
+            yield Case(
+                f"orders {first_number} and {number} were both sold unit {unit}", str(order["key"])
+            )
 
 
-@rule("false_sold_out", recorded=True)
-def sold_out_with_units_left(record: Record) -> Iterator[Case]:
-    """Where a purchase that finds units left takes one or tries anew, nobody is answered `sold_out`
-    by a node that found some at each look."""
+@rule("false_sold_out", needs_node_records=True)
+def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
+    """No buyer is answered `sold_out` by a node that saw units left at each look.
+
+    This holds for the strategies that then take a unit or try again.
+    """
     if record.evidence.one_row and not record.evidence.absolute:
         return
     for request in record.requests:
+        if request.outcome != "sold_out":
+            continue
         key = request.attempt
-        looks = [event for event in record.of_nodes.get(key, ()) if event["f"] == "after_read"]
-        amounts = [event.get("amount") for event in looks if request.covers(event["t"])]
-        seen = [amount for amount in amounts if amount is not None]
-        if request.outcome == "sold_out" and seen and min(seen) > 0:
-            left = f"a node that had found {min(seen)} left"
-            yield Case(f"{key} was answered sold_out by {left}", key)
+        events = record.node_events_by_key.get(key, ())
+        looks = (event for event in events if event["f"] == "after_read")
+        amounts = (event.get("amount") for event in looks if request.covers(event["t"]))
+        least = min((amount for amount in amounts if amount is not None), default=0)
+        if least > 0:
+            yield Case(f"{key} was answered sold_out by a node that had found {least} left", key)
 
 
 @rule("orphan_lock")
-def orphan_lock(record: Record) -> Iterator[Case]:
-    """No lock is left that nobody holds."""
+def orphan_lock(record: SaleRecord) -> Iterator[Case]:
+    """No lock is left without a holder."""
     if record.orphan_lock:
-        yield Case(f"{record.orphan_lock} is still there, and nobody holds it", spoils=False)
+        yield Case(
+            f"{record.orphan_lock} is still there, and nobody holds it", prevents_exact=False
+        )
 
 
 @rule("leaked_key")
-def leaked_key(record: Record) -> Iterator[Case]:
-    """No key is left on a lock server that no lock leaves there."""
-    for key in record.leaked:
+def leaked_key(record: SaleRecord) -> Iterator[Case]:
+    """No key is left on a lock server that no lock should leave there."""
+    for key in record.leaked_keys:
         yield Case(f"{key} was left on the lock server")
 
 
-@rule("unsettled", voids=True)
-def unsettled(record: Record) -> Iterator[Case]:
+@rule("unsettled", voids_record=True)
+def unsettled(record: SaleRecord) -> Iterator[Case]:
     """Every promise has its order."""
-    if record.unsettled != 0:
-        many = "nobody knows how many" if record.unsettled is None else record.unsettled
-        todo = "is manage.py settle running?" if record.is_own_shop else QUEUE_STANDS
-        yield Case(f"{many} promised orders are not written: {todo}")
+    if record.unsettled_promises == 0:
+        return
+    count = record.unsettled_promises
+    promises = "nobody knows how many" if count is None else count
+    hint = SETTLE_HINT if record.is_own_shop else SETTLE_HINT_ELSEWHERE
+    yield Case(f"{promises} promised orders are not written: {hint}")

@@ -1,7 +1,7 @@
 """The judge: the verdict on a sale, from its orders and its history.
 
-It talks to no server. An answer that left open what happened (`unknown`, or none at all) is settled
-by the orders after the drain: the purchase happened if the buyer's key has one.
+It connects to no server. If an answer left a purchase open (`unknown`, or no answer at all), the
+orders after the drain decide: the purchase happened if the buyer's key has one.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import FINAL, Record
+from loadtest.judge.sale_record import FINAL_OUTCOMES, SaleRecord
 
 #: Every rule, in the order in which `summary.json` lists their findings.
 RULES: tuple[Rule, ...] = (
@@ -52,17 +52,17 @@ RULES: tuple[Rule, ...] = (
     stock_rules.unsettled,
 )
 
-#: After one of these outcomes a buyer asks again with the same key.
-ASK_AGAIN = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
+#: Outcomes after which a buyer asks again with the same key.
+RETRIED_OUTCOMES = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
 
-#: Exit code of a Locust run, by verdict.
+#: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: It is a deadlock when nobody can buy for so many ttl after the fault was healed.
-DEADLOCK_AFTER = 3
+#: It is a deadlock if no buyer can buy for this many ttls after the fault was healed.
+DEADLOCK_AFTER_TTLS = 3
 
-#: What to do about buyers whose last answer was this.
-REMEDY = {
+#: What to do about buyers without a final answer, by their last outcome.
+REMEDIES = {
     "throttled": "the shop limits purchases: unset BUY_RATE_LIMIT",
     "full": "too many waited at a time: raise SHOP_MAX_WAITING, or a longer --deadline",
     "closed": "somebody opened another sale of the product meanwhile: repeat the run by itself",
@@ -71,20 +71,20 @@ REMEDY = {
     "unavailable": "a server of the shop did not answer: see the nodes' log",
 }
 #: The same for another shop than this project's.
-REMEDY_ELSEWHERE = {
+REMEDIES_ELSEWHERE = {
     "busy": "read() said again() until the deadline: fewer buyers, or a longer --deadline",
     "unknown": "their requests were not answered: see the log of the shop",
 }
 
 
-class Judgement(Record):
-    """A sale with the violations that were found in it, and the verdict on it. What `Judged` has
-    of `summary.json` is said there."""
+class Judgement(SaleRecord):
+    """The verdict on a sale, and its violations. `Judged` describes those in `summary.json`."""
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The violations with their evidence."""
-        return tuple(finding for rule in RULES if (finding := rule.find(self)) is not None)
+        findings = (rule.find(self) for rule in RULES)
+        return tuple(finding for finding in findings if finding is not None)
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -92,45 +92,51 @@ class Judgement(Record):
         return tuple(dict.fromkeys(finding.rule for finding in self.findings))
 
     @cached_property
-    def waiting(self) -> Counter[str]:
-        """The last outcomes of those who asked and were neither sold a unit nor answered that none
-        is left, without those who were excused."""
-        last = ((key, request.outcome) for key, request in self.last.items())
-        return Counter(said for key, said in last if said not in FINAL and key not in self.excused)
+    def open_outcomes(self) -> Counter[str]:
+        """The outcomes that left buyers without a final answer. Excused buyers are not counted."""
+        return Counter(
+            request.outcome
+            for key, request in self.last_requests.items()
+            if request.outcome not in FINAL_OUTCOMES and key not in self.excused_buyers
+        )
 
     @property
     def never_answered(self) -> int:
-        return self.waiting.total()
+        """Buyers who asked and got no final answer."""
+        return self.open_outcomes.total()
 
     @property
     def verdict(self) -> str:
-        return self._conclusion[0]
+        verdict, _ = self._conclusion
+        return verdict
 
     @property
     def why(self) -> str:
-        """Why nothing can be concluded, in one sentence that says what to do; else empty."""
-        return self._conclusion[1]
+        """Why nothing can be concluded, in one sentence that says what to do; otherwise empty."""
+        _, reason = self._conclusion
+        return reason
 
     @cached_property
     def _conclusion(self) -> tuple[str, str]:
-        """The verdict, and why it is `unknown`."""
+        """The verdict, and the reason if it is `unknown`."""
         if self.oversold:
             return "oversold", ""
-        if not self.fired or self._phases("prove", "fail"):
+        if not self.fault_fired or self._fault_events("prove", "fail"):
             return "unknown", "it is not proved that the fault happened"
-        if voids := [finding.what for finding in self.findings if finding.voids]:
-            return "unknown", voids[0]
+        for finding in self.findings:
+            if finding.voids_record:
+                return "unknown", finding.description
         if self._is_deadlocked():
             return "deadlock", ""
-        nothing_sold = not self.orders and self.initial_stock > 0
-        unserved = self._unserved() if self.last else "nobody asked"
-        if unserved or nothing_sold:
-            return "unknown", unserved or "nobody bought anything"
+        if reason := self._incompleteness():
+            return "unknown", reason
         if self.undersold:
             return "undersold", ""
         # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
-        spoils = [finding.what for finding in self.findings if finding.spoils]
-        return ("unknown", spoils[0]) if spoils else ("exact", "")
+        for finding in self.findings:
+            if finding.prevents_exact:
+                return "unknown", finding.description
+        return "exact", ""
 
     def as_run(self) -> Judged:
         """Return the judge's part of a run in `summary.json`."""
@@ -146,56 +152,79 @@ class Judgement(Record):
             "never_asked": self.never_asked,
             "never_answered": self.never_answered,
             "violations": list(self.violations),
-            "findings": [finding.what for finding in self.findings],
+            "findings": [finding.description for finding in self.findings],
             "verdict": self.verdict,
             "why": self.why,
         }
 
     def _is_deadlocked(self) -> bool:
-        """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got
-        none.
+        """Return whether buyers asked for DEADLOCK_AFTER_TTLS and none bought, with stock left.
 
-        A holder may finish its purchase after the heal, and leave a lock that stays forever when it
-        releases. So the time counts from the last purchase.
+        A holder may finish its purchase after the fault was healed, and leave a lock that stays
+        forever when it releases. So the time counts from the last purchase.
         """
-        healed = self._phases("heal", "ok")
-        units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
-        if self.ttl is None or not healed or not units_left:
+        heals = self._fault_events("heal", "ok")
+        has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
+        if self.ttl is None or not heals or not has_units_left:
             return False
-        bought = [
-            one.answered_at or one.sent_at
-            for one in self.requests
-            if one.type == "ok" or (one.type == "info" and one.attempt in self.number_of)
+        last_sale_at = max([heals[-1]["t"], *self._purchase_times()])
+        requests = [request for request in self.requests if request.last_seen_at > last_sale_at]
+        if not requests or any(request.outcome == "sold_out" for request in requests):
+            return False
+        begin = max(last_sale_at, min(request.sent_at for request in requests))
+        end = max(request.last_seen_at for request in requests)
+        return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
+
+    def _purchase_times(self) -> list[int]:
+        """Return when each purchase had happened at the latest."""
+        return [
+            request.last_seen_at
+            for request in self.requests
+            if request.type == "ok"
+            or (request.type == "info" and request.attempt in self.order_numbers_by_key)
         ]
-        since = max([healed[-1]["t"], *bought])
-        asking = [one for one in self.requests if (one.answered_at or one.sent_at) > since]
-        if not asking or any(one.outcome == "sold_out" for one in asking):
-            return False
-        began = max(since, min(one.sent_at for one in asking))
-        asked_until = max(one.answered_at or one.sent_at for one in asking)
-        return asked_until - began >= DEADLOCK_AFTER * self.ttl * 1e9
 
-    def _unserved(self) -> str:
-        """Which buyers were not served, with their reasons; empty if all were.
+    def _incompleteness(self) -> str:
+        """Return why the sale cannot show whether it is exact; empty if it can.
 
-        A buyer who was left without a final answer might have bought, or been refused wrongly.
+        A buyer without a final answer might have bought, or been refused wrongly.
         """
+        if not self.last_requests:
+            return "nobody asked"
+        if unserved_buyers := self._unserved_buyers():
+            return unserved_buyers
+        if not self.orders and self.initial_stock > 0:
+            return "nobody bought anything"
+        return ""
+
+    def _unserved_buyers(self) -> str:
+        """Return how many buyers were not served, with the reasons; empty if all were."""
         parts = []
         if self.never_arrived:
             parts.append(f"{self.never_arrived} buyers never arrived")
         if self.never_asked:
             parts.append(f"{self.never_asked} never asked")
-        if waiting := self.waiting.most_common():
-            kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting)
-            parts.append(f"{self.never_answered} had no final answer ({kinds})")
-            most = waiting[0][0]
-            said = [request.error for request in self.requests if request.outcome == "error"]
-            shop_says = f"the shop says: {said[-1]}" if said and said[-1] else ""
-            remedies = REMEDY if self.is_own_shop else REMEDY_ELSEWHERE
-            parts += filter(None, [shop_says if most == "error" else remedies.get(most)])
+        counts = self.open_outcomes.most_common()
+        if counts:
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts)
+            parts.append(f"{self.never_answered} had no final answer ({outcomes})")
+            commonest_outcome, _ = counts[0]
+            if remedy := self._remedy(commonest_outcome):
+                parts.append(remedy)
         return "; ".join(parts)
 
-    def _phases(self, phase: str, kind: str) -> list[Event]:
-        """The events of faults of this phase and type."""
-        faults = [event for event in self.events if event["by"] == "fault"]
-        return [event for event in faults if (event.get("phase"), event["type"]) == (phase, kind)]
+    def _remedy(self, outcome: str) -> str:
+        """Return what to do about buyers whose last outcome was this; empty if unknown."""
+        if outcome == "error":
+            errors = [request.error for request in self.requests if request.outcome == "error"]
+            return f"the shop says: {errors[-1]}" if errors[-1] else ""
+        remedies = REMEDIES if self.is_own_shop else REMEDIES_ELSEWHERE
+        return remedies.get(outcome, "")
+
+    def _fault_events(self, phase: str, type: str) -> list[Event]:
+        """Return the events of faults of this phase and type."""
+        return [
+            event
+            for event in self.events
+            if event["by"] == "fault" and event.get("phase") == phase and event["type"] == type
+        ]

@@ -25,7 +25,7 @@ from locust.env import Environment
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
 from loadtest.judge.intervals import Request, fields_of_request
-from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.judge.verdict import RETRIED_OUTCOMES
 from loadtest.load.plan import CONSTANT, LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
@@ -89,7 +89,7 @@ class PlannedBuyer(FastHttpUser):
         while True:
             requests_by_product[product].append(request)
             answer = self._ask(host, form, request)
-            if answer.outcome not in ASK_AGAIN or not self.goes_on:
+            if answer.outcome not in RETRIED_OUTCOMES or not self.goes_on:
                 return
             gevent.sleep(answer.pause())
             request = Request(request.attempt, time.monotonic_ns())

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.sale_record import FINAL
+from loadtest.judge.sale_record import FINAL_OUTCOMES
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.rush.timing import percentiles
@@ -106,7 +106,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
         "p99_to_p50": _ratio(answer_ms["p99"], answer_ms["p50"]),
         "jain": _fairness(window),
         "answers": dict(answers),
-        "errors": sum(count for outcome, count in answers.items() if outcome not in FINAL),
+        "errors": sum(count for outcome, count in answers.items() if outcome not in FINAL_OUTCOMES),
         "cpu_ms_per_sale": {
             part: _cpu_ms_per_sale(seconds, sold) for part, seconds in measurement.cpu.items()
         },
@@ -132,7 +132,7 @@ def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
     return [
         (purchase[-1].answered_at - purchase[0].sent_at) / 1e6
         for purchase in purchases
-        if purchase[-1].outcome in FINAL and purchase[-1].answered_at
+        if purchase[-1].outcome in FINAL_OUTCOMES and purchase[-1].answered_at
     ]
 
 

@@ -82,11 +82,11 @@ def _judge_product(
     judgement = Judgement(
         events=buyer_events(requests, plan.lock, product, sale),
         initial_stock=plan.stock,
-        opened=int(report["initial_stock"]),
+        opening_stock=int(report["initial_stock"]),
         stock_left=stock_left,
         orders=shop.orders(sale) if requests or order_count else (),
-        unsettled=report.get("unsettled", 0),
-        lock=plan.lock,
+        unsettled_promises=report.get("unsettled", 0),
+        strategy=plan.lock,
         product=product,
         sale=sale,
     )

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory
-from loadtest.judge.lock_rules import overlaps
+from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Run
-from loadtest.judge.stock_rules import stale_writes
+from loadtest.judge.stock_rules import find_stale_writes
 from loadtest.report.story import last_commits, name
 
 Row: TypeAlias = list[object]
@@ -113,7 +113,7 @@ class Timeline:
 
     def overlaps_table(self) -> list[Row]:
         rows = []
-        for early, late in overlaps(self.holds):
+        for early, late in find_overlaps(self.holds):
             times = (late.start, min(early.end, late.end))
             rows.append(self.row(early.attempt, times, self.lane_numbers[late.attempt]))
             rows.append(self.row(late.attempt, times, self.lane_numbers[early.attempt]))
@@ -174,7 +174,7 @@ class Timeline:
         amounts = [commit.amount for commit in self.happened]
         known_amounts = [amount for amount in amounts if amount is not None]
         if self._lost_updates() > 0 and known_amounts == amounts:
-            for index, _ in stale_writes(self.run["initial_stock"], known_amounts):
+            for index, _ in find_stale_writes(self.run["initial_stock"], known_amounts):
                 states[self.happened[index].attempt] = CommitState.STALE
         return states
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory, group_by
-from loadtest.judge.verdict import ASK_AGAIN, Judgement
+from loadtest.judge.verdict import RETRIED_OUTCOMES, Judgement
 
 #: Including the last line, which sums up.
 MAX_LINES = 14
@@ -153,7 +153,7 @@ def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
 
 def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
     """Return a line for each order of the cast, at its commit."""
-    numbers = dict(sale.recovered)
+    numbers = dict(sale.recovered_orders)
     for request in sale.requests:
         if request.order is not None:
             numbers[request.attempt] = request.order
@@ -171,7 +171,7 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
         if attempt in erased:
             orders = [str(numbers[victim]) for victim in erased[attempt] if victim in numbers]
             text += f": the decrement of order {', '.join(orders)} is lost"
-        if attempt in sale.recovered:
+        if attempt in sale.recovered_orders:
             text += " (its buyer does not know)"
         lines.append(Line(commit.done_at or commit.begun_at, 3, text))
     return lines
@@ -204,7 +204,7 @@ def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
     if sold_out_times:
         parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
     if sale.verdict == "deadlock":
-        refused = sum(sale.outcomes[outcome] for outcome in ASK_AGAIN - {"unknown"})
+        refused = sum(sale.outcomes[outcome] for outcome in RETRIED_OUTCOMES - {"unknown"})
         end = max(request.last_seen_at for request in sale.requests)
         parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
         parts.append(f"{sale.stock_left} units left")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.judge.run import Machine, Run, Summary, no_answer
+from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
 #: Formats the figure of a column for a run; the second argument has all runs of the table.
 FigureFormatter: TypeAlias = Callable[[Run, Sequence[Run]], str]
@@ -43,7 +43,7 @@ FIGURES: dict[str, FigureFormatter] = {
     "stock left": lambda run, _: _count_or_dash(run["stock_left"]),
     "oversold": lambda run, _: str(run["oversold"]),
     "lost updates": lambda run, _: _count_or_dash(run["lost_updates"]),
-    "no answer": lambda run, _: str(no_answer(run)),
+    "no answer": lambda run, _: str(count_unanswered_buyers(run)),
     "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
     "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
     "seconds": lambda run, _: f"{run['duration_s']:.2f}",
@@ -117,7 +117,7 @@ class Sheet:
 
 def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
     """Return the sheet of some rushes."""
-    has_unanswered_buyers = any(no_answer(run) for run in runs)
+    has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
     return Sheet(columns, [(run, figures(run, runs, columns)) for run in runs])
 

@@ -11,7 +11,7 @@ import gevent
 from gevent.event import Event
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.judge.verdict import RETRIED_OUTCOMES
 from loadtest.rush import messages
 from loadtest.rush.http_client_private import call_before_sending
 from loadtest.rush.target_steps import TargetSteps
@@ -141,7 +141,7 @@ class LocalBuyers:
         may_repeat = answer.outcome == "busy" or self.target.repeatable
         deadline = self.released_at + self.announcement["deadline_s"]
         is_late = self._is_over or time.monotonic() > deadline
-        if not may_repeat or answer.outcome not in ASK_AGAIN or is_late:
+        if not may_repeat or answer.outcome not in RETRIED_OUTCOMES or is_late:
             return False
         gevent.sleep(answer.pause())
         return True

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Self, TypeVar
 
 from loadtest.expected import EXPECTED, TRAITS
-from loadtest.judge.evidence import STAYS
+from loadtest.judge.evidence import PERMANENT_KEYS
 from loadtest.judge.history import Reader
 from loadtest.stack.client import Shop, StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES, sqlite_url
@@ -273,7 +273,9 @@ class Stack:
             for db in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
                 with client_at(valkey.port, db=db) as client:
                     keys = map(str, client.scan_iter())
-                    leaked |= {f"{number}/{db}/{key}" for key in keys if not STAYS.match(key)}
+                    leaked |= {
+                        f"{number}/{db}/{key}" for key in keys if not PERMANENT_KEYS.match(key)
+                    }
         return leaked
 
     def _refuse_another_database(self) -> None:

@@ -103,8 +103,8 @@ class HistoryBuilder:
             events=self.history().events,
             stock_left=self.left() if left is None else left,
             orders=self.orders,
-            excused=frozenset(excused),
-            **{"initial_stock": self.stock, "opened": self.stock, "ttl": 1.0, **more},
+            excused_buyers=frozenset(excused),
+            **{"initial_stock": self.stock, "opening_stock": self.stock, "ttl": 1.0, **more},
         )
 
     @property

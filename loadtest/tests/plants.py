@@ -93,7 +93,7 @@ def releases_are_not_recorded(rush: RecordedRush) -> None:
 
 @plant("leaked_key")
 def a_key_is_left_on_the_server(rush: RecordedRush) -> Any:
-    return {"leaked": ["lock:{redis:pause-token}:waiters"]}
+    return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
 @plant("wrong_lock")
@@ -246,7 +246,7 @@ def a_line_of_the_history_is_damaged(rush: RecordedRush) -> None:
 
 @plant("wrong_stock", locks=ALL)
 def the_sale_sold_one_less_and_says_that_it_opened_so(rush: RecordedRush) -> Any:
-    return {"opened": rush.stock - 1}
+    return {"opening_stock": rush.stock - 1}
 
 
 @plant("lost_update", locks=ALL)
@@ -319,7 +319,7 @@ def somebody_else_buys_through_a_worker(rush: RecordedRush) -> Any:
             event["attempt"] = to
     rush.happened.orders[1] |= {"key": to, "buyer": to}
     keys = [one for one in rush.keys if one != key]
-    return {"buyers": keys, "arrived": len(keys)}
+    return {"buyer_keys": keys, "arrivals": len(keys)}
 
 
 # --- answers -------------------------------------------------------------------------------------

@@ -87,8 +87,13 @@ class RecordedRush:
 
     def judged(self, **more: Any) -> Judgement:
         """The judgement as demo and matrix have it."""
-        known = {"buyers": self.keys, "arrived": self.buyers, "lock": self.lock, "sale": SALE}
-        known |= {"product": PRODUCT, "recorded": True, "undisturbed": True, "ttl": None}
+        known = {
+            "buyer_keys": self.keys,
+            "arrivals": self.buyers,
+            "strategy": self.lock,
+            "sale": SALE,
+        }
+        known |= {"product": PRODUCT, "nodes_recorded": True, "undisturbed": True, "ttl": None}
         return self.happened.judged(**{**known, **more})
 
     # --- what is looked up and changed ----------------------------------------------------------

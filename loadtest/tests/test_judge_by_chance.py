@@ -166,7 +166,7 @@ def test_a_correct_shop_breaks_no_rule_and_its_fence_keeps_it_exact_though_holds
         assert judged.verdict == expected(sale), seed
         acknowledged = {key for key, last in sale.last.items() if last.outcome == "sold"}
         recovered = {order["key"]: order["order"] for order in sale.orders}
-        assert judged.recovered == {
+        assert judged.recovered_orders == {
             key: order for key, order in recovered.items() if key not in acknowledged
         }, seed
         overlaps += bool(judged.violations)

@@ -48,7 +48,7 @@ def test_a_shelf_that_shows_stock_though_all_was_sold_can_be_deadlocked_and_no_e
 
 def test_a_fault_that_was_not_healed_or_did_not_fire_is_no_deadlock() -> None:
     shop = locked_forever(asked_until=3100)
-    assert shop.judged(fired=False).verdict == "unknown"
+    assert shop.judged(fault_fired=False).verdict == "unknown"
     shop.fault(60, "prove", "process 12 lives", type="fail")
     assert shop.judged().verdict == "unknown"
     shop = locked_forever(asked_until=3100)

@@ -21,7 +21,7 @@ def test_a_rush_without_a_plant_is_exact_also_if_not_recorded_or_answered_late(l
     plants.all_are_answered_at_the_end(late)
     assert_exact(late.judged())
     unrecorded.forget()
-    assert_exact(unrecorded.judged(recorded=False))
+    assert_exact(unrecorded.judged(nodes_recorded=False))
 
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
@@ -86,14 +86,14 @@ def test_one_buyer_who_never_asked_or_never_arrived_leaves_no_verdict(
     arrived: int, why: str
 ) -> None:
     rush = RecordedRush()
-    judged = rush.judged(buyers=[*rush.keys, "buyer-6"], arrived=arrived)
+    judged = rush.judged(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrived)
     assert (judged.verdict, judged.why) == ("unknown", why)
     assert (judged.never_asked, judged.never_arrived) == (arrived - 6, 7 - arrived)
 
 
 def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -> None:
     """Not that it is undersold either: the shop was to sell another sale."""
-    judged = RecordedRush(stock=3).judged(initial_stock=4, opened=3)
+    judged = RecordedRush(stock=3).judged(initial_stock=4, opening_stock=3)
     assert (judged.verdict, judged.undersold) == ("unknown", 1)
     assert "wrong_stock" in judged.violations
 
@@ -101,7 +101,7 @@ def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -
 def test_an_oversell_stays_one_though_the_nodes_are_silent() -> None:
     rush = RecordedRush(stock=4)
     rush.forget()
-    assert rush.judged(initial_stock=3, opened=3).verdict == "oversold"
+    assert rush.judged(initial_stock=3, opening_stock=3).verdict == "oversold"
 
 
 def test_a_commit_whose_reply_was_lost_may_lack_its_end() -> None:
@@ -188,7 +188,7 @@ def test_an_order_answered_before_another_was_read_for_has_the_smaller_number(lo
     rush = overlapping(lock)
     rush.events("after_read", 0)[0]["t"] = round(45e6)
     judged = rush.judged()
-    said = {finding.rule: finding.what for finding in judged.findings}["commit_order"]
+    said = {finding.rule: finding.description for finding in judged.findings}["commit_order"]
     assert judged.verdict == "unknown"
     assert said == "order 32 was answered 21.0 ms before the stock was read for order 31"
 

@@ -82,7 +82,10 @@ def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> No
         assert judgement.verdict == "unknown", (kind, name)
         if "broken_history" not in judgement.violations:
             assert "unrecorded" in judgement.violations, (kind, name)
-            assert any(f" {name}" in finding.what for finding in judgement.findings), (kind, name)
+            assert any(f" {name}" in finding.description for finding in judgement.findings), (
+                kind,
+                name,
+            )
 
 
 @pytest.mark.parametrize("plant", EACH_PLANT)
@@ -118,7 +121,7 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
         rush.happened.orders[1][name] = value
         judgement = rush.judged()
         assert judgement.verdict == "unknown"
-        assert f"has {name} {value!r}" in " ".join(f.what for f in judgement.findings)
+        assert f"has {name} {value!r}" in " ".join(f.description for f in judgement.findings)
 
 
 def test_load_needs_the_fields_of_orders_and_answers() -> None:
@@ -127,8 +130,8 @@ def test_load_needs_the_fields_of_orders_and_answers() -> None:
         rush = RecordedRush("redis")
         rush.forget()
         leave_out(rush, None, name, how="all")
-        assert rush.judged(recorded=False).violations[0] == "unrecorded", name
+        assert rush.judged(nodes_recorded=False).violations[0] == "unrecorded", name
     rush = RecordedRush("redis")
     rush.forget()
     rush.change_answers(fence=None)
-    assert "unrecorded" in rush.judged(recorded=False).violations
+    assert "unrecorded" in rush.judged(nodes_recorded=False).violations

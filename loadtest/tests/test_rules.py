@@ -11,9 +11,9 @@ from loadtest.tests.recorded import RecordedRush
 def test_orders_are_compared_with_the_shelf() -> None:
     shop = one_after_the_other()
     erased = only(shop.judged(left=1), "lost_update")
-    assert erased.what == "2 orders took 1 unit: 1 decrement was erased"
+    assert erased.description == "2 orders took 1 unit: 1 decrement was erased"
     gone = only(shop.judged(left=-1), "lost_update")
-    assert gone.what == "2 orders took 3 units: 1 unit went without an order"
+    assert gone.description == "2 orders took 3 units: 1 unit went without an order"
     assert shop.judged(left=1).verdict == "unknown"
 
 
@@ -24,7 +24,7 @@ def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_wa
     shop.asks(62, "rival-3")
     shop.answered(63, "rival-3", "sold_out")
     finding = only(shop.judged(), "lost_ack")
-    assert finding.what == "rival-3 was answered with order 33; there is none"
+    assert finding.description == "rival-3 was answered with order 33; there is none"
     assert finding.attempts == ("rival-3",)
 
 
@@ -39,7 +39,7 @@ def sold_out_at(ms: float) -> HistoryBuilder:
 def test_sold_out_before_the_last_unit_could_have_gone_is_false() -> None:
     assert sold_out_at(23.1).judged().violations == ()
     finding = only(sold_out_at(22.9).judged(), "false_sold_out")
-    assert finding.what == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
+    assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
     assert finding.attempts == ("rival-3",)
     assert sold_out_at(22.9).judged().verdict == "unknown"
 
@@ -66,7 +66,7 @@ def test_a_buyer_whose_answer_was_left_open_once_may_have_an_order() -> None:
     for answers in (("unknown", "busy"), ("busy", "unknown"), ("",), ("", "lost")):
         judged = refused_and_sold(*answers)
         assert (judged.verdict, judged.violations) == ("unknown", ())  # no final answer
-        assert judged.recovered == {"rival-1": 31}
+        assert judged.recovered_orders == {"rival-1": 31}
 
 
 def test_a_unit_that_a_counter_gave_away_is_gone_before_its_node_read_anything() -> None:
@@ -83,7 +83,7 @@ def test_a_sale_whose_storage_accepted_a_stale_fence_is_not_exact() -> None:
     shop = one_after_the_other()
     shop.orders[1]["fence"] = 1
     finding = only(shop.judged(), "fence_fell")
-    assert finding.what == "order 32 was accepted with fence 1 after order 31 with fence 1"
+    assert finding.description == "order 32 was accepted with fence 1 after order 31 with fence 1"
     assert finding.attempts == ("victim", "rival-1")
     assert shop.judged().verdict == "unknown"
 
@@ -136,7 +136,7 @@ def two_inside(second: float) -> HistoryBuilder:
 def test_holds_that_overlap_are_found_and_the_sale_stays_exact() -> None:
     assert two_inside(10).judged().violations == ()  # a hold ends where its release begins
     finding = only(two_inside(8).judged(), "overlap")
-    assert finding.what == "victim and rival-2 held the lock together for 2.0 ms"
+    assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
     assert two_inside(8).judged().verdict == "exact"
 
@@ -160,7 +160,7 @@ def two_under_a_fault(first: str, *, robbed: str) -> Judgement:
     shop.acquires(103, 105, "rival-2", 6)
     shop.releases(110, first, "expired")
     shop.releases(130, "rival-2")
-    return shop.judged(robbed=frozenset({robbed}))
+    return shop.judged(robbed_buyers=frozenset({robbed}))
 
 
 def test_only_whose_lock_was_taken_away_may_hold_it_beside_somebody_else() -> None:
@@ -179,7 +179,7 @@ def recorded_under_a_fault(outcome: str, robbed: frozenset[str] | None) -> Judge
             event["t"] = round(29e6)
     rush.events("released", 0)[0]["outcome"] = outcome
     rush.change_answers("buyer-0", released=outcome)
-    return rush.judged(undisturbed=False, robbed=robbed)
+    return rush.judged(undisturbed=False, robbed_buyers=robbed)
 
 
 def test_a_release_that_is_confirmed_after_another_grant_gives_the_lock_of_another_away() -> None:

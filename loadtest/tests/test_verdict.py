@@ -28,7 +28,7 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
         shop.answered(9, f"key-{number}", outcome, number if outcome == "sold" else None)
     sale: dict[str, Any] = {
         "initial_stock": 2,
-        "opened": 2,
+        "opening_stock": 2,
         "stock_left": 0,
         "orders": [{"order": n, "key": f"key-{n}"} for n in range(1, orders + 1)],
         "events": shop.history().events,
@@ -43,7 +43,7 @@ def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
 ) -> None:
     judged = exact_sale(answers, orders=3, stock_left=left)
     assert (judged.verdict, judged.oversold, judged.violations) == ("oversold", 1, violations)
-    assert exact_sale(answers, orders=3, stock_left=left, fired=False).verdict == "oversold"
+    assert exact_sale(answers, orders=3, stock_left=left, fault_fired=False).verdict == "oversold"
 
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
@@ -61,13 +61,13 @@ def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> N
 def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None:
     judged = exact_sale(orphan_lock="lock:token:pause-token")
     assert (judged.verdict, judged.violations) == ("exact", ("orphan_lock",))
-    assert "lock:token:pause-token" in judged.findings[0].what
+    assert "lock:token:pause-token" in judged.findings[0].description
 
 
 def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
     assert exact_sale("o", orders=0, stock_left=2).verdict == "unknown"
     assert exact_sale("", orders=0, stock_left=2).verdict == "unknown"
-    empty_shelf = exact_sale("o", orders=0, opened=0, initial_stock=0)
+    empty_shelf = exact_sale("o", orders=0, opening_stock=0, initial_stock=0)
     assert empty_shelf.verdict == "exact"
 
 
