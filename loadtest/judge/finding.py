@@ -29,7 +29,7 @@ class Finding:
     """A rule that a sale breaks.
 
     rule            the name of the rule, which `summary.json` lists as a violation
-    description     the evidence of the first case, and the number of the others
+    description     the evidence of the first case, and the number of further cases
     attempts        the keys of the first case; those of all cases if each concerns one buyer
     prevents_exact  whether the sale is not exact because of it, whatever its totals
     voids_record    whether the record is unreliable: then only an oversell is concluded from it

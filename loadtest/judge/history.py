@@ -76,7 +76,9 @@ class History:
         event = {"t": time.monotonic_ns(), "by": by, "f": f, "type": type, **fields}
         line = _encode(event).encode() + b"\n"
         if os.write(self._file, line) != len(line):
-            raise OSError("half an event was written: make room on the disk and repeat the run")
+            raise OSError(
+                "only half an event was written: free space on the disk and repeat the run"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +153,7 @@ def _parse(path: Path, data: bytes) -> Iterator[Event]:
     for line in whole_lines:
         event = _parse_line(line)
         if event is None:
-            what = f"{path.name} has a line that is no event: {line[:80]!r}; repeat the run"
+            what = f"{path.name} has a line that is not an event: {line[:80]!r}; repeat the run"
             event = {"t": last_time, "by": DAMAGED, "type": "fail", "f": "line", "what": what}
         last_time = event["t"]
         yield event

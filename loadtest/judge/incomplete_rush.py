@@ -15,4 +15,4 @@ def judge_incomplete(run: MutableMapping[str, Any]) -> None:
     if not reasons:
         return
     run["verdict"] = "oversold" if run["oversold"] else "unknown"
-    run["why"] = f"{'; '.join(reasons)}: {run.get('why') or 'not everybody had an answer'}"
+    run["why"] = f"{'; '.join(reasons)}: {run.get('why') or 'not every buyer had an answer'}"

@@ -118,8 +118,8 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     for first, second in find_overlaps(record.holds):
         if first.release_outcome == "released" and first.is_released:
             yield Case(
-                f"the release by {first.attempt} found its lock released by itself, and "
-                f"{second.attempt} had been granted it before",
+                f"the release by {first.attempt} succeeded, after {second.attempt} had been "
+                "granted the lock",
                 first.attempt,
                 second.attempt,
             )
@@ -167,7 +167,7 @@ def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     if commit.done_at is not None and commit.done_at > hold.end:
         return "committed after its hold"
     if commit.done_at is None and hold.is_released and was_answered:
-        return "not seen to be committed inside its hold"
+        return "not recorded as committed inside its hold"
     return ""
 
 
@@ -179,7 +179,7 @@ def expired_hold(record: SaleRecord) -> Iterator[Case]:
     for hold in record.holds:
         if hold.release_outcome != "released":
             outcome = hold.release_outcome or "not recorded"
-            yield Case(f"the release by {hold.attempt} found its lock {outcome}", hold.attempt)
+            yield Case(f"the outcome of the release by {hold.attempt} is {outcome}", hold.attempt)
 
 
 @rule("wrong_fence", needs_node_records=True)
@@ -192,7 +192,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
         commit = record.commits_by_order.get(order["order"])
         granted_fence = None if commit is None or commit.hold is None else commit.hold.fence
         if fence is None or fence != granted_fence:
-            yield order_case(order, f"has fence {fence}, granted was {granted_fence}")
+            yield order_case(order, f"has fence {fence}, and its grant had fence {granted_fence}")
 
 
 @rule("shared_token", needs_node_records=True)

@@ -19,7 +19,7 @@ from loadtest.judge.sale_record import SaleRecord
 
 #: What to do about a number of two orders if each buyer's orders are numbered from 1.
 PRIMARY_KEY_HINT = (
-    "; where each buyer's orders are numbered from 1, let orders() name the primary key"
+    "; if the orders of each buyer are numbered from 1, let orders() name the primary key"
 )
 #: A number of an order that ends in 1, without other digits before it.
 FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
@@ -58,7 +58,7 @@ def double_number(record: SaleRecord) -> Iterator[Case]:
         if len(keys) > 1:
             owners = " and ".join(key or "no buyer" for key in keys[:3])
             hint = PRIMARY_KEY_HINT if _may_be_numbered_by_buyer(record) else ""
-            yield Case(f"order {number} is {owners}'s{hint}", *keys)
+            yield Case(f"order {number} belongs to {owners}{hint}", *keys)
 
 
 def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
@@ -131,7 +131,7 @@ def _earliest_sale_times(record: SaleRecord) -> list[float]:
 def false_refusal(record: SaleRecord) -> Iterator[Case]:
     """A request that was refused sold nothing, and a replay needs an earlier order.
 
-    `sold_out` to a buyer who has an order is a `false_sold_out`.
+    If a buyer with an order is answered `sold_out`, that is a `false_sold_out`.
     """
     for number, commit in record.commits_by_order.items():
         key = commit.attempt
@@ -168,7 +168,7 @@ def ghost_order(record: SaleRecord) -> Iterator[Case]:
 def _describe_stranger(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return a phrase about an order that belongs to no buyer who asked."""
     if record.is_own_shop:
-        return f"has the key {order['key']}, which nobody sent"
+        return f"has the key {order['key']}, which no buyer sent"
     if not order["key"]:
         return "names no buyer, and no answer is about it"
     return f"is {order['key']}'s, who is no buyer of the rush"

@@ -58,7 +58,7 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
     """A node recorded the events that led to each order and to each answer."""
     for order in record.orders:
         if order["order"] not in record.commits_by_order:
-            yield order_case(order, "was committed by no node that recorded it")
+            yield order_case(order, "has no commit that a node recorded")
     for request in record.requests:
         key = request.attempt
         missing = _missing_before_answer(request, record.node_events_by_key.get(key, []))
@@ -82,7 +82,7 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
     if "begins" not in kinds:
         return "recorded which strategy it ran"
     if request.outcome == "sold_out" and not kinds & {"after_read", "reserve"}:
-        return "had looked at the stock"
+        return "recorded a look at the stock"
     return ""
 
 
@@ -135,7 +135,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
 
 
 def _missing_before_event(events: Sequence[Event], evidence: Evidence) -> str:
-    """Return the first event without the one that comes before it; empty if there is none.
+    """Return the first event that lacks its preceding event; empty if there is none.
 
     events  those of one handler
     """
@@ -172,7 +172,7 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
     for key, events in record.node_events_by_key.items():
         requests = record.requests_by_key.get(key, ())
         if not requests:
-            yield Case(f"a node recorded {events[0]['f']} of {key}, and nobody sent that key", key)
+            yield Case(f"a node recorded {events[0]['f']} of {key}, a key that no buyer sent", key)
             continue
         stray = _first_stray_event(events, requests)
         if stray is not None:
@@ -198,7 +198,7 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:
-            yield Case(f"{key} asked, and is none of the buyers who were sent", key)
+            yield Case(f"{key} asked, and is not one of the buyers of the run", key)
 
 
 # --- no part contradicts another -----------------------------------------------------------------
@@ -270,7 +270,7 @@ def _unlike_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
         return ""
     stock_seen = order.get("stock_seen")
     if _differ(commit.amount, stock_seen):
-        return f"says that {stock_seen} were left, and its node read {commit.amount}"
+        return f"shows a stock of {stock_seen}, and its node read {commit.amount}"
     if record.sale and commit.sale != record.sale:
         return f"is of sale {record.sale}, and its node sold in {commit.sale}"
     return ""
@@ -291,7 +291,9 @@ def _unlike_answers(
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
         is_unlike = release_outcome and answer.released not in ("", release_outcome)
         if is_unlike and not answer.replayed:
-            return f"was released: {release_outcome}, and its buyer was answered {answer.released}"
+            return (
+                f"had the release {release_outcome}, and its buyer was answered {answer.released}"
+            )
         if record.sale and answer.sold_in not in (None, record.sale):
             return f"is of sale {record.sale}, and its buyer was answered {answer.sold_in}"
     return ""
@@ -407,8 +409,8 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
         early_ns = begun_at[first["order"]] - begun_at[second["order"]]
         if early_ns >= 0:
             yield Case(
-                f"order {second['order']} was about to be committed {early_ns / 1e6:.1f} ms before "
-                f"order {first['order']} was",
+                f"order {second['order']} began to be committed {early_ns / 1e6:.1f} ms before "
+                f"order {first['order']}",
                 first["key"],
                 second["key"],
             )

@@ -52,7 +52,7 @@ NODE_FIELDS_BY_EVENT: Mapping[str, Fields] = {
 PROMISE_FIELDS: Fields = {"order": int, "amount": int, "sale": int}
 #: Further fields of an order, an answer or a grant under a strategy with a fence.
 FENCE_FIELDS: Fields = {"fence": int}
-#: For an event, the one that comes before it in the same request.
+#: The kind of an event -> the kind of the event that precedes it in the same request.
 PRECEDING_EVENTS: Mapping[str, str] = {
     "acquired": "acquire",
     "reserved": "reserve",

@@ -27,7 +27,7 @@ class Rule:
     needs_node_records: bool
 
     def find(self, record: SaleRecord) -> Finding | None:
-        """Return the first case and the number of the others; None if there is no case."""
+        """Return the finding: the first case, and the number of further cases; None without any."""
         if self.needs_node_records and not record.nodes_recorded:
             return None
         cases = list(self.find_cases(record))

@@ -195,7 +195,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def recovered_orders(self) -> dict[str, OrderNumber]:
-        """The orders, by key, that no answer named, of buyers of whom a request was left open."""
+        """Orders, by key, that no answer named, although a request of the buyer was left open."""
         return {
             key: number
             for key, number in self.order_numbers_by_key.items()

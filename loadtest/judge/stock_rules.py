@@ -37,7 +37,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
         order = orders[index]
         erased_orders = orders[index - erased_count : index]
         numbers = ", ".join(str(erased["order"]) for erased in erased_orders)
-        effect = "whose decrement is lost" if has_lost_updates else "and the stock hides it"
+        effect = "whose decrement is lost" if has_lost_updates else "and the stock does not show it"
         yield Case(
             f"order {order['order']} was written over a stock read before the commit of {numbers}, "
             f"{effect}",
@@ -133,18 +133,18 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
         events = record.node_events_by_key.get(key, ())
         looks = (event for event in events if event["f"] == "after_read")
         amounts = (event.get("amount") for event in looks if request.covers(event["t"]))
-        least = min((amount for amount in amounts if amount is not None), default=0)
-        if least > 0:
-            yield Case(f"{key} was answered sold_out by a node that had found {least} left", key)
+        lowest_amount = min((amount for amount in amounts if amount is not None), default=0)
+        if lowest_amount > 0:
+            yield Case(
+                f"{key} was answered sold_out by a node that had seen {lowest_amount} left", key
+            )
 
 
 @rule("orphan_lock")
 def orphan_lock(record: SaleRecord) -> Iterator[Case]:
     """No lock is left without a holder."""
     if record.orphan_lock:
-        yield Case(
-            f"{record.orphan_lock} is still there, and nobody holds it", prevents_exact=False
-        )
+        yield Case(f"{record.orphan_lock} is still there, without a holder", prevents_exact=False)
 
 
 @rule("leaked_key")
@@ -160,6 +160,6 @@ def unsettled(record: SaleRecord) -> Iterator[Case]:
     if record.unsettled_promises == 0:
         return
     count = record.unsettled_promises
-    promises = "nobody knows how many" if count is None else count
+    promises = "an unknown number of" if count is None else count
     hint = SETTLE_HINT if record.is_own_shop else SETTLE_HINT_ELSEWHERE
     yield Case(f"{promises} promised orders are not written: {hint}")

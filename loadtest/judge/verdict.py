@@ -64,15 +64,15 @@ DEADLOCK_AFTER_TTLS = 3
 #: What to do about buyers without a final answer, by their last outcome.
 REMEDIES = {
     "throttled": "the shop limits purchases: unset BUY_RATE_LIMIT",
-    "full": "too many waited at a time: raise SHOP_MAX_WAITING, or a longer --deadline",
-    "closed": "somebody opened another sale of the product meanwhile: repeat the run by itself",
-    "busy": "the lock was not free in time: fewer buyers, a shorter hold, or a longer --deadline",
+    "full": "too many buyers waited at once: raise SHOP_MAX_WAITING or the --deadline",
+    "closed": "another sale of the product was opened meanwhile: repeat this run alone",
+    "busy": "the lock was not free in time: fewer buyers, a shorter hold or a longer --deadline",
     "unknown": "their requests were not answered: see the nodes' log",
     "unavailable": "a server of the shop did not answer: see the nodes' log",
 }
 #: The same for another shop than this project's.
 REMEDIES_ELSEWHERE = {
-    "busy": "read() said again() until the deadline: fewer buyers, or a longer --deadline",
+    "busy": "read() returned again() until the deadline: fewer buyers or a longer --deadline",
     "unknown": "their requests were not answered: see the log of the shop",
 }
 
@@ -112,7 +112,7 @@ class Judgement(SaleRecord):
 
     @property
     def why(self) -> str:
-        """Why nothing can be concluded, in one sentence that says what to do; otherwise empty."""
+        """The reason of `unknown`, in one sentence that says what to do; otherwise empty."""
         _, reason = self._conclusion
         return reason
 
@@ -190,11 +190,11 @@ class Judgement(SaleRecord):
         A buyer without a final answer might have bought, or been refused wrongly.
         """
         if not self.last_requests:
-            return "nobody asked"
+            return "no buyer asked"
         if unserved_buyers := self._unserved_buyers():
             return unserved_buyers
         if not self.orders and self.initial_stock > 0:
-            return "nobody bought anything"
+            return "no buyer bought a unit"
         return ""
 
     def _unserved_buyers(self) -> str:

@@ -152,7 +152,7 @@ def sentences(run: Run) -> list[str]:
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:
-    """Print lines verbatim: a text of somebody's shop may look like markup."""
+    """Print lines verbatim: a text of another shop may look like markup."""
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 

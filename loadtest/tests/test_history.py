@@ -60,7 +60,7 @@ def test_a_line_that_is_no_event_becomes_one_that_says_so(tmp_path: Path, line: 
     events = read([path])
     assert [event["by"] for event in events] == ["node", DAMAGED, "node"]
     assert events[1]["t"] == 7
-    assert "h has a line that is no event" in events[1]["what"]
+    assert "h has a line that is not an event" in events[1]["what"]
     assert "repeat the run" in events[1]["what"]
 
 

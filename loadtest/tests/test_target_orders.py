@@ -96,7 +96,7 @@ def test_number_of_two_buyers_is_a_violation_of_the_shop() -> None:
     books = [*listed(0, 1, 2), Order("no-3", "buyer-3")]
     run = rushed(Shown(books, 0), "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["double_number"])
-    assert run["why"].startswith("order no-3 is rush/buyer-2 and rush/buyer-3's; where each buyer")
+    assert run["why"].startswith("order no-3 belongs to rush/buyer-2 and rush/buyer-3; if ")
     assert run["why"].endswith("let orders() name the primary key")
 
 
