@@ -16,7 +16,7 @@ from loadtest.faults.trial import BUYERS, STOCK, Trial
 from loadtest.judge.history import Event, group_by_product
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import Judgement
-from loadtest.report.story import timeline
+from loadtest.report.story import tell_story
 from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailable
 
 MAX_KEYS_SHOWN = 3
@@ -139,7 +139,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         missing=trial.missing,
         wrong=list(trial.wrong),
         recovery_s=recovery,
-        story=timeline(judgement) if judgement.verdict != "exact" else [],
+        story=tell_story(judgement) if judgement.verdict != "exact" else [],
     )
 
 

@@ -98,7 +98,7 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     fault_events = (event for event in events if event["by"] == "fault")
     events_by_fault = group_by(fault_events, itemgetter("f"))
     buyer_events = (event for event in events if "attempt" in event)
-    events_by_run = group_by(buyer_events, lambda event: event["attempt"].rpartition("/")[0])
+    events_by_run = group_by(buyer_events, _run_name)
     run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}
     runs = []
     for run in summary["runs"]:
@@ -107,3 +107,8 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
         run_events.sort(key=itemgetter("t"))
         runs.append({**run, "timeline": timeline(ProductHistory(run_events), run)})
     return {"runs": runs}
+
+
+def _run_name(event: Event) -> str:
+    """Return the name of the run that an event with an attempt belongs to."""
+    return event["attempt"].rpartition("/")[0]

@@ -6,6 +6,7 @@ the first buyer of the run asked.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from loadtest.judge.history import Event
@@ -13,7 +14,7 @@ from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import find_stale_writes
-from loadtest.report.story import last_commits, name
+from loadtest.report.story import buyer_name, last_commits
 
 Row: TypeAlias = list[object]
 
@@ -56,7 +57,7 @@ class Timeline:
         self.lane_numbers = {attempt: lane for lane, attempt in enumerate(history.requests_by_key)}
         self.holds = [hold for hold in history.holds if hold.attempt in self.lane_numbers]
         self.commits = self._commits_by_order()
-        self.happened = [commit for commit in self.commits if commit.done_at is not None]
+        self.finished_commits = [commit for commit in self.commits if commit.done_at is not None]
         self.end = max(event["t"] for event in history.events if event["by"] != "fault")
 
     def tables(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Timeline:
             for event in self.history.events
             if "attempt" in event and "node" in event
         }
-        return [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
+        return [[buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
 
     def requests_table(self) -> list[Row]:
         rows = []
@@ -136,7 +137,7 @@ class Timeline:
         orders = self.run["orders"]
         left = self.run["stock_left"]
         rows: list[Row] = [[0.0, 0, initial]]
-        in_time = sorted(self.happened, key=lambda commit: commit.done_at or 0)
+        in_time = sorted(self.finished_commits, key=attrgetter("done_at"))
         for number, commit in enumerate(in_time, 1):
             stock = initial - number
             if self._lost_updates() and commit.amount is not None:
@@ -171,11 +172,11 @@ class Timeline:
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits
         }
-        amounts = [commit.amount for commit in self.happened]
+        amounts = [commit.amount for commit in self.finished_commits]
         known_amounts = [amount for amount in amounts if amount is not None]
         if self._lost_updates() > 0 and known_amounts == amounts:
             for index, _ in find_stale_writes(self.run["initial_stock"], known_amounts):
-                states[self.happened[index].attempt] = CommitState.STALE
+                states[self.finished_commits[index].attempt] = CommitState.STALE
         return states
 
     def _lost_updates(self) -> int:

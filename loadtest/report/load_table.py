@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import getitem
+from operator import getitem, itemgetter
 from statistics import median
 from typing import Any
 
@@ -69,7 +69,7 @@ def sheet(summary: Summary) -> report.Sheet:
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in runs):
         rounds = (run for run in runs if run["lock"] == lock)
-        worst = min(rounds, key=lambda run: run["as_expected"])  # the first unexpected one, if any
+        worst = min(rounds, key=itemgetter("as_expected"))  # the first unexpected one, if any
         figures = figures_by_strategy.get(lock)
         texts = [_cell(name, figures[name]) if figures else "" for name in columns]
         row: Any = {**worst, "verdict": _verdict_words(worst)}

@@ -12,6 +12,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory, group_by
@@ -40,7 +41,7 @@ class Line:
     text: str
 
 
-def timeline(sale: Judgement) -> list[str]:
+def tell_story(sale: Judgement) -> list[str]:
     """Return at most MAX_LINES lines: the seconds since the first one, and the event.
 
     The findings decide whose steps matter.
@@ -49,14 +50,14 @@ def timeline(sale: Judgement) -> list[str]:
     sales = _sales(sale, cast)
     lines = [*_holders(sale, cast), *_steps(sale, cast), *sales, *_answers(sale, cast)]
     lines.sort(key=lambda line: (-line.weight, line.t))
-    kept = sorted(lines[: MAX_LINES - 1], key=lambda line: line.t)
+    kept = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
     start = kept[0].t if kept else 0
     texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
     unlisted_orders = len(sale.orders) - sum(line in kept for line in sales)
     return [*texts, f" ...      {_summary(sale, start, unlisted_orders)}"]
 
 
-def name(attempt: str) -> str:
+def buyer_name(attempt: str) -> str:
     """Return a buyer's name: the last part of its attempt's id."""
     return attempt.rpartition("/")[2]
 
@@ -81,13 +82,13 @@ def _cast(sale: Judgement) -> list[str]:
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
     findings = sorted(sale.findings, key=lambda finding: ranks.get(finding.rule, len(ranks)))
     attempts = [event["attempt"] for event in sale.events if "attempt" in event]
-    victims = [attempt for attempt in attempts if name(attempt).startswith("victim")]
-    rivals = [attempt for attempt in attempts if name(attempt).startswith("rival")]
+    victims = [attempt for attempt in attempts if buyer_name(attempt).startswith("victim")]
+    rivals = [attempt for attempt in attempts if buyer_name(attempt).startswith("rival")]
     holders = [hold.attempt for hold in sale.holds]
     cast = dict.fromkeys(attempt for finding in findings for attempt in finding.attempts[:2])
     cast.update(dict.fromkeys(victims))
     if len(cast) < 2:
-        cast.update(dict.fromkeys([*sorted(rivals, key=name), *holders, *attempts]))
+        cast.update(dict.fromkeys([*sorted(rivals, key=buyer_name), *holders, *attempts]))
     return list(cast)[:MAX_CAST]
 
 
@@ -100,7 +101,7 @@ def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         where = f" (node {hold.node})" if hold.node else ""
         fence = f", fence {hold.fence}" if hold.fence is not None else ""
         together = f": {NUMBER_WORDS.get(holders, holders)} holders" if holders > 1 else ""
-        text = f"{name(hold.attempt)}{where} has the lock{fence}{together}"
+        text = f"{buyer_name(hold.attempt)}{where} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is sale.holds[0] else 2, text)
 
 
@@ -116,12 +117,12 @@ def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         elif event["f"] == "after_read":
             amount = event.get("amount")
             if attempt not in last_amounts or last_amounts[attempt] != amount:
-                yield Line(event["t"], 2, f"{name(attempt)} reads a stock of {amount}")
+                yield Line(event["t"], 2, f"{buyer_name(attempt)} reads a stock of {amount}")
             last_amounts[attempt] = amount
         elif event["f"] == "released":
             yield from _release_lines(sale, event)
         elif event["f"].startswith("stops at ") and not event["f"].endswith(SHOWN_OTHERWISE):
-            yield Line(event["t"], 3, f"{name(attempt)} {event['f']}")
+            yield Line(event["t"], 3, f"{buyer_name(attempt)} {event['f']}")
 
 
 def _fault_lines(event: Event) -> Iterator[Line]:
@@ -145,10 +146,10 @@ def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
         hold for hold in sale.holds if hold.start < time < hold.end and hold.attempt != attempt
     ]
     if outcome in RELEASE_WORDS:
-        yield Line(time, 1, f"{name(attempt)} releases, and {RELEASE_WORDS[outcome]}")
+        yield Line(time, 1, f"{buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}")
     elif outcome == "released" and holders:
-        victim = name(holders[-1].attempt)
-        yield Line(time, 3, f"{name(attempt)} releases, and so deletes the lock of {victim}")
+        victim = buyer_name(holders[-1].attempt)
+        yield Line(time, 3, f"{buyer_name(attempt)} releases, and so deletes the lock of {victim}")
 
 
 def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
@@ -165,7 +166,7 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
         commit = commits.get(attempt)
         if attempt not in numbers or commit is None:
             continue
-        text = f"{name(attempt)} sells order {numbers[attempt]}"
+        text = f"{buyer_name(attempt)} sells order {numbers[attempt]}"
         if commit.amount is not None:
             text += f", writes back {commit.amount - 1}"
         if attempt in erased:
@@ -185,11 +186,11 @@ def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         if request.attempt in cast and request.outcome != "sold" and request.answered_at
     ]
     explaining_attempts = {key for finding in sale.findings for key in finding.attempts}
-    by_outcome = group_by(refusals, lambda request: (request.attempt, request.outcome))
+    by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
     for (attempt, outcome), requests in by_outcome.items():
         times = f", {len(requests)} times" if len(requests) > 1 else ""
         weight = 3 if attempt in explaining_attempts and outcome == "sold_out" else 1
-        text = f"{name(attempt)} is answered {outcome}{times}"
+        text = f"{buyer_name(attempt)} is answered {outcome}{times}"
         yield Line(requests[0].last_seen_at, weight, text)
 
 

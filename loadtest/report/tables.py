@@ -4,19 +4,16 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
-
-#: Formats the figure of a column for a run; the second argument has all runs of the table.
-FigureFormatter: TypeAlias = Callable[[Run, Sequence[Run]], str]
 
 #: The strategy that durations are compared with.
 YARDSTICK = "row-lock"
@@ -24,31 +21,6 @@ YARDSTICK = "row-lock"
 ONE_PROCESS = "rush-one-process"
 
 
-def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
-    durations = [
-        other["duration_s"]
-        for other in runs
-        if other["lock"] == YARDSTICK and "duration_s" in other  # not of one that was not run
-    ]
-    return f"{run['duration_s'] / median(durations):.2f}" if durations else "-"
-
-
-def _count_or_dash(figure: int | None) -> str:
-    """Format a count that not every shop shows."""
-    return "-" if figure is None else str(figure)
-
-
-FIGURES: dict[str, FigureFormatter] = {
-    "orders": lambda run, _: str(run["orders"]),
-    "stock left": lambda run, _: _count_or_dash(run["stock_left"]),
-    "oversold": lambda run, _: str(run["oversold"]),
-    "lost updates": lambda run, _: _count_or_dash(run["lost_updates"]),
-    "no answer": lambda run, _: str(count_unanswered_buyers(run)),
-    "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
-    "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
-    "seconds": lambda run, _: f"{run['duration_s']:.2f}",
-    "time / row-lock": _relative_duration,
-}
 DEMO_COLUMNS = (
     "orders",
     "stock left",
@@ -199,7 +171,46 @@ def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
     """Return the texts of the columns for a run; empty for one that was not run."""
     if run["verdict"] == "not_run":
         return [""] * len(columns)
-    return [FIGURES[name](run, runs) for name in columns]
+    return [_format_figure(name, run, runs) for name in columns]
+
+
+def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
+    """Return the text of a column for a run; `runs` are all runs of the table."""
+    match column:
+        case "orders":
+            return str(run["orders"])
+        case "stock left":
+            return _count_or_dash(run["stock_left"])
+        case "oversold":
+            return str(run["oversold"])
+        case "lost updates":
+            return _count_or_dash(run["lost_updates"])
+        case "no answer":
+            return str(count_unanswered_buyers(run))
+        case "p50 ms":
+            return f"{run['buy_ms']['p50']:.0f}"
+        case "p95 ms":
+            return f"{run['buy_ms']['p95']:.0f}"
+        case "seconds":
+            return f"{run['duration_s']:.2f}"
+        case "time / row-lock":
+            return _relative_duration(run, runs)
+    raise ValueError(f"no table has a column {column!r}")
+
+
+def _count_or_dash(figure: int | None) -> str:
+    """Format a count that not every shop shows."""
+    return "-" if figure is None else str(figure)
+
+
+def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
+    """Format the duration of a run, divided by the median of those under YARDSTICK."""
+    durations = [
+        other["duration_s"]
+        for other in runs
+        if other["lock"] == YARDSTICK and "duration_s" in other  # a run that was not made has none
+    ]
+    return f"{run['duration_s'] / median(durations):.2f}" if durations else "-"
 
 
 def setup_of(summary: Summary) -> str:

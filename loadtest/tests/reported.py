@@ -6,7 +6,7 @@ from typing import Any, cast
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
 from loadtest.report import html_report
-from loadtest.report.story import timeline
+from loadtest.report.story import tell_story
 from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 from loadtest.tests.test_story import paused
 
@@ -65,7 +65,7 @@ def write_faults(folder: Path, **more: Any) -> Path:
     """The report of three cells: a pause breaks token but not redis, and a crash of redis."""
     token = paused()
     redis, crash = (one_after_the_other(f"9d1f/{fault}/redis") for fault in ("pause", "crash"))
-    shown = {"story": timeline(token.judged()), "evidence": "both in state T"}
+    shown = {"story": tell_story(token.judged()), "evidence": "both in state T"}
     runs = [
         run_of(token, "token", "pause", **{**shown, **more}),
         run_of(redis, "redis", "pause", story=[], evidence="both in state T"),

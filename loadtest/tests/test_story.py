@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loadtest.report.story import MAX_LINES, timeline
+from loadtest.report.story import MAX_LINES, tell_story
 from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
 
 RUN = "9d1f/pause/token"
@@ -44,7 +44,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     judged = shop.judged()
     assert judged.verdict == "oversold"
     assert judged.violations == ("lost_update", "overlap", "stale_write")
-    assert timeline(judged) == [
+    assert tell_story(judged) == [
         " 0.000 s  victim (node A) has the lock, fence 7",
         " 0.004 s  victim reads a stock of 10",
         " 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)",
@@ -72,7 +72,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
             shop.answered(ms + 50, key, "busy")
     judged = shop.judged()
     assert judged.verdict == "deadlock"
-    assert timeline(judged) == [
+    assert tell_story(judged) == [
         " 0.000 s  victim (node A) has the lock",
         " 0.048 s  fault: process 12 killed",
         " 0.049 s  victim is answered unknown",
@@ -91,7 +91,7 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
         shop.answered(21, key, "sold_out")
     judged = shop.judged()
     assert judged.verdict == "undersold"
-    lines = timeline(judged)
+    lines = tell_story(judged)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
     assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
 
@@ -101,7 +101,7 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
     shop.asks(0, "victim")
     shop.commits(5, "victim", 1)
     shop.answered(9, "victim", "unknown")
-    assert timeline(shop.judged()) == [
+    assert tell_story(shop.judged()) == [
         " 0.000 s  victim sells order 31 (its buyer does not know)",
         " 0.004 s  victim is answered unknown",
         " ...      1 orders for 1 units",
@@ -111,7 +111,7 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
 def test_a_fault_that_did_not_fire_says_so() -> None:
     shop = one_after_the_other()
     shop.fault(3, "prove", "process 12 is in state S", type="fail")
-    lines = timeline(shop.judged())
+    lines = tell_story(shop.judged())
     assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
 
 
@@ -121,7 +121,7 @@ def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
         shop.reads(ms, "victim", amount)
     shop.answered(9, "victim", "busy")
-    reads = [line for line in timeline(shop.judged()) if "reads" in line]
+    reads = [line for line in tell_story(shop.judged()) if "reads" in line]
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
@@ -129,7 +129,7 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
     shop = paused()
     for number in range(40):
         shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
-    lines = timeline(shop.judged())
+    lines = tell_story(shop.judged())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)
     for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
@@ -137,7 +137,7 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
 
 
 def test_an_empty_history_has_a_timeline_of_one_line() -> None:
-    assert timeline(HistoryBuilder(stock=2).judged()) == [" ...      0 orders for 2 units"]
+    assert tell_story(HistoryBuilder(stock=2).judged()) == [" ...      0 orders for 2 units"]
 
 
 def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
@@ -148,7 +148,7 @@ def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None
             shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)
         shop.releases(victim_releases_at, "x/victim", **A)
         shop.releases(60, "x/rival-1", **B)
-        return "\n".join(timeline(shop.judged()))
+        return "\n".join(tell_story(shop.judged()))
 
     deletes = "victim releases, and so deletes the lock of rival-1"
     assert deletes in lines(40)
