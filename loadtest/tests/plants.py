@@ -3,7 +3,7 @@
 from typing import Any
 
 from loadtest.judge.history import DAMAGED
-from loadtest.tests.recorded import ALL, EACH_WAY, FENCED, LOCKED, RecordedRush, plant
+from loadtest.tests.recorded_rush import ALL, EACH_WAY, FENCED, LOCKED, RecordedRush, plant
 
 #: What a node records of the stock that a purchase saw.
 SAW = "after_read", "reserved"

@@ -8,7 +8,7 @@ import pytest
 from loadtest.report.html_report import report_data, write
 from loadtest.report.lanes import CommitState, timeline
 from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
-from loadtest.tests.reported import crowd, run_of, summary_of, write_faults
+from loadtest.tests.sample_reports import crowd, run_of, summary_of, write_faults
 from loadtest.tests.test_story import RUN, paused
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
-from loadtest.tests.reported import HOSTILE, write_every_fault, write_faults, write_rush
+from loadtest.tests.sample_reports import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
 #: What is drawn hatched: the marks of two holders, by their chart's own list of what it draws.

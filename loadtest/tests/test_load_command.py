@@ -16,7 +16,7 @@ from loadtest.load.plan import OPEN_MODEL_THREADS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
 from loadtest.report import load_table
 from loadtest.stack.client import Shop
-from loadtest.tests import reported
+from loadtest.tests import sample_reports
 from tools import readme
 
 PLAN = LoadPlan(
@@ -204,7 +204,7 @@ def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **more: Any) -
 def summary_of(*runs: Any, **asked: Any) -> Any:
     chosen = LoadOptions(locks=list(dict.fromkeys(run["lock"] for run in runs)), **asked)
     return {
-        **reported.summary_of(*runs),
+        **sample_reports.summary_of(*runs),
         "rounds": chosen.rounds,
         "load": {**asdict(chosen), "given": "--rounds 3"},
         "medians": load_table.medians(runs),

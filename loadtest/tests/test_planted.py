@@ -7,7 +7,7 @@ import pytest
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants
-from loadtest.tests.recorded import PLANTS, Plant, RecordedRush
+from loadtest.tests.recorded_rush import PLANTS, Plant, RecordedRush
 
 
 def assert_exact(judged: Judgement) -> None:

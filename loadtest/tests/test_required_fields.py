@@ -10,7 +10,7 @@ import pytest
 from loadtest.judge import history
 from loadtest.judge.verdict import Judgement
 from loadtest.tests import plants as _plants  # noqa: F401 - importing it fills PLANTS
-from loadtest.tests.recorded import ALL, EACH_WAY, PLANTS, Plant, RecordedRush
+from loadtest.tests.recorded_rush import ALL, EACH_WAY, PLANTS, Plant, RecordedRush
 
 #: What a record may lack: nothing is compared with it.
 MAY_LACK = {"error", "node"}

@@ -5,7 +5,7 @@ import pytest
 
 from loadtest.judge.verdict import Judgement
 from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other, only
-from loadtest.tests.recorded import RecordedRush
+from loadtest.tests.recorded_rush import RecordedRush
 
 
 def test_orders_are_compared_with_the_shelf() -> None:

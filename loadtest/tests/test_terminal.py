@@ -24,7 +24,7 @@ from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
 from loadtest.tests.checkout import ROOT
 from loadtest.tests.history_builder import one_after_the_other
-from loadtest.tests.reported import run_of, summary_of
+from loadtest.tests.sample_reports import run_of, summary_of
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
