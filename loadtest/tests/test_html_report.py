@@ -7,96 +7,98 @@ import pytest
 
 from loadtest.report.html_report import report_data, write
 from loadtest.report.lanes import CommitState, timeline
-from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
-from loadtest.tests.sample_reports import crowd, run_of, summary_of, write_faults
-from loadtest.tests.test_story import RUN, paused
+from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
+from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, write_faults
+from loadtest.tests.test_story import RUN, paused_sale
 
 
-def drawn(shop: HistoryBuilder, **more: Any) -> dict[str, Any]:
-    found = timeline(shop.history(), run_of(shop, "token", "pause", **more))
+def drawn(sale: HistoryBuilder, **more: Any) -> dict[str, Any]:
+    found = timeline(sale.build(), run_of(sale, "token", "pause", **more))
     assert found is not None
     return found
 
 
 def test_two_holders_are_marked_in_both_their_lanes_and_no_others() -> None:
-    assert drawn(paused())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
-    assert drawn(one_after_the_other(RUN))["overlaps"] == []
+    assert drawn(paused_sale())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
+    assert drawn(sequential_sale(RUN))["overlaps"] == []
 
 
 def test_a_stale_write_is_marked_and_the_one_that_it_erased_is_not() -> None:
-    states = {(lane, order): state for lane, _, _, _, order, state in drawn(paused())["commits"]}
+    states = {
+        (lane, order): state for lane, _, _, _, order, state in drawn(paused_sale())["commits"]
+    }
     assert states[1, 32] == CommitState.STALE
     assert {state for place, state in states.items() if place != (1, 32)} == {CommitState.SOLD}
     assert states[0, 31] == CommitState.SOLD
 
 
 def test_an_old_read_that_lost_no_update_is_not_marked() -> None:
-    shop = paused()
-    shop.shelf = -1  # relative writes: eleven orders took eleven units
-    assert {commit[-1] for commit in drawn(shop)["commits"]} == {CommitState.SOLD}
+    sale = paused_sale()
+    sale.final_stock = -1  # relative writes: eleven orders took eleven units
+    assert {commit[-1] for commit in drawn(sale)["commits"]} == {CommitState.SOLD}
 
 
 def test_a_commit_without_an_outcome_is_left_open() -> None:
-    shop = HistoryBuilder(stock=2)
-    shop.asks(0, "victim")
-    shop.reads(1, "victim", 2)
-    shop.at(2, "victim", "before_commit", "invoke", order=31)
-    shop.answered(3, "victim", "unknown")
-    assert drawn(shop)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
+    sale = HistoryBuilder(stock=2)
+    sale.ask(0, "victim")
+    sale.read(1, "victim", 2)
+    sale.record(2, "victim", "before_commit", "invoke", order=31)
+    sale.answer(3, "victim", "unknown")
+    assert drawn(sale)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
 
 
 @pytest.mark.parametrize("numbers", [["4f2a", 1093, 7], ["1 of 2", None, 3], [None, "a", None]])
 def test_orders_of_mixed_numbers_are_drawn_by_time(numbers: list[int | str | None]) -> None:
     """Another shop's numbers may be text for some orders only, or unknown."""
-    shop = HistoryBuilder(stock=3)
+    sale = HistoryBuilder(stock=3)
     for place, number in enumerate(numbers):
-        shop.asks(place, f"buyer-{place}")
-        shop.answered(10 - place, f"buyer-{place}", "sold", number)
-    commits = drawn(shop, target="my_shop.py")["commits"]
+        sale.ask(place, f"buyer-{place}")
+        sale.answer(10 - place, f"buyer-{place}", "sold", number)
+    commits = drawn(sale, target="my_shop.py")["commits"]
     assert [(lane, order) for lane, *_, order, _ in commits] == [*enumerate(numbers)][::-1]
 
 
 def test_lanes_are_in_the_order_in_which_their_buyers_came() -> None:
-    shop = HistoryBuilder(stock=0)
+    sale = HistoryBuilder(stock=0)
     for ms, key in ((5, "late"), (1, "first"), (3, "second"), (7, "first")):
-        shop.asks(ms, key)
-        shop.at(ms + 0.2, key, "acquire", "invoke", node="B")
-        shop.answered(ms + 0.5, key, "sold_out")
-    found = drawn(shop)
+        sale.ask(ms, key)
+        sale.record(ms + 0.2, key, "acquire", "invoke", node="B")
+        sale.answer(ms + 0.5, key, "sold_out")
+    found = drawn(sale)
     assert found["lanes"] == [["first", "B"], ["second", "B"], ["late", "B"]]
     assert [lane for lane, *_ in found["requests"]] == [0, 1, 2, 0]
 
 
 def test_a_hold_has_its_wait_its_fence_and_what_its_release_found() -> None:
-    victim, rival, *_ = drawn(paused())["holds"]
+    victim, rival, *_ = drawn(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
-    shop = HistoryBuilder(stock=1)
-    shop.asks(0, "victim")
-    shop.acquires(1, 2, "victim")
-    shop.reads(4, "victim", 1)
-    assert drawn(shop)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
+    sale = HistoryBuilder(stock=1)
+    sale.ask(0, "victim")
+    sale.acquire(1, 2, "victim")
+    sale.read(4, "victim", 1)
+    assert drawn(sale)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
 
 
 def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_report() -> None:
-    shelf = drawn(paused())["shelf"]
+    shelf = drawn(paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     assert shelf[-1][1:] == [11, 0]
-    calm_shelf = [[orders, stock] for _, orders, stock in drawn(one_after_the_other(RUN))["shelf"]]
+    calm_shelf = [[orders, stock] for _, orders, stock in drawn(sequential_sale(RUN))["shelf"]]
     assert calm_shelf == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
 def test_a_run_without_events_has_no_timeline_and_a_report_may_have_no_run(tmp_path: Path) -> None:
-    run = run_of(one_after_the_other("x"), "zookeeper", "rush", attempts="nobody")
+    run = run_of(sequential_sale("x"), "zookeeper", "rush", attempts="nobody")
     assert report_data(summary_of(run), [])["runs"][0]["timeline"] is None
     page = write(tmp_path, summary_of(), [], title="every fault").read_text()
     assert '"runs":[]' in page
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
-    shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": one_after_the_other("b2")}
-    runs = [run_of(shop, "none", "rush", attempts=name) for name, shop in shops.items()]
-    events = [event for shop in shops.values() for event in shop.history().events]
+    shops = {"a1": crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
+    runs = [run_of(sale, "none", "rush", attempts=name) for name, sale in shops.items()]
+    events = [event for sale in shops.values() for event in sale.build().events]
     first, second = report_data(summary_of(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]

@@ -41,11 +41,11 @@ class CorrectShop:
     left: int = 0
     writing: bool = False  # whether somebody holds the product's row lock
     order_of: dict[str, int] = field(default_factory=dict)
-    happened: HistoryBuilder = field(default_factory=HistoryBuilder)
+    history: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def run(self) -> HistoryBuilder:
         """Let every buyer buy. Returns what happened."""
-        self.left = self.happened.stock = self.stock
+        self.left = self.history.stock = self.stock
         buyers = [self._buyer(f"run/pause/token/buyer-{n:02}") for n in range(self.buyers)]
         while buyers:
             buyer = self.random.choice(buyers)
@@ -54,7 +54,7 @@ class CorrectShop:
                 next(buyer)
             except StopIteration:
                 buyers.remove(buyer)
-        return self.happened
+        return self.history
 
     def _chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -62,10 +62,10 @@ class CorrectShop:
     def _buyer(self, key: str) -> Iterator[None]:
         """Ask with the same key until an answer is final, or give up without one."""
         while True:
-            self.happened.asks(self.now, key)
+            self.history.ask(self.now, key)
             yield
             if self._chance(0.1):
-                self.happened.answered(self.now, key, self.random.choice(("unavailable", "busy")))
+                self.history.answer(self.now, key, self.random.choice(("unavailable", "busy")))
                 continue
             pid = self.random.randrange(10, 14)
             try:
@@ -73,18 +73,18 @@ class CorrectShop:
             except Killed:
                 yield
                 if self._chance(0.5):
-                    self.happened.answered(self.now, key, "unknown")
+                    self.history.answer(self.now, key, "unknown")
                 if self._chance(0.3):
                     return
                 continue
             except FencedOff:
-                self.happened.answered(self.now, key, "lost")
+                self.history.answer(self.now, key, "lost")
                 continue
             yield
             if self._chance(0.1):
-                self.happened.answered(self.now, key, "unknown")  # the reply was cut
+                self.history.answer(self.now, key, "unknown")  # the reply was cut
                 continue
-            self.happened.answered(self.now, key, "sold" if order else "sold_out", order)
+            self.history.answer(self.now, key, "sold" if order else "sold_out", order)
             return
 
     def _serve(self, key: str, where: dict[str, Any]) -> Generator[None, None, int | None]:
@@ -94,7 +94,7 @@ class CorrectShop:
             yield
         self.fence += 1
         fence = self.holder = self.fence
-        self.happened.acquires(asked, self.now, key, fence, **where)
+        self.history.acquire(asked, self.now, key, fence, **where)
         yield from self._danger(fence)
         while self.writing:
             yield
@@ -105,10 +105,10 @@ class CorrectShop:
         self.writing = True
         try:
             amount = self.left
-            self.happened.reads(self.now, key, amount, **where)
+            self.history.read(self.now, key, amount, **where)
             yield from self._danger(fence, may_pause=False)
             if key not in self.order_of and amount:
-                self.order_of[key] = self.happened.commits(self.now, key, amount, fence, **where)
+                self.order_of[key] = self.history.commit(self.now, key, amount, fence, **where)
                 self.now += 1
                 self.left -= 1
         finally:
@@ -131,7 +131,7 @@ class CorrectShop:
 
     def _release(self, key: str, fence: int, where: dict[str, Any]) -> Iterator[None]:
         ours = self.holder == fence
-        self.happened.releases(self.now, key, "released" if ours else "expired", **where)
+        self.history.release(self.now, key, "released" if ours else "expired", **where)
         self.now += 1
         self._lose_lock(fence)
         yield
@@ -151,7 +151,7 @@ def sales(*, pauses: bool) -> Iterator[tuple[int, HistoryBuilder]]:
 
 def expected(sale: HistoryBuilder) -> str:
     """Nobody bought, or somebody was left without a final answer: unknown. Else exact."""
-    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.last.values())
+    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.last_requests.values())
     return "exact" if sale.orders and served else "unknown"
 
 
@@ -161,13 +161,13 @@ def test_a_correct_shop_breaks_no_rule_and_its_fence_keeps_it_exact_though_holds
 ) -> None:
     overlaps = 0
     for seed, sale in sales(pauses=pauses):
-        judged = sale.judged()
-        assert set(judged.violations) <= {"overlap"}, seed
-        assert judged.verdict == expected(sale), seed
-        acknowledged = {key for key, last in sale.last.items() if last.outcome == "sold"}
+        judgement = sale.judge()
+        assert set(judgement.violations) <= {"overlap"}, seed
+        assert judgement.verdict == expected(sale), seed
+        acknowledged = {key for key, last in sale.last_requests.items() if last.outcome == "sold"}
         recovered = {order["key"]: order["order"] for order in sale.orders}
-        assert judged.recovered_orders == {
+        assert judgement.recovered_orders == {
             key: order for key, order in recovered.items() if key not in acknowledged
         }, seed
-        overlaps += bool(judged.violations)
+        overlaps += bool(judgement.violations)
     assert overlaps > 50 if pauses else overlaps == 0

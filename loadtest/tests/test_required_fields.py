@@ -22,13 +22,13 @@ for _plant, _lock, _rule in PLANTS:
 
 def kinds_of(rush: RecordedRush) -> list[tuple[str, str, str]]:
     """Return the kinds of its events."""
-    events = rush.happened.events
+    events = rush.history.events
     return list(dict.fromkeys((event["by"], event["f"], event["type"]) for event in events))
 
 
 def of_kind(rush: RecordedRush, kind: tuple[str, str, str]) -> list[Any]:
     """Return its events of a kind."""
-    return [e for e in rush.happened.events if (e["by"], e["f"], e["type"]) == kind]
+    return [e for e in rush.history.events if (e["by"], e["f"], e["type"]) == kind]
 
 
 def required(values: dict[str, Any], kind: tuple[str, str, str] | None) -> list[str]:
@@ -41,7 +41,7 @@ def required(values: dict[str, Any], kind: tuple[str, str, str] | None) -> list[
 
 def fields_of(rush: RecordedRush) -> Iterator[tuple[tuple[str, str, str] | None, str]]:
     """Yield the kind of an event, or None for an order, with each field that it must have."""
-    for name in required(rush.happened.orders[0], None):
+    for name in required(rush.history.orders[0], None):
         yield None, name
     for kind in kinds_of(rush):
         for name in required(of_kind(rush, kind)[0], kind):
@@ -51,19 +51,19 @@ def fields_of(rush: RecordedRush) -> Iterator[tuple[tuple[str, str, str] | None,
 def judged(rush: RecordedRush, folder: Path, **more: Any) -> Judgement:
     """Judge a rush, and read it from its file first where a line may be no event any more."""
     always: Any = ("t", "by", "f", "type", "attempt")
-    if all(e.get(name) is not None for e in rush.happened.events for name in always):
-        return rush.judged(**more)
+    if all(e.get(name) is not None for e in rush.history.events for name in always):
+        return rush.judge(**more)
     path = folder / "history.jsonl"
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in rush.happened.events))
-    rush.happened.events = history.read([path])
-    return rush.judged(**more)
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in rush.history.events))
+    rush.history.events = history.read([path])
+    return rush.judge(**more)
 
 
 def leave_out(
     rush: RecordedRush, kind: tuple[str, str, str] | None, name: str, *, how: str
 ) -> None:
     """Remove a field from one or all of the orders or events of a kind, or set it to None."""
-    records: list[Any] = list(rush.happened.orders if kind is None else of_kind(rush, kind))
+    records: list[Any] = list(rush.history.orders if kind is None else of_kind(rush, kind))
     for record in records[1:2] if how == "once" else records:
         if how == "None":
             record[name] = None
@@ -106,7 +106,7 @@ def test_missing_events_are_never_exact(lock: str, tmp_path: Path) -> None:
         for number in (None, 1):
             rush = RecordedRush(lock)
             gone = of_kind(rush, kind)[number : None if number is None else number + 1]
-            rush.happened.events = [e for e in rush.happened.events if e not in gone]
+            rush.history.events = [e for e in rush.history.events if e not in gone]
             assert judged(rush, tmp_path).verdict == "unknown", (kind, number)
 
 
@@ -118,8 +118,8 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
         if (name, value) == ("key", "1"):
             continue
         rush = RecordedRush()
-        rush.happened.orders[1][name] = value
-        judgement = rush.judged()
+        rush.history.orders[1][name] = value
+        judgement = rush.judge()
         assert judgement.verdict == "unknown"
         assert f"has {name} {value!r}" in " ".join(f.description for f in judgement.findings)
 
@@ -128,10 +128,10 @@ def test_load_needs_the_fields_of_orders_and_answers() -> None:
     """Where no node recorded, an order of a fenced strategy has a fence all the same."""
     for name in ("fence", "amount", "product"):
         rush = RecordedRush("redis")
-        rush.forget()
+        rush.remove_node_events()
         leave_out(rush, None, name, how="all")
-        assert rush.judged(nodes_recorded=False).violations[0] == "unrecorded", name
+        assert rush.judge(nodes_recorded=False).violations[0] == "unrecorded", name
     rush = RecordedRush("redis")
-    rush.forget()
-    rush.change_answers(fence=None)
-    assert "unrecorded" in rush.judged(nodes_recorded=False).violations
+    rush.remove_node_events()
+    rush.change_sold_answers(fence=None)
+    assert "unrecorded" in rush.judge(nodes_recorded=False).violations

@@ -3,48 +3,48 @@
 from typing import Any
 
 from loadtest.report.story import MAX_LINES, tell_story
-from loadtest.tests.history_builder import HistoryBuilder, one_after_the_other
+from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
 RUN = "9d1f/pause/token"
 A: dict[str, Any] = {"node": "A", "pid": 12}
 B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
-def paused() -> HistoryBuilder:
+def paused_sale() -> HistoryBuilder:
     """The victim is stopped inside its lock past the ttl; a rival sells, and then it does as well.
 
     Ten units, eleven orders: the rival wrote 9 over the victim's 9.
     """
-    shop = HistoryBuilder(stock=10, shelf=0)
+    sale = HistoryBuilder(stock=10, final_stock=0)
     victim, rival = f"{RUN}/victim", f"{RUN}/rival-1"
-    shop.fault(0, "arm", "a gate at after_read")
-    shop.asks(5, victim)
-    shop.acquires(6, 10, victim, 7, **A)
-    shop.reads(14, victim, 10, **A)
-    shop.fault(20, "fire", "node A stopped with SIGSTOP (pids 12, 13)")
-    shop.fault(25, "prove", "both processes are in state T")
-    shop.asks(30, rival, node="B")
-    shop.acquires(31, 1030, rival, 8, **B)
-    shop.reads(1031, rival, 10, **B)
-    shop.fault(2550, "heal", "node A goes on")
-    first = shop.commits(2561, victim, 10, 7, **A)
-    second = shop.commits(2570, rival, 10, 8, **B)
-    shop.releases(2571, victim, "expired", **A)
-    shop.releases(2572, rival, **B)
-    shop.answered(2575, victim, "sold", first)
-    shop.answered(2580, rival, "sold", second)
+    sale.add_fault(0, "arm", "a gate at after_read")
+    sale.ask(5, victim)
+    sale.acquire(6, 10, victim, 7, **A)
+    sale.read(14, victim, 10, **A)
+    sale.add_fault(20, "fire", "node A stopped with SIGSTOP (pids 12, 13)")
+    sale.add_fault(25, "prove", "both processes are in state T")
+    sale.ask(30, rival, node="B")
+    sale.acquire(31, 1030, rival, 8, **B)
+    sale.read(1031, rival, 10, **B)
+    sale.add_fault(2550, "heal", "node A goes on")
+    first = sale.commit(2561, victim, 10, 7, **A)
+    second = sale.commit(2570, rival, 10, 8, **B)
+    sale.release(2571, victim, "expired", **A)
+    sale.release(2572, rival, **B)
+    sale.answer(2575, victim, "sold", first)
+    sale.answer(2580, rival, "sold", second)
     for number in range(9):
-        shop.buys(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, 9 + number)
-    shop.buys(3901, f"{RUN}/buyer-09", 0, 20)
-    return shop
+        sale.buy(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, 9 + number)
+    sale.buy(3901, f"{RUN}/buyer-09", 0, 20)
+    return sale
 
 
 def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
-    shop = paused()
-    judged = shop.judged()
-    assert judged.verdict == "oversold"
-    assert judged.violations == ("lost_update", "overlap", "stale_write")
-    assert tell_story(judged) == [
+    sale = paused_sale()
+    judgement = sale.judge()
+    assert judgement.verdict == "oversold"
+    assert judgement.violations == ("lost_update", "overlap", "stale_write")
+    assert tell_story(judgement) == [
         " 0.000 s  victim (node A) has the lock, fence 7",
         " 0.004 s  victim reads a stock of 10",
         " 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)",
@@ -60,19 +60,19 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
 
 
 def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
-    shop = HistoryBuilder(stock=2)
-    shop.asks(0, "victim")
-    shop.acquires(1, 2, "victim")
-    shop.fault(50, "fire", "process 12 killed")
-    shop.answered(51, "victim", "unknown")
-    shop.fault(100, "heal", "node A is back")
+    sale = HistoryBuilder(stock=2)
+    sale.ask(0, "victim")
+    sale.acquire(1, 2, "victim")
+    sale.add_fault(50, "fire", "process 12 killed")
+    sale.answer(51, "victim", "unknown")
+    sale.add_fault(100, "heal", "node A is back")
     for key in ("rival-1", "rival-2", "rival-3"):
         for ms in (110, 1200, 3150):
-            shop.asks(ms, key)
-            shop.answered(ms + 50, key, "busy")
-    judged = shop.judged()
-    assert judged.verdict == "deadlock"
-    assert tell_story(judged) == [
+            sale.ask(ms, key)
+            sale.answer(ms + 50, key, "busy")
+    judgement = sale.judge()
+    assert judgement.verdict == "deadlock"
+    assert tell_story(judgement) == [
         " 0.000 s  victim (node A) has the lock",
         " 0.048 s  fault: process 12 killed",
         " 0.049 s  victim is answered unknown",
@@ -84,24 +84,24 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
 
 
 def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> None:
-    shop = HistoryBuilder(stock=2)
-    shop.buys(0, "buyer-1", 2)
+    sale = HistoryBuilder(stock=2)
+    sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
-        shop.asks(20, key)
-        shop.answered(21, key, "sold_out")
-    judged = shop.judged()
-    assert judged.verdict == "undersold"
-    lines = tell_story(judged)
+        sale.ask(20, key)
+        sale.answer(21, key, "sold_out")
+    judgement = sale.judge()
+    assert judgement.verdict == "undersold"
+    lines = tell_story(judgement)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
     assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
 
 
 def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
-    shop = HistoryBuilder(stock=1)
-    shop.asks(0, "victim")
-    shop.commits(5, "victim", 1)
-    shop.answered(9, "victim", "unknown")
-    assert tell_story(shop.judged()) == [
+    sale = HistoryBuilder(stock=1)
+    sale.ask(0, "victim")
+    sale.commit(5, "victim", 1)
+    sale.answer(9, "victim", "unknown")
+    assert tell_story(sale.judge()) == [
         " 0.000 s  victim sells order 31 (its buyer does not know)",
         " 0.004 s  victim is answered unknown",
         " ...      1 orders for 1 units",
@@ -109,27 +109,27 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
 
 
 def test_a_fault_that_did_not_fire_says_so() -> None:
-    shop = one_after_the_other()
-    shop.fault(3, "prove", "process 12 is in state S", type="fail")
-    lines = tell_story(shop.judged())
+    sale = sequential_sale()
+    sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
+    lines = tell_story(sale.judge())
     assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
 
 
 def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
-    shop = HistoryBuilder(stock=2)
-    shop.asks(0, "victim")
+    sale = HistoryBuilder(stock=2)
+    sale.ask(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
-        shop.reads(ms, "victim", amount)
-    shop.answered(9, "victim", "busy")
-    reads = [line for line in tell_story(shop.judged()) if "reads" in line]
+        sale.read(ms, "victim", amount)
+    sale.answer(9, "victim", "busy")
+    reads = [line for line in tell_story(sale.judge()) if "reads" in line]
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
 def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
-    shop = paused()
+    sale = paused_sale()
     for number in range(40):
-        shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
-    lines = tell_story(shop.judged())
+        sale.read(40 + number, f"{RUN}/rival-1", number % 2, **B)
+    lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)
     for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
@@ -137,18 +137,18 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
 
 
 def test_an_empty_history_has_a_timeline_of_one_line() -> None:
-    assert tell_story(HistoryBuilder(stock=2).judged()) == [" ...      0 orders for 2 units"]
+    assert tell_story(HistoryBuilder(stock=2).judge()) == [" ...      0 orders for 2 units"]
 
 
 def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
     def lines(victim_releases_at: float) -> str:
-        shop = HistoryBuilder(stock=2)
+        sale = HistoryBuilder(stock=2)
         for key, where in (("x/victim", A), ("x/rival-1", B)):
-            shop.asks(0, key)
-            shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)
-        shop.releases(victim_releases_at, "x/victim", **A)
-        shop.releases(60, "x/rival-1", **B)
-        return "\n".join(tell_story(shop.judged()))
+            sale.ask(0, key)
+            sale.acquire(1, 10 if key == "x/victim" else 30, key, **where)
+        sale.release(victim_releases_at, "x/victim", **A)
+        sale.release(60, "x/rival-1", **B)
+        return "\n".join(tell_story(sale.judge()))
 
     deletes = "victim releases, and so deletes the lock of rival-1"
     assert deletes in lines(40)

@@ -23,14 +23,14 @@ from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
 from loadtest.tests.checkout import ROOT
-from loadtest.tests.history_builder import one_after_the_other
+from loadtest.tests.history_builder import sequential_sale
 from loadtest.tests.sample_reports import run_of, summary_of
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
     """An exact run: two units for three buyers, in so many seconds."""
     quick = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
-    exact = run_of(one_after_the_other(), lock, "rush", buy_ms=quick, duration_s=seconds)
+    exact = run_of(sequential_sale(), lock, "rush", buy_ms=quick, duration_s=seconds)
     return {**exact, **changes}
 
 

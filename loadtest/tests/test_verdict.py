@@ -24,14 +24,14 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
     shop = HistoryBuilder(first_order=1)
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
     for number, outcome in enumerate([*outcomes, *([last] if last else [])], 1):
-        shop.asks(0, f"key-{number}")
-        shop.answered(9, f"key-{number}", outcome, number if outcome == "sold" else None)
+        shop.ask(0, f"key-{number}")
+        shop.answer(9, f"key-{number}", outcome, number if outcome == "sold" else None)
     sale: dict[str, Any] = {
         "initial_stock": 2,
         "opening_stock": 2,
         "stock_left": 0,
         "orders": [{"order": n, "key": f"key-{n}"} for n in range(1, orders + 1)],
-        "events": shop.history().events,
+        "events": shop.build().events,
     }
     return Judgement(**{**sale, **changes})
 
@@ -41,27 +41,35 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
 def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
     answers: str, left: int, violations: tuple[str, ...]
 ) -> None:
-    judged = exact_sale(answers, orders=3, stock_left=left)
-    assert (judged.verdict, judged.oversold, judged.violations) == ("oversold", 1, violations)
+    judgement = exact_sale(answers, orders=3, stock_left=left)
+    assert (judgement.verdict, judgement.oversold, judgement.violations) == (
+        "oversold",
+        1,
+        violations,
+    )
     assert exact_sale(answers, orders=3, stock_left=left, fault_fired=False).verdict == "oversold"
 
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
     """Whether all was sold, a unit is left, or one left the shelf without an order."""
-    judged = exact_sale(f"ss,{outcome}")
-    assert (judged.verdict, judged.violations, judged.never_answered) == ("unknown", (), 1)
-    assert judged.why.startswith(f"1 had no final answer (1 {outcome})")
-    judged = exact_sale(f"s,{outcome}", orders=1, stock_left=1)
-    assert (judged.verdict, judged.violations, judged.outcomes[outcome]) == ("unknown", (), 1)
-    judged = exact_sale(f"s,{outcome}", orders=1)
-    assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
+    judgement = exact_sale(f"ss,{outcome}")
+    assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
+    assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
+    judgement = exact_sale(f"s,{outcome}", orders=1, stock_left=1)
+    assert (judgement.verdict, judgement.violations, judgement.outcomes[outcome]) == (
+        "unknown",
+        (),
+        1,
+    )
+    judgement = exact_sale(f"s,{outcome}", orders=1)
+    assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
 def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None:
-    judged = exact_sale(orphan_lock="lock:token:pause-token")
-    assert (judged.verdict, judged.violations) == ("exact", ("orphan_lock",))
-    assert "lock:token:pause-token" in judged.findings[0].description
+    judgement = exact_sale(orphan_lock="lock:token:pause-token")
+    assert (judgement.verdict, judgement.violations) == ("exact", ("orphan_lock",))
+    assert "lock:token:pause-token" in judgement.findings[0].description
 
 
 def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
