@@ -1,24 +1,24 @@
-"""Violations to plant in a rush: in what its nodes recorded, its orders and its answers."""
+"""Violations that are planted in a rush: in events of its nodes, its orders and its answers."""
 
 from typing import Any
 
 from loadtest.judge.history import DAMAGED
 from loadtest.tests.recorded_rush import ALL, EACH_WAY, FENCED, LOCKED, RecordedRush, plant
 
-#: What a node records of the stock that a purchase saw.
-SAW = "after_read", "reserved"
+#: The events with the stock that a purchase saw.
+LOOKS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
-    """So nobody can say from the times alone what was gone when."""
+    """Let all requests last for the whole rush: their times show no order of the sales."""
     for event in rush.history.events:
         if event["by"] == "buyer":
             event["t"] = round((1 if event["type"] == "invoke" else 900) * 1e6)
 
 
 def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
-    """Change what a buyer saw, everywhere where it is recorded."""
-    for kind in SAW:
+    """Change the stock that a buyer saw, everywhere where it is recorded."""
+    for kind in LOOKS:
         rush.change_node_events(kind, number, amount=amount)
     rush.change_sold_answers(f"buyer-{number}", stock_seen=amount)
     for order in rush.history.orders:
@@ -30,12 +30,13 @@ def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
 
 
 @plant("unlocked")
-def no_lock_though_the_database_is_exact(rush: RecordedRush) -> None:
+def leave_out_the_lock(rush: RecordedRush) -> None:
+    """The orders are right all the same."""
     rush.remove_node_events("acquire", "acquired", "release", "released")
 
 
 @plant("overlap")
-def everybody_is_granted_the_lock_at_once(rush: RecordedRush) -> None:
+def grant_all_at_once(rush: RecordedRush) -> None:
     for kind, ms in {"acquired": 4.5, "acquire": 4.4}.items():
         rush.change_node_events(kind, t=round(ms * 1e6))
     for event in rush.history.events:
@@ -44,65 +45,65 @@ def everybody_is_granted_the_lock_at_once(rush: RecordedRush) -> None:
 
 
 @plant("shared_token", "overlap")
-def everybody_has_the_same_token(rush: RecordedRush) -> None:
-    everybody_is_granted_the_lock_at_once(rush)
+def grant_all_one_token(rush: RecordedRush) -> None:
+    grant_all_at_once(rush)
     for kind in ("acquired", "release", "released"):
         rush.change_node_events(kind, token="one")
 
 
 @plant("shared_token", locks=LOCKED)
-def a_grant_has_no_token(rush: RecordedRush) -> None:
+def grant_no_token(rush: RecordedRush) -> None:
     for number in (1, 2):
         for kind in ("acquired", "release", "released"):
             rush.change_node_events(kind, number, token="")
 
 
 @plant("wrong_fence")
-def orders_without_a_fence(rush: RecordedRush) -> None:
+def remove_fences_of_orders(rush: RecordedRush) -> None:
     for order in rush.history.orders:
         order["fence"] = None
 
 
 @plant("wrong_fence")
-def the_fence_of_another_grant(rush: RecordedRush) -> None:
+def use_fence_of_another_grant(rush: RecordedRush) -> None:
     rush.history.orders[3]["fence"] += 50
 
 
 @plant("fence_fell", locks=FENCED)
-def fences_jump_back_by_one_for_a_moment(rush: RecordedRush) -> None:
-    """The grant and its order agree: only the order of the fences is wrong."""
+def raise_one_fence(rush: RecordedRush) -> None:
+    """The grant and its order agree: only the sequence of the fences is wrong."""
     rush.change_node_events("acquired", 2, fence=100)
     rush.history.orders[2]["fence"] = 100
     rush.change_sold_answers("buyer-2", fence=100)
 
 
 @plant("false_release", locks=FENCED)
-def a_release_names_another_token(rush: RecordedRush) -> None:
+def release_another_token(rush: RecordedRush) -> None:
     rush.change_node_events("release", 2, token="token-1")
 
 
 @plant("expired_hold", locks=LOCKED)
-def releases_find_the_lock_expired(rush: RecordedRush) -> None:
+def expire_holds(rush: RecordedRush) -> None:
     rush.change_node_events("released", outcome="expired")
 
 
 @plant("expired_hold")
-def releases_are_not_recorded(rush: RecordedRush) -> None:
+def forget_releases(rush: RecordedRush) -> None:
     rush.remove_node_events("released")
 
 
 @plant("leaked_key")
-def a_key_is_left_on_the_server(rush: RecordedRush) -> Any:
+def leak_key(rush: RecordedRush) -> Any:
     return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
 @plant("wrong_lock")
-def another_lock_is_used(rush: RecordedRush) -> None:
+def serve_under_another_strategy(rush: RecordedRush) -> None:
     rush.change_node_events("begins", lock="row-lock")
 
 
 @plant("wrong_lock")
-def the_lock_of_another_product_is_taken(rush: RecordedRush) -> None:
+def take_lock_of_another_product(rush: RecordedRush) -> None:
     rush.node_events("acquired")[0]["lock_name"] = "redis:pear"
 
 
@@ -110,18 +111,18 @@ def the_lock_of_another_product_is_taken(rush: RecordedRush) -> None:
 
 
 @plant("outside_request")
-def the_commit_is_outside_of_its_request(rush: RecordedRush) -> None:
+def commit_before_the_request(rush: RecordedRush) -> None:
     rush.change_node_events("before_commit", 2, later_ms=-9.5)
 
 
 @plant("unlocked")
-def a_node_commits_after_it_has_released(rush: RecordedRush) -> None:
+def commit_after_the_release(rush: RecordedRush) -> None:
     rush.change_node_events("after_commit", 2, later_ms=4)
 
 
 @plant("unlocked", locks=LOCKED)
-def a_holder_reads_and_commits_in_two_holds(rush: RecordedRush) -> None:
-    """It let go in between, and nobody else came: right by luck."""
+def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
+    """The lock was free in between, and no other buyer took it: the totals are right by luck."""
     rush.record(2, 8, "release", "invoke", token="token-2")
     rush.record(2, 8.2, "released", outcome="released", token="token-2")
     rush.record(2, 8.4, "acquire", "invoke")
@@ -131,62 +132,62 @@ def a_holder_reads_and_commits_in_two_holds(rush: RecordedRush) -> None:
 
 
 @plant("stale_write")
-def stale_writes_and_the_stock_put_right_afterwards(rush: RecordedRush) -> None:
+def write_stale_and_correct_the_stock(rush: RecordedRush) -> None:
     for number in range(rush.stock):
         set_stock_seen(rush, number, 4)
 
 
 @plant("stale_write", locks=EACH_WAY)
-def everybody_saw_a_unit_of_another_sale_as_well(rush: RecordedRush) -> None:
-    """A bucket of another sale in the sum, say: there were never so many."""
+def see_a_unit_of_another_sale(rush: RecordedRush) -> None:
+    """The sum has a bucket of another sale, say: the stock was never that large."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
 @plant("stale_write", locks=EACH_WAY)
-def the_last_unit_was_sold_out_of_nothing(rush: RecordedRush) -> None:
+def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
 @plant("stale_write", locks=("skip-locked", "reserve"))
-def one_unit_is_sold_twice_and_another_is_lost(rush: RecordedRush) -> None:
+def sell_one_unit_twice(rush: RecordedRush) -> None:
     """The totals are right."""
     set_stock_seen(rush, 1, rush.stock)
 
 
 @plant("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
-def a_node_sees_units_and_answers_sold_out(rush: RecordedRush) -> None:
+def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     answer_all_at_the_end(rush)
     set_stock_seen(rush, rush.buyers - 1, 2)
 
 
 @plant("contradiction", locks=ALL)
-def a_read_was_of_the_sale_before(rush: RecordedRush) -> None:
-    for kind in SAW:
+def read_the_sale_before(rush: RecordedRush) -> None:
+    for kind in LOOKS:
         rush.change_node_events(kind, 2, sale=6)
 
 
 @plant("wrong_lock", locks=ALL)
-def a_purchase_began_for_another_product(rush: RecordedRush) -> None:
+def begin_for_another_product(rush: RecordedRush) -> None:
     rush.change_node_events("begins", 2, product="pear")
 
 
 @plant("contradiction")
-def the_sale_is_not_recorded(rush: RecordedRush) -> None:
+def forget_the_sale(rush: RecordedRush) -> None:
     for event in rush.history.events:
         if event["by"] == "node":
             event.pop("sale", None)
 
 
 @plant("contradiction", locks=("redis", "conditional", "buckets"))
-def a_node_read_less_than_its_order_says(rush: RecordedRush) -> None:
-    for kind in SAW:
+def read_less_than_the_order_shows(rush: RecordedRush) -> None:
+    for kind in LOOKS:
         for event in rush.node_events(kind, 1):
             event["amount"] -= 1
 
 
 @plant("contradiction")
-def an_order_that_was_committed_is_committed_again(rush: RecordedRush) -> None:
+def commit_an_order_twice(rush: RecordedRush) -> None:
     """Its buyer was in doubt, but the COMMIT was acknowledged, so the order must exist."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
@@ -196,36 +197,39 @@ def an_order_that_was_committed_is_committed_again(rush: RecordedRush) -> None:
     rush.ask_again(1)
 
 
-# --- what is missing, or came at another time ----------------------------------------------------
+# --- events that are missing, or happened at another time ----------------------------------------
 
 
 @plant("unrecorded", locks=ALL)
-def one_process_is_silent(rush: RecordedRush) -> None:
-    rush.history.events = [e for e in rush.history.events if e.get("pid") != 13]
+def silence_one_process(rush: RecordedRush) -> None:
+    rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
 
 
 @plant("unrecorded")
-def which_strategy_ran_is_not_recorded(rush: RecordedRush) -> None:
+def forget_the_strategy(rush: RecordedRush) -> None:
     rush.remove_node_events("begins")
 
 
 @plant("unrecorded")
-def two_nodes_have_swapped_their_orders(rush: RecordedRush) -> None:
-    one, other = rush.node_events("before_commit")[:2]
-    one["order"], other["order"] = other["order"], one["order"]
+def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
+    first, second = rush.node_events("before_commit")[:2]
+    first["order"], second["order"] = second["order"], first["order"]
 
 
 @plant("unrecorded")
-def every_third_is_answered_sold_out_at_once(rush: RecordedRush) -> None:
+def answer_sold_out_without_a_look(rush: RecordedRush) -> None:
     """The node never looks at the stock, and the totals come out right."""
     rush.history.events = [
-        e for e in rush.history.events
-        if e["by"] != "node" or e["attempt"] != "buyer-5" or e["f"] in {"arrives", "begins"}
-    ]  # fmt: skip
+        event
+        for event in rush.history.events
+        if event["by"] != "node"
+        or event["attempt"] != "buyer-5"
+        or event["f"] in {"arrives", "begins"}
+    ]
 
 
 @plant("commit_order")
-def a_nodes_clock_is_ahead_inside_long_requests(rush: RecordedRush) -> None:
+def turn_clock_of_a_node(rush: RecordedRush) -> None:
     answer_all_at_the_end(rush)
     for event in rush.history.events:
         if event.get("pid") == 22:
@@ -233,12 +237,12 @@ def a_nodes_clock_is_ahead_inside_long_requests(rush: RecordedRush) -> None:
 
 
 @plant("outside_request", locks=ALL)
-def a_node_looked_at_the_stock_of_nobody(rush: RecordedRush) -> None:
+def read_for_an_unknown_key(rush: RecordedRush) -> None:
     rush.history.read(61, "a ghost", 1)
 
 
 @plant("broken_history")
-def a_line_of_the_history_is_damaged(rush: RecordedRush) -> None:
+def damage_a_line(rush: RecordedRush) -> None:
     damaged: Any = {"t": 0, "by": DAMAGED, "type": "fail", "f": "line", "what": "a broken line"}
     rush.history.events.append(damaged)
 
@@ -247,12 +251,12 @@ def a_line_of_the_history_is_damaged(rush: RecordedRush) -> None:
 
 
 @plant("wrong_stock", locks=ALL)
-def the_sale_sold_one_less_and_says_that_it_opened_so(rush: RecordedRush) -> Any:
+def open_with_one_unit_less(rush: RecordedRush) -> Any:
     return {"opening_stock": rush.stock - 1}
 
 
 @plant("lost_update", locks=ALL)
-def a_unit_came_back_after_the_sale(rush: RecordedRush) -> None:
+def return_a_unit(rush: RecordedRush) -> None:
     rush.history.final_stock = 1
 
 
@@ -260,16 +264,16 @@ def a_unit_came_back_after_the_sale(rush: RecordedRush) -> None:
 
 
 @plant("wrong_amount", locks=ALL)
-def one_buyer_gets_two_units_in_one_order(rush: RecordedRush) -> None:
-    """And a fourth buyer is told sold_out: three orders take four units."""
+def sell_two_units_in_one_order(rush: RecordedRush) -> None:
+    """A fourth buyer is answered sold_out: three orders take four units."""
     rush.history.orders[0]["amount"] = 2
     rush.history.final_stock = 0
     del rush.history.orders[3]
 
 
 @plant("wrong_amount", locks=ALL)
-def an_order_of_minus_one_unit_hides_an_oversell(rush: RecordedRush) -> None:
-    """Two buyers too many, and two orders that count for nothing: the sum is right."""
+def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
+    """Two surplus orders, and one of them counts negatively: the sum is right."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
         order = {"order": 50 + number, "key": key, "lock": rush.lock, "fence": None}
@@ -277,50 +281,50 @@ def an_order_of_minus_one_unit_hides_an_oversell(rush: RecordedRush) -> None:
 
 
 @plant("lost_ack", "double_number", locks=ALL)
-def orders_are_numbered_twice(rush: RecordedRush) -> None:
+def number_two_orders_alike(rush: RecordedRush) -> None:
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
 @plant("contradiction", locks=ALL)
-def one_order_is_of_another_product(rush: RecordedRush) -> None:
+def order_another_product(rush: RecordedRush) -> None:
     rush.history.orders[2]["product"] = "pear"
 
 
 @plant("wrong_lock")
-def orders_name_another_lock(rush: RecordedRush) -> None:
+def name_another_strategy_in_an_order(rush: RecordedRush) -> None:
     rush.history.orders[0]["lock"] = "row-lock"
 
 
 @plant("contradiction")
-def orders_carry_the_names_of_others(rush: RecordedRush) -> None:
+def name_another_buyer_in_an_order(rush: RecordedRush) -> None:
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
 @plant("double_order", locks=ALL)
-def an_order_is_of_a_buyer_with_another_key(rush: RecordedRush) -> None:
+def give_two_orders_one_key(rush: RecordedRush) -> None:
     rush.history.orders[1]["key"] = "buyer-0"
 
 
 @plant("double_order", locks=ALL)
-def a_buyer_is_answered_with_two_orders_and_has_one(rush: RecordedRush) -> None:
+def answer_with_two_orders(rush: RecordedRush) -> None:
     rush.ask_again(1)
     rush.history.events[-1]["order"] = 99
 
 
 @plant("ghost_order", locks=ALL)
-def an_order_is_of_a_stranger(rush: RecordedRush) -> None:
-    rush.history.orders[1] |= {"key": "nobody", "buyer": "nobody"}
+def sell_to_a_stranger(rush: RecordedRush) -> None:
+    rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
 @plant("foreign_key", locks=EACH_WAY)
-def somebody_else_buys_through_a_worker(rush: RecordedRush) -> Any:
-    """Its answer is reported with those of the buyers, under a key that none of them has."""
-    key, to = "buyer-1", "somebody"
+def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
+    """A worker reports the request under a key that no buyer of the rush has."""
+    foreign_key = "stranger"
     for event in rush.history.events:
-        if event.get("attempt") == key:
-            event["attempt"] = to
-    rush.history.orders[1] |= {"key": to, "buyer": to}
-    keys = [one for one in rush.keys if one != key]
+        if event.get("attempt") == "buyer-1":
+            event["attempt"] = foreign_key
+    rush.history.orders[1] |= {"key": foreign_key, "buyer": foreign_key}
+    keys = [key for key in rush.keys if key != "buyer-1"]
     return {"buyer_keys": keys, "arrivals": len(keys)}
 
 
@@ -328,92 +332,92 @@ def somebody_else_buys_through_a_worker(rush: RecordedRush) -> Any:
 
 
 @plant("")
-def answers_are_not_recorded(rush: RecordedRush) -> None:
+def forget_answers(rush: RecordedRush) -> None:
     rush.history.events = [
-        e for e in rush.history.events if e["by"] == "node" or e["type"] == "invoke"
+        event for event in rush.history.events if event["by"] == "node" or event["type"] == "invoke"
     ]
 
 
 @plant("", locks=ALL)
-def the_last_buyers_were_never_let_in(rush: RecordedRush) -> None:
-    """The sale was declared over by a door that no node knows of."""
+def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
+    """A proxy declared the sale closed, and no node knows of it."""
     rush.change_answer(5, "closed")
 
 
 @plant("contradiction", locks=ALL)
-def answers_lie_about_the_stock(rush: RecordedRush) -> None:
+def answer_with_another_stock(rush: RecordedRush) -> None:
     rush.change_sold_answers(stock_seen=500)
 
 
 @plant("contradiction")
-def buyers_are_answered_with_the_fence_of_another(rush: RecordedRush) -> None:
+def answer_with_another_fence(rush: RecordedRush) -> None:
     rush.change_sold_answers(fence=100)
 
 
 @plant("contradiction", locks=LOCKED)
-def answers_lie_about_the_release(rush: RecordedRush) -> None:
+def answer_with_another_release(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-1", released="expired")
 
 
 @plant("wrong_time", locks=EACH_WAY)
-def an_order_is_dated_yesterday(rush: RecordedRush) -> None:
+def date_an_order_yesterday(rush: RecordedRush) -> None:
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
 @plant("contradiction")
-def buyers_are_answered_with_the_sale_before(rush: RecordedRush) -> None:
+def answer_with_the_sale_before(rush: RecordedRush) -> None:
     rush.change_sold_answers(sold_in=6)
 
 
 @plant("lost_ack", locks=ALL)
-def two_buyers_are_answered_with_one_order(rush: RecordedRush) -> None:
+def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
     """Buyer 5 was refused, and is shown the order of buyer 1."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=7)
 
 
 @plant("outside_request", locks=ALL)
-def an_answer_is_recorded_before_its_request(rush: RecordedRush) -> None:
-    """So the request has none, and its buyer no last answer."""
+def answer_before_the_request(rush: RecordedRush) -> None:
+    """So the request has no answer."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1
 
 
 @plant("outside_request", locks=ALL)
-def an_answer_says_sold_where_no_request_is_known(rush: RecordedRush) -> None:
+def answer_without_a_request(rush: RecordedRush) -> None:
     rush.history.answer(119, "buyer-77", "sold", 31)
 
 
-# --- those who ask again -------------------------------------------------------------------------
+# --- retries -------------------------------------------------------------------------------------
 
 
 @plant("false_refusal", locks=ALL)
-def busy_but_sold_and_the_retry_replays(rush: RecordedRush) -> None:
+def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1)
 
 
 @plant("false_refusal", locks=ALL)
-def busy_but_sold_and_the_retry_calls_it_new(rush: RecordedRush) -> None:
+def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     rush.change_answer(1, "busy")
     rush.ask_again(1, replayed=False)
 
 
 @plant("false_refusal", locks=EACH_WAY)
-def the_first_answer_to_a_buyer_is_a_replay(rush: RecordedRush) -> None:
+def replay_in_the_first_answer(rush: RecordedRush) -> None:
     rush.change_answer(1, "sold", order=rush.history.orders[1]["order"], replayed=True, sold_in=7)
 
 
 @plant("contradiction", locks=("redis", "row-lock", "conditional"))
-def a_replay_names_another_sale(rush: RecordedRush) -> None:
-    """The answer was lost, the buyer asked again, and is told of its order in the next sale."""
+def replay_in_another_sale(rush: RecordedRush) -> None:
+    """The answer was lost, the buyer asked again, and the answer names the next sale."""
     rush.change_answer(1, "unknown")
     rush.ask_again(1, sold_in=8)
 
 
 @plant("unrecorded", locks=EACH_WAY)
-def a_second_request_is_refused_by_a_node_that_recorded_nothing(rush: RecordedRush) -> None:
-    """Its first one was recorded, and answered busy."""
+def refuse_without_a_record(rush: RecordedRush) -> None:
+    """The first request was recorded, and answered busy."""
     rush.change_answer(5, "busy")
     rush.history.ask(200, "buyer-5")
     rush.history.answer(210, "buyer-5", "sold_out")

@@ -1,4 +1,4 @@
-"""What is planted in a whole recorded rush is found, and the rush without it is exact."""
+"""A violation that is planted in a recorded rush is found, and the rush without it is exact."""
 
 from typing import Any
 
@@ -15,19 +15,21 @@ def assert_exact(judgement: Judgement) -> None:
 
 
 @pytest.mark.parametrize("lock", EVIDENCE)
-def test_a_rush_without_a_plant_is_exact_also_if_not_recorded_or_answered_late(lock: str) -> None:
-    rush, late, unrecorded = (RecordedRush(lock) for _ in range(3))
+def test_rush_without_a_plant_is_exact(lock: str) -> None:
+    """So it is if all answers come at the end, and if the nodes recorded nothing."""
+    rush = RecordedRush(lock)
     assert_exact(rush.judge())
-    plants.answer_all_at_the_end(late)
-    assert_exact(late.judge())
-    unrecorded.remove_node_events()
-    assert_exact(unrecorded.judge(nodes_recorded=False))
+    late_rush = RecordedRush(lock)
+    plants.answer_all_at_the_end(late_rush)
+    assert_exact(late_rush.judge())
+    unrecorded_rush = RecordedRush(lock)
+    unrecorded_rush.remove_node_events()
+    assert_exact(unrecorded_rush.judge(nodes_recorded=False))
 
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
-def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(
-    plant: Plant, lock: str, rule: str
-) -> None:
+def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
+    """No verdict but `oversold` remains."""
     rush = RecordedRush(lock)
     judgement = rush.judge(**(plant(rush) or {}))
     assert judgement.verdict == ("oversold" if judgement.oversold else "unknown")
@@ -36,76 +38,73 @@ def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(
 
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
-def test_who_saw_a_unit_and_was_too_late_for_it_is_rightly_sold_out(lock: str) -> None:
+def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
     """Such a purchase looks first, and the statement that takes the unit finds none."""
     rush = RecordedRush(lock)
-    plants.a_node_sees_units_and_answers_sold_out(rush)
+    plants.answer_sold_out_with_units_left(rush)
     assert_exact(rush.judge())
 
 
 @pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
-def test_who_tries_anew_and_finds_nothing_then_is_rightly_sold_out(lock: str) -> None:
+def test_sold_out_after_a_retry_is_right(lock: str) -> None:
+    """The purchase saw a unit, tried again, and then saw none."""
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
     rush.record(rush.buyers - 1, 5, "after_read", amount=1, sale=7)
     assert_exact(rush.judge())
 
 
-def test_a_purchase_that_was_given_up_may_sell_while_its_buyer_asks_again_and_is_refused() -> None:
-    """The refusal is no lie: it is the answer to another request than the one that sold."""
+def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
+    """The request that was refused is not the request that sold."""
     rush = RecordedRush("row-lock")
     rush.change_answer(1, "unknown")
     rush.history.events[-1]["t"] = round(24e6)
     rush.history.ask(25, "buyer-1")
     rush.history.answer(38, "buyer-1", "busy")
     rush.record(1, 5.5, "arrives")
-    rush.record(1, 6, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
+    rush.record_begin(1, 6)
     rush.ask_again(1)
     assert_exact(rush.judge())
 
 
 @pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
-def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
-    lock: str, verdict: str
-) -> None:
-    """A Redis that lost promises counts anew, and gives back the unit of a key that has bought."""
+def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> None:
+    """A Redis that lost promises counts anew. A unit that is a row is sold once."""
     rush = RecordedRush(lock)
-    plants.one_unit_is_sold_twice_and_another_is_lost(rush)
+    plants.sell_one_unit_twice(rush)
     assert rush.judge(undisturbed=False).verdict == verdict
 
 
-def test_a_stock_of_which_everybody_saw_one_unit_less_than_was_left_is_found() -> None:
+def test_stock_that_all_buyers_saw_too_low_is_found() -> None:
     rush = RecordedRush("row-lock", buyers=3)
     for number in range(rush.buyers):
         plants.set_stock_seen(rush, number, rush.stock - number - 1)
     assert rush.judge().violations == ("stale_write",)
 
 
-@pytest.mark.parametrize(("arrived", "why"), [(7, "1 never asked"), (6, "1 buyers never arrived")])
-def test_one_buyer_who_never_asked_or_never_arrived_leaves_no_verdict(
-    arrived: int, why: str
-) -> None:
+@pytest.mark.parametrize(("arrivals", "why"), [(7, "1 never asked"), (6, "1 buyers never arrived")])
+def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(arrivals: int, why: str) -> None:
     rush = RecordedRush()
-    judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrived)
+    judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrivals)
     assert (judgement.verdict, judgement.why) == ("unknown", why)
-    assert (judgement.never_asked, judgement.never_arrived) == (arrived - 6, 7 - arrived)
+    assert (judgement.never_asked, judgement.never_arrived) == (arrivals - 6, 7 - arrivals)
 
 
-def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -> None:
-    """Not that it is undersold either: the shop was to sell another sale."""
+def test_sale_that_opened_with_fewer_units_has_no_verdict() -> None:
+    """It is not undersold either: the shop should have opened another sale."""
     judgement = RecordedRush(stock=3).judge(initial_stock=4, opening_stock=3)
     assert (judgement.verdict, judgement.undersold) == ("unknown", 1)
     assert "wrong_stock" in judgement.violations
 
 
-def test_an_oversell_stays_one_though_the_nodes_are_silent() -> None:
+def test_oversell_is_found_without_node_events() -> None:
     rush = RecordedRush(stock=4)
     rush.remove_node_events()
     assert rush.judge(initial_stock=3, opening_stock=3).verdict == "oversold"
 
 
-def test_a_commit_whose_reply_was_lost_may_lack_its_end() -> None:
-    """Its buyer asked again, and was answered with the order that there was."""
+def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
+    """The buyer asked again, and was answered with its order."""
     rush = RecordedRush()
     [event] = rush.node_events("after_commit", 1)
     rush.history.events.remove(event)
@@ -115,7 +114,7 @@ def test_a_commit_whose_reply_was_lost_may_lack_its_end() -> None:
     assert rush.judge().verdict == "exact"
 
 
-def test_a_holder_that_enters_its_own_reentrant_lock_again_has_one_token_in_one_thread() -> None:
+def test_reentrant_lock_has_one_token_in_one_thread() -> None:
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
         for number in (0, 3):  # both in node A, process 12, thread 1201
@@ -125,18 +124,20 @@ def test_a_holder_that_enters_its_own_reentrant_lock_again_has_one_token_in_one_
     assert rush.judge().violations == ("shared_token",)
 
 
-@pytest.mark.parametrize(("first", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
-def test_the_number_of_a_commit_in_doubt_may_be_used_again(first: str, verdict: str) -> None:
-    """The server was killed in the COMMIT, and its successor counts from where it had been. Who was
-    answered `sold` has an order already."""
+@pytest.mark.parametrize(("first_outcome", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
+def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdict: str) -> None:
+    """The server was killed in the COMMIT, and its successor uses the number again.
+
+    A buyer who was answered `sold` has an order already.
+    """
     rush = RecordedRush("row-lock", buyers=4)
     order = rush.history.orders[3]["order"]
-    if first == "unknown":
-        rush.change_answer(3, first)
+    if first_outcome == "unknown":
+        rush.change_answer(3, first_outcome)
     rush.history.ask(200, "buyer-3")
     rush.history.events[-1]["sale"] = 7
     rush.record(3, 142, "arrives")
-    rush.record(3, 143, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
+    rush.record_begin(3, 143)
     rush.record(3, 145, "after_read", amount=1, sale=7)
     rush.record(3, 147, "before_commit", "invoke", order=order, sale=7)
     rush.history.answer(219, "buyer-3", "sold", order)
@@ -144,13 +145,13 @@ def test_the_number_of_a_commit_in_doubt_may_be_used_again(first: str, verdict: 
     assert rush.judge().verdict == verdict
 
 
-def test_the_number_of_an_order_that_was_lost_may_be_used_again() -> None:
-    """A failover forgot what its buyer had been answered: nothing else is doubted for that."""
+def test_number_of_a_lost_order_may_be_used_again() -> None:
+    """A failover lost an acknowledged order. The rest of the record is not in doubt."""
     rush = RecordedRush("counter")
-    lost = rush.history.orders.pop(1)["order"]
-    for one in (rush.history.orders[1], *rush.node_events("before_commit", 2)):
-        one["order"] = lost
-    rush.change_sold_answers("buyer-2", order=lost)
+    lost_number = rush.history.orders.pop(1)["order"]
+    rush.history.orders[1]["order"] = lost_number
+    rush.change_node_events("before_commit", 2, order=lost_number)
+    rush.change_sold_answers("buyer-2", order=lost_number)
     judgement = rush.judge(left=1)
     assert (judgement.verdict, judgement.violations) == (
         "undersold",
@@ -158,14 +159,14 @@ def test_the_number_of_an_order_that_was_lost_may_be_used_again() -> None:
     )
 
 
-# --- buyers write different rows, so that their purchases overlap, or no row yet ------------------
+# --- strategies whose purchases overlap -----------------------------------------------------------
 
 
-many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
+MANY_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
-def overlapping(lock: str) -> RecordedRush:
-    """The first two buyers are asked at once; the one with the smaller number commits last."""
+def overlapping_rush(lock: str) -> RecordedRush:
+    """Return a rush whose first two buyers ask at once; the smaller number is committed last."""
     rush = RecordedRush(lock)
     for event in rush.history.events:
         if event["attempt"] == "buyer-0" and event["t"] >= 10e6:
@@ -177,46 +178,51 @@ def overlapping(lock: str) -> RecordedRush:
     return rush
 
 
-@many_rows
-def test_orders_that_overlap_may_commit_in_any_order_whatever_they_saw(lock: str) -> None:
-    """The sum over many rows that a buyer read is not what it wrote back."""
-    assert_exact(overlapping(lock).judge())
-    judgement = overlapping(lock).judge(left=1)
+@MANY_ROWS
+def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
+    """A buyer reads the sum over many rows, and does not write it back."""
+    assert_exact(overlapping_rush(lock).judge())
+    judgement = overlapping_rush(lock).judge(left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
-@many_rows
-def test_an_order_answered_before_another_was_read_for_has_the_smaller_number(lock: str) -> None:
+@MANY_ROWS
+def test_order_answered_before_another_was_read_is_smaller(lock: str) -> None:
     """The stock is read for order 31 after order 32 was answered: one of their clocks is wrong."""
-    rush = overlapping(lock)
+    rush = overlapping_rush(lock)
     rush.node_events("after_read", 0)[0]["t"] = round(45e6)
     judgement = rush.judge()
-    said = {finding.rule: finding.description for finding in judgement.findings}["commit_order"]
+    descriptions = {finding.rule: finding.description for finding in judgement.findings}
     assert judgement.verdict == "unknown"
-    assert said == "order 32 was answered 21.0 ms before the stock was read for order 31"
+    assert (
+        descriptions["commit_order"]
+        == "order 32 was answered 21.0 ms before the stock was read for order 31"
+    )
 
 
-# --- promises: an order has its number before anybody writes it ----------------------------------
+# --- promises: an order has its number before it is written ---------------------------------------
 
 
-def numbered_backwards(lock: str) -> RecordedRush:
-    """The first buyer's order has the higher number of the first two."""
+def rush_numbered_backwards(lock: str) -> RecordedRush:
+    """Return a rush whose first buyer has the higher number of the first two."""
     rush = RecordedRush(lock)
-    other = {31: 32, 32: 31}
-    numbered: list[Any] = [*rush.history.events, *rush.history.orders]
-    for one in numbered:
-        if one.get("order") in other:
-            one["order"] = other[one["order"]]
+    swapped_numbers = {31: 32, 32: 31}
+    records: list[Any] = [*rush.history.events, *rush.history.orders]
+    for record in records:
+        if record.get("order") in swapped_numbers:
+            record["order"] = swapped_numbers[record["order"]]
     return rush
 
 
-@pytest.mark.parametrize(("lock", "found"), [("reserve", ()), ("conditional", ("commit_order",))])
-def test_the_order_of_numbers_counts_unless_promised(lock: str, found: tuple[str, ...]) -> None:
-    assert numbered_backwards(lock).judge().violations == found
+@pytest.mark.parametrize(
+    ("lock", "violations"), [("reserve", ()), ("conditional", ("commit_order",))]
+)
+def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple[str, ...]) -> None:
+    assert rush_numbered_backwards(lock).judge().violations == violations
 
 
-def test_a_promise_that_is_named_again_was_made_once() -> None:
-    rush = numbered_backwards("reserve")
+def test_promise_that_is_named_again_was_made_once() -> None:
+    rush = rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.ask_again(0)
     rush.record(0, 204, "reserve", "invoke")
