@@ -12,39 +12,40 @@ from loadtest.tests.sample_reports import crowded_sale, run_of, summary_of, writ
 from loadtest.tests.test_story import RUN, paused_sale
 
 
-def drawn(sale: HistoryBuilder, **more: Any) -> dict[str, Any]:
-    found = timeline(sale.build(), run_of(sale, "token", "pause", **more))
-    assert found is not None
-    return found
+def tables_of(sale: HistoryBuilder, **run_fields: Any) -> dict[str, Any]:
+    """Return the tables of the sale's timeline."""
+    tables = timeline(sale.build(), run_of(sale, "token", "pause", **run_fields))
+    assert tables is not None
+    return tables
 
 
-def test_two_holders_are_marked_in_both_their_lanes_and_no_others() -> None:
-    assert drawn(paused_sale())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
-    assert drawn(sequential_sale(RUN))["overlaps"] == []
+def test_two_holders_are_marked_in_both_lanes() -> None:
+    assert tables_of(paused_sale())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
+    assert tables_of(sequential_sale(RUN))["overlaps"] == []
 
 
-def test_a_stale_write_is_marked_and_the_one_that_it_erased_is_not() -> None:
+def test_stale_write_is_marked_and_the_erased_one_is_not() -> None:
     states = {
-        (lane, order): state for lane, _, _, _, order, state in drawn(paused_sale())["commits"]
+        (lane, order): state for lane, _, _, _, order, state in tables_of(paused_sale())["commits"]
     }
     assert states[1, 32] == CommitState.STALE
     assert {state for place, state in states.items() if place != (1, 32)} == {CommitState.SOLD}
     assert states[0, 31] == CommitState.SOLD
 
 
-def test_an_old_read_that_lost_no_update_is_not_marked() -> None:
+def test_early_read_that_lost_no_update_is_not_marked() -> None:
     sale = paused_sale()
     sale.final_stock = -1  # relative writes: eleven orders took eleven units
-    assert {commit[-1] for commit in drawn(sale)["commits"]} == {CommitState.SOLD}
+    assert {commit[-1] for commit in tables_of(sale)["commits"]} == {CommitState.SOLD}
 
 
-def test_a_commit_without_an_outcome_is_left_open() -> None:
+def test_commit_without_an_outcome_is_left_open() -> None:
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     sale.read(1, "victim", 2)
     sale.record(2, "victim", "before_commit", "invoke", order=31)
     sale.answer(3, "victim", "unknown")
-    assert drawn(sale)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
+    assert tables_of(sale)["commits"] == [[0, 1.0, 2.0, 2, 31, CommitState.UNKNOWN]]
 
 
 @pytest.mark.parametrize("numbers", [["4f2a", 1093, 7], ["1 of 2", None, 3], [None, "a", None]])
@@ -54,57 +55,60 @@ def test_orders_of_mixed_numbers_are_drawn_by_time(numbers: list[int | str | Non
     for place, number in enumerate(numbers):
         sale.ask(place, f"buyer-{place}")
         sale.answer(10 - place, f"buyer-{place}", "sold", number)
-    commits = drawn(sale, target="my_shop.py")["commits"]
+    commits = tables_of(sale, target="my_shop.py")["commits"]
     assert [(lane, order) for lane, *_, order, _ in commits] == [*enumerate(numbers)][::-1]
 
 
-def test_lanes_are_in_the_order_in_which_their_buyers_came() -> None:
+def test_lanes_are_in_the_order_of_their_first_requests() -> None:
     sale = HistoryBuilder(stock=0)
     for ms, key in ((5, "late"), (1, "first"), (3, "second"), (7, "first")):
         sale.ask(ms, key)
         sale.record(ms + 0.2, key, "acquire", "invoke", node="B")
         sale.answer(ms + 0.5, key, "sold_out")
-    found = drawn(sale)
-    assert found["lanes"] == [["first", "B"], ["second", "B"], ["late", "B"]]
-    assert [lane for lane, *_ in found["requests"]] == [0, 1, 2, 0]
+    tables = tables_of(sale)
+    assert tables["lanes"] == [["first", "B"], ["second", "B"], ["late", "B"]]
+    assert [lane for lane, *_ in tables["requests"]] == [0, 1, 2, 0]
 
 
-def test_a_hold_has_its_wait_its_fence_and_what_its_release_found() -> None:
-    victim, rival, *_ = drawn(paused_sale())["holds"]
+def test_hold_has_its_wait_its_fence_and_the_outcome_of_its_release() -> None:
+    victim, rival, *_ = tables_of(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]
     sale = HistoryBuilder(stock=1)
     sale.ask(0, "victim")
     sale.acquire(1, 2, "victim")
     sale.read(4, "victim", 1)
-    assert drawn(sale)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
+    assert tables_of(sale)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
 
 
-def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_report() -> None:
-    shelf = drawn(paused_sale())["shelf"]
+def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
+    shelf = tables_of(paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     assert shelf[-1][1:] == [11, 0]
-    calm_shelf = [[orders, stock] for _, orders, stock in drawn(sequential_sale(RUN))["shelf"]]
+    calm_shelf = [[orders, stock] for _, orders, stock in tables_of(sequential_sale(RUN))["shelf"]]
     assert calm_shelf == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
-def test_a_run_without_events_has_no_timeline_and_a_report_may_have_no_run(tmp_path: Path) -> None:
-    run = run_of(sequential_sale("x"), "zookeeper", "rush", attempts="nobody")
+def test_run_without_events_has_no_timeline() -> None:
+    run = run_of(sequential_sale("x"), "zookeeper", "rush", attempts="another-rush")
     assert report_data(summary_of(run), [])["runs"][0]["timeline"] is None
+
+
+def test_report_may_have_no_run(tmp_path: Path) -> None:
     page = write(tmp_path, summary_of(), [], title="every fault").read_text()
     assert '"runs":[]' in page
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
-    shops = {"a1": crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
-    runs = [run_of(sale, "none", "rush", attempts=name) for name, sale in shops.items()]
-    events = [event for sale in shops.values() for event in sale.build().events]
+    sales = {"a1": crowded_sale("a1", buyers=3, stock=2), "b2": sequential_sale("b2")}
+    runs = [run_of(sale, "none", "rush", attempts=name) for name, sale in sales.items()]
+    events = [event for sale in sales.values() for event in sale.build().events]
     first, second = report_data(summary_of(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
 
 
-def test_the_page_names_the_licence_of_its_charts_and_asks_nobody(tmp_path: Path) -> None:
+def test_page_names_the_licence_of_its_charts_and_loads_nothing(tmp_path: Path) -> None:
     page = write_faults(tmp_path).read_text()
     assert "Apache License" in page
     assert "Copyright 2017-2026 The Apache Software Foundation" in page

@@ -1,7 +1,7 @@
-"""Random sales in a simulated shop whose lock works break no rule.
+"""Random sales of a simulated shop whose lock works break no rule.
 
-Buyers take turns at random, and every turn is recorded. Everything goes wrong that may go wrong in
-a correct shop: answers are lost, holders are killed at any step, servers are unreachable, and the
+Buyers take turns at random, and every turn is recorded. Everything happens that may go wrong in a
+correct shop: answers are lost, holders are killed at any step, servers are unreachable, and the
 fence refuses a paused holder whose lease has ended. None of that is a violation.
 """
 
@@ -25,9 +25,11 @@ class FencedOff(Exception):
 
 @dataclass
 class CorrectShop:
-    """Simulates one sale, recorded in `happened`.
+    """A simulated sale, recorded in `history`.
 
-    pauses  whether a holder may be paused past its lease, so that holds overlap
+    pauses   whether a holder may be paused past its lease, so that holds overlap
+    holder   the fence of the present lease; None if there is none
+    writing  whether a purchase holds the product's row lock
     """
 
     random: Random
@@ -37,16 +39,18 @@ class CorrectShop:
     now: float = 0.0
     fence: int = 0
     claimed: int = 0
-    holder: int | None = None  # the fence of the present lease
+    holder: int | None = None
     left: int = 0
-    writing: bool = False  # whether somebody holds the product's row lock
+    writing: bool = False
     order_of: dict[str, int] = field(default_factory=dict)
     history: HistoryBuilder = field(default_factory=HistoryBuilder)
 
     def run(self) -> HistoryBuilder:
-        """Let every buyer buy. Returns what happened."""
+        """Let every buyer buy, and return the history."""
         self.left = self.history.stock = self.stock
-        buyers = [self._buyer(f"run/pause/token/buyer-{n:02}") for n in range(self.buyers)]
+        buyers = [
+            self._buyer(f"run/pause/token/buyer-{number:02}") for number in range(self.buyers)
+        ]
         while buyers:
             buyer = self.random.choice(buyers)
             self.now += self.random.random() * 5
@@ -88,13 +92,13 @@ class CorrectShop:
             return
 
     def _serve(self, key: str, where: dict[str, Any]) -> Generator[None, None, int | None]:
-        """One request: the order's number, or None for sold out."""
-        asked = self.now
+        """Serve one request. Return the number of the order, or None for sold out."""
+        asked_at = self.now
         while self.holder is not None:
             yield
         self.fence += 1
         fence = self.holder = self.fence
-        self.history.acquire(asked, self.now, key, fence, **where)
+        self.history.acquire(asked_at, self.now, key, fence, **where)
         yield from self._danger(fence)
         while self.writing:
             yield
@@ -118,8 +122,10 @@ class CorrectShop:
         return self.order_of.get(key)
 
     def _danger(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
-        """A turn for the others. The holder may be killed here, or paused past its lease (but not
-        between claim and commit, where its row lock stops the others)."""
+        """Let another buyer take a turn, and perhaps kill or pause the holder.
+
+        Between claim and commit its row lock stops the rest, so it is not paused there.
+        """
         yield
         if self._chance(0.05):
             self._lose_lock(fence)
@@ -130,8 +136,8 @@ class CorrectShop:
                 yield
 
     def _release(self, key: str, fence: int, where: dict[str, Any]) -> Iterator[None]:
-        ours = self.holder == fence
-        self.history.release(self.now, key, "released" if ours else "expired", **where)
+        outcome = "released" if self.holder == fence else "expired"
+        self.history.release(self.now, key, outcome, **where)
         self.now += 1
         self._lose_lock(fence)
         yield
@@ -141,33 +147,36 @@ class CorrectShop:
             self.holder = None
 
 
-def sales(*, pauses: bool) -> Iterator[tuple[int, HistoryBuilder]]:
-    """A hundred of them, each with its seed."""
+def random_sales(*, pauses: bool) -> Iterator[tuple[int, HistoryBuilder]]:
+    """Yield a hundred sales, each with its seed."""
     for seed in range(100):
         chance = Random(seed)
-        stock, buyers = chance.randint(1, 6), chance.randint(1, 12)
+        stock = chance.randint(1, 6)
+        buyers = chance.randint(1, 12)
         yield seed, CorrectShop(chance, stock, buyers, pauses).run()
 
 
-def expected(sale: HistoryBuilder) -> str:
-    """Nobody bought, or somebody was left without a final answer: unknown. Else exact."""
-    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.last_requests.values())
+def expected_verdict(sale: HistoryBuilder) -> str:
+    """Return `exact`, or `unknown` if no buyer bought or one has no final answer."""
+    served = all(request.outcome in {"sold", "sold_out"} for request in sale.last_requests.values())
     return "exact" if sale.orders and served else "unknown"
 
 
 @pytest.mark.parametrize("pauses", [False, True])
-def test_a_correct_shop_breaks_no_rule_and_its_fence_keeps_it_exact_though_holds_overlap(
-    pauses: bool,
-) -> None:
-    overlaps = 0
-    for seed, sale in sales(pauses=pauses):
+def test_correct_shop_breaks_no_rule(pauses: bool) -> None:
+    """Its fence keeps the sales exact, though the holds overlap if holders are paused."""
+    overlap_count = 0
+    for seed, sale in random_sales(pauses=pauses):
         judgement = sale.judge()
         assert set(judgement.violations) <= {"overlap"}, seed
-        assert judgement.verdict == expected(sale), seed
-        acknowledged = {key for key, last in sale.last_requests.items() if last.outcome == "sold"}
-        recovered = {order["key"]: order["order"] for order in sale.orders}
+        assert judgement.verdict == expected_verdict(sale), seed
         assert judgement.recovered_orders == {
-            key: order for key, order in recovered.items() if key not in acknowledged
+            order["key"]: order["order"]
+            for order in sale.orders
+            if sale.last_requests[order["key"]].outcome != "sold"
         }, seed
-        overlaps += bool(judgement.violations)
-    assert overlaps > 50 if pauses else overlaps == 0
+        overlap_count += bool(judgement.violations)
+    if pauses:
+        assert overlap_count > 50
+    else:
+        assert overlap_count == 0

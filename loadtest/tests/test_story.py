@@ -1,4 +1,4 @@
-"""The timeline of a broken sale: a dozen lines that a reader can follow."""
+"""The story of a broken sale: a dozen lines that a reader can follow."""
 
 from typing import Any
 
@@ -11,12 +11,14 @@ B: dict[str, Any] = {"node": "B", "pid": 22}
 
 
 def paused_sale() -> HistoryBuilder:
-    """The victim is stopped inside its lock past the ttl; a rival sells, and then it does as well.
+    """Return a sale whose victim is stopped inside its lock past the ttl.
 
-    Ten units, eleven orders: the rival wrote 9 over the victim's 9.
+    A rival sells meanwhile, and the victim sells after it: the rival writes 9 over the victim's 9,
+    so that ten units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
-    victim, rival = f"{RUN}/victim", f"{RUN}/rival-1"
+    victim = f"{RUN}/victim"
+    rival = f"{RUN}/rival-1"
     sale.add_fault(0, "arm", "a gate at after_read")
     sale.ask(5, victim)
     sale.acquire(6, 10, victim, 7, **A)
@@ -39,9 +41,8 @@ def paused_sale() -> HistoryBuilder:
     return sale
 
 
-def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
-    sale = paused_sale()
-    judgement = sale.judge()
+def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
+    judgement = paused_sale().judge()
     assert judgement.verdict == "oversold"
     assert judgement.violations == ("lost_update", "overlap", "stale_write")
     assert tell_story(judgement) == [
@@ -59,7 +60,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
-def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
+def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     sale.acquire(1, 2, "victim")
@@ -83,7 +84,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     ]
 
 
-def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> None:
+def test_undersold_sale_follows_the_buyers_who_were_refused() -> None:
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
@@ -96,7 +97,7 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
     assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
 
 
-def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
+def test_order_unknown_to_its_buyer_is_shown() -> None:
     sale = HistoryBuilder(stock=1)
     sale.ask(0, "victim")
     sale.commit(5, "victim", 1)
@@ -108,14 +109,14 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
     ]
 
 
-def test_a_fault_that_did_not_fire_says_so() -> None:
+def test_fault_that_did_not_fire_is_shown_as_that() -> None:
     sale = sequential_sale()
     sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
     lines = tell_story(sale.judge())
     assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
 
 
-def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
+def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
@@ -125,23 +126,24 @@ def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
-def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
+def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
     sale = paused_sale()
     for number in range(40):
         sale.read(40 + number, f"{RUN}/rival-1", number % 2, **B)
     lines = tell_story(sale.judge())
     assert len(lines) == MAX_LINES
     text = "\n".join(lines)
-    for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
-        assert kept in text
+    phrases = ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders")
+    for phrase in phrases:
+        assert phrase in text
 
 
-def test_an_empty_history_has_a_timeline_of_one_line() -> None:
+def test_story_of_an_empty_history_has_one_line() -> None:
     assert tell_story(HistoryBuilder(stock=2).judge()) == [" ...      0 orders for 2 units"]
 
 
-def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
-    def lines(victim_releases_at: float) -> str:
+def test_release_that_deletes_the_next_holders_lock_is_shown() -> None:
+    def story(victim_releases_at: float) -> str:
         sale = HistoryBuilder(stock=2)
         for key, where in (("x/victim", A), ("x/rival-1", B)):
             sale.ask(0, key)
@@ -150,6 +152,6 @@ def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None
         sale.release(60, "x/rival-1", **B)
         return "\n".join(tell_story(sale.judge()))
 
-    deletes = "victim releases, and so deletes the lock of rival-1"
-    assert deletes in lines(40)
-    assert deletes not in lines(20)
+    deletion = "victim releases, and so deletes the lock of rival-1"
+    assert deletion in story(40)
+    assert deletion not in story(20)

@@ -1,5 +1,4 @@
-"""The verdict: what is concluded from the figures of a sale, its findings and its open answers, and
-from what became of its units when it was closed."""
+"""The verdict on a sale: from its figures, its findings, its open answers and its close."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -18,8 +17,11 @@ from loadtest.tests.history_builder import HistoryBuilder
 
 
 def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
-    """Two units, three buyers: two orders, one sold out. `answers` has a letter for each buyer (s
-    sold, o sold_out) or the outcome of the last one after a comma."""
+    """Judge a sale of two units to three buyers: two orders, and one buyer is sold out.
+
+    answers  a letter for each buyer (s sold, o sold_out); after a comma, the outcome of a last one
+    changes  fields of the judgement
+    """
     letters, _, last = answers.partition(",")
     shop = HistoryBuilder(first_order=1)
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
@@ -38,7 +40,7 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
 
 @pytest.mark.parametrize(("left", "violations"), [(1, ("lost_update",)), (-1, ())])
 @pytest.mark.parametrize("answers", ["sss", "ss,unknown"])
-def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
+def test_more_orders_than_units_are_oversold(
     answers: str, left: int, violations: tuple[str, ...]
 ) -> None:
     judgement = exact_sale(answers, orders=3, stock_left=left)
@@ -51,8 +53,8 @@ def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
 
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
-def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """Whether all was sold, a unit is left, or one left the shelf without an order."""
+def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
+    """So it is if all units were sold, one is left, or one left the stock without an order."""
     judgement = exact_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
     assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
@@ -66,17 +68,17 @@ def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> N
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
-def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None:
+def test_orphan_lock_is_reported_and_the_sale_stays_exact() -> None:
     judgement = exact_sale(orphan_lock="lock:token:pause-token")
     assert (judgement.verdict, judgement.violations) == ("exact", ("orphan_lock",))
     assert "lock:token:pause-token" in judgement.findings[0].description
 
 
-def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
+def test_sale_without_an_order_is_unknown() -> None:
     assert exact_sale("o", orders=0, stock_left=2).verdict == "unknown"
     assert exact_sale("", orders=0, stock_left=2).verdict == "unknown"
-    empty_shelf = exact_sale("o", orders=0, opening_stock=0, initial_stock=0)
-    assert empty_shelf.verdict == "exact"
+    empty_sale = exact_sale("o", orders=0, opening_stock=0, initial_stock=0)
+    assert empty_sale.verdict == "exact"
 
 
 def test_only_exact_exits_with_zero() -> None:
@@ -103,22 +105,29 @@ def test_judged_part_of_a_run_is_complete() -> None:
 # --- a sale that was closed -----------------------------------------------------------------------
 
 
-def closed(left: dict[int, int], *, orders: int = 100) -> Any:
-    """A shop that closed its sales of 100 units, by number, with so many units."""
+def shop_after_close(left: dict[int, int], *, orders: int = 100) -> Any:
+    """Return a shop with sales of 100 units.
+
+    left  the units with which each sale was closed, by its number; other sales are open
+    """
 
     def sale(number: int) -> dict[str, Any]:
-        now = {"open": number not in left, "stock_left": left.get(number, 0)}
-        return {**now, "orders": orders, "initial_stock": 100}
+        return {
+            "open": number not in left,
+            "stock_left": left.get(number, 0),
+            "orders": orders,
+            "initial_stock": 100,
+        }
 
     return SimpleNamespace(sale=sale)
 
 
-def run(**more: Any) -> dict[str, Any]:
-    known = {"lock": "buckets", "verdict": "exact", "violations": [], "as_expected": True}
-    return {**known, **more}
+def exact_run(**fields: Any) -> dict[str, Any]:
+    run = {"lock": "buckets", "verdict": "exact", "violations": [], "as_expected": True}
+    return {**run, **fields}
 
 
-#: A run of one sale, in each shape that a run has, with 40 units left.
+#: A run with one sale, and a run with several products; 40 units are left.
 SHAPES = pytest.mark.parametrize(
     "shape",
     [
@@ -129,14 +138,14 @@ SHAPES = pytest.mark.parametrize(
 
 
 @SHAPES
-def test_units_that_vanish_when_a_sale_is_closed_leave_no_exact_verdict(shape: Any) -> None:
-    right, wrong = run(**shape), run(**shape)
-    judge_closed(closed({7: 40}), [right])
-    judge_closed(closed({7: 10}), [wrong])
-    assert right == run(**shape)
-    assert (wrong["verdict"], wrong["violations"]) == ("unknown", ["lost_at_close"])
-    assert wrong["why"] == "sale 7 had 40 units left, and was closed with 10"
-    assert not wrong["as_expected"]
+def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(shape: Any) -> None:
+    run = exact_run(**shape)
+    judge_closed(shop_after_close({7: 40}), [run])
+    assert run == exact_run(**shape)
+    judge_closed(shop_after_close({7: 10}), [run])
+    assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
+    assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
+    assert not run["as_expected"]
 
 
 @SHAPES
@@ -146,15 +155,16 @@ def test_orders_that_change_later_are_found(
     shape: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
     """Every fifth order is deleted after the answers, or a consumer writes one again."""
-    changed = run(**shape)
-    judge_closed(closed({} if is_open else {7: 40}, orders=orders), [changed])
-    assert (changed["verdict"], changed["violations"]) == (verdict, ["changed_later"])
-    assert changed["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
-    assert not changed["as_expected"]
+    run = exact_run(**shape)
+    judge_closed(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
+    assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
+    assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
+    assert not run["as_expected"]
 
 
-def test_a_sale_that_is_open_and_a_run_without_one_are_left_alone() -> None:
-    still, none = run(sale=7, stock_left=40, orders=100), run(verdict="not_run")
-    judge_closed(closed({}), [still, none])
-    assert still["verdict"] == "exact"
-    assert none["verdict"] == "not_run"
+def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
+    open_run = exact_run(sale=7, stock_left=40, orders=100)
+    run_without_sale = exact_run(verdict="not_run")
+    judge_closed(shop_after_close({}), [open_run, run_without_sale])
+    assert open_run["verdict"] == "exact"
+    assert run_without_sale["verdict"] == "not_run"
