@@ -1,4 +1,4 @@
-"""The history that a run writes, and what is read from it."""
+"""The history that a run writes, and the events that are read from it."""
 
 import json
 import threading
@@ -18,12 +18,13 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
     assert [event["f"] for event in read([tmp_path / "a", tmp_path / "b"])] == ["a", "b", "b", "a"]
 
 
-def test_threads_and_processes_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    together = threading.Barrier(8)
+def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
+    """Each has a file descriptor as a process would."""
+    barrier = threading.Barrier(8)
 
     def record() -> None:
         with History(tmp_path / "h") as history:
-            together.wait()
+            barrier.wait()
             for number in range(200):
                 history.record(by="node", f="after_read", type="ok", attempt="a", amount=number)
 
@@ -35,7 +36,7 @@ def test_threads_and_processes_that_record_at_once_write_whole_lines(tmp_path: P
     assert len(read([tmp_path / "h"])) == 1600
 
 
-def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
+def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path) as history:
         history.record(by="node", f="acquire", type="invoke", attempt="a")
@@ -47,16 +48,22 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *('{"t": 1, "by', "[]", '{"by": "node"}', "17", "\x00\x00", ""),
+        '{"t": 1, "by',
+        "[]",
+        '{"by": "node"}',
+        "17",
+        "\x00\x00",
+        "",
         '{"t": "now", "by": "node", "f": "x", "type": "ok"}',
         '{"t": 7, "by": "node", "f": "after_read", "type": "ok", "amount": "many"}',
-        *(f'{{"t": 7, "by": "{who}", "f": "acquired", "type": "ok"}}' for who in ("buyer", "node")),
+        '{"t": 7, "by": "buyer", "f": "acquired", "type": "ok"}',
+        '{"t": 7, "by": "node", "f": "acquired", "type": "ok"}',
     ],
 )
-def test_a_line_that_is_no_event_becomes_one_that_says_so(tmp_path: Path, line: str) -> None:
-    whole = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
+def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
+    whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
-    path.write_text(f"{whole}\n{line}\n{whole}\n")
+    path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")
     events = read([path])
     assert [event["by"] for event in events] == ["node", DAMAGED, "node"]
     assert events[1]["t"] == 7
@@ -64,7 +71,7 @@ def test_a_line_that_is_no_event_becomes_one_that_says_so(tmp_path: Path, line: 
     assert "repeat the run" in events[1]["what"]
 
 
-def test_events_are_sorted_by_product() -> None:
+def test_events_are_grouped_by_product() -> None:
     def buyer(attempt: str, product: str) -> dict[str, Any]:
         return {"by": "buyer", "f": "buy", "type": "invoke", "attempt": attempt, "product": product}
 
@@ -78,25 +85,26 @@ def test_events_are_sorted_by_product() -> None:
         fault,
         {**fault, "product": "pear"},
         {**node, "attempt": "2"},
-        {**node, "attempt": "nobody's", "lock_name": "redis:pear"},
-        {**node, "attempt": "nobody's either"},
+        {**node, "attempt": "unknown, under a lock", "lock_name": "redis:pear"},
+        {**node, "attempt": "unknown"},
         {**node, "attempt": "late, of the run before"},
         damaged,
     ]
-    before: Any = [buyer("late, of the run before", "plum")]
-    assert group_by_product(events, earlier=before) == {
+    earlier: Any = [buyer("late, of the run before", "plum")]
+    assert group_by_product(events, earlier=earlier) == {
         "apple": [events[0], events[1], events[3], events[7], damaged],
         "pear": [*events[2:8], damaged],
     }
 
 
-def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Path) -> None:
+def test_reader_returns_each_line_once(tmp_path: Path) -> None:
+    """The histories grow meanwhile."""
     reader = Reader(tmp_path)
     assert reader.new_events() == []
-    with History(tmp_path / "a.jsonl") as one, History(tmp_path / "b.jsonl") as other:
-        one.record(by="fault", f="second", type="ok", t=2)
-        other.record(by="fault", f="first", type="ok", t=1)
-        assert [event["f"] for event in reader.new_events()] == ["first", "second"]
+    with History(tmp_path / "a.jsonl") as first, History(tmp_path / "b.jsonl") as second:
+        first.record(by="fault", f="late", type="ok", t=2)
+        second.record(by="fault", f="early", type="ok", t=1)
+        assert [event["f"] for event in reader.new_events()] == ["early", "late"]
         assert reader.new_events() == []
         with (tmp_path / "a.jsonl").open("ab") as file:
             file.write(b'{"t": 3, "by": "fault", "f": "torn"')

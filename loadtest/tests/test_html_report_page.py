@@ -6,24 +6,27 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
 from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
 from loadtest.tests.sample_reports import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
-#: What is drawn hatched: the marks of two holders, by their chart's own list of what it draws.
-HATCHED = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
+#: The number of hatched rectangles, which mark two holders, in the chart's display list.
+HATCHED_COUNT = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
     .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
-#: How many of the signs that are drawn may be cut off at an edge, and the width of the widest edge.
-SIGNS = """() => { const signs = echarts.getInstanceByDom(lanes).getZr().storage.getDisplayList()
-    .filter((drawn) => drawn.type === "path" && drawn.z === 5);
+#: The number of signs that may be cut off at an edge, and the width of the widest edge.
+CLIPPED_SIGNS_AND_EDGE = """() => {
+    const shapes = echarts.getInstanceByDom(lanes).getZr().storage.getDisplayList();
+    const signs = shapes.filter((drawn) => drawn.type === "path" && drawn.z === 5);
     return [signs.filter((sign) => sign.__clipPaths?.length).length,
         Math.max(...signs.map((sign) => sign.style.lineWidth))]; }"""
-#: How much of the time axis is shown, in percent.
-SHOWN = """() => { const { start, end } = echarts.getInstanceByDom(lanes).getOption().dataZoom[0];
+#: The visible part of the time axis, in percent.
+VISIBLE_PERCENT = """() => {
+    const { start, end } = echarts.getInstanceByDom(lanes).getOption().dataZoom[0];
     return end - start; }"""
-PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
+#: Whether the canvas is as wide as its element, and has a pixel that is not transparent.
+IS_PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
     if (canvas.width < document.getElementById("lanes").clientWidth) return false;
     const copy = new OffscreenCanvas(canvas.width, canvas.height);
     const context = copy.getContext("2d", { willReadFrequently: true });
@@ -33,70 +36,73 @@ PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page that requests its own file only, and logs no error and no warning."""
+    """Yield a page that requests only its own file, and logs no error and no warning."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    watched, asked = Watched(), set[str]()
+    watched = Watched()
     watched.watch(page)
-    page.on("request", lambda request: asked.add(request.url.partition("#")[0]))
+    requested_urls: set[str] = set()
+
+    def add_url(request: Request) -> None:
+        requested_urls.add(request.url.partition("#")[0])
+
+    page.on("request", add_url)
     yield page
-    opened = page.url.partition("#")[0]
+    url = page.url.partition("#")[0]
     page.close()
     assert watched.complaints == []
-    assert asked == {opened}
-    assert opened.startswith("file://")
+    assert requested_urls == {url}
+    assert url.startswith("file://")
 
 
-def opened(page: Page, path: Path) -> Page:
+def open_report(page: Page, path: Path) -> None:
     page.goto(path.as_uri())
     page.wait_for_selector("#lanes[data-drawn]")
-    return page
 
 
-def test_the_timeline_of_200_buyers_is_drawn_also_after_a_moment_without_layout(
-    page: Page, tmp_path: Path
-) -> None:
-    opened(page, write_rush(tmp_path))
+def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
+    """It is drawn again after a moment without layout, after a zoom and in a narrower window."""
+    open_report(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
     page.get_by_role("button", name="none").click()
     page.wait_for_selector("#lanes[data-drawn='0']")
     expect(page.locator("#detail-title")).to_have_text("none OVERSOLD")
-    for shown in ("none", ""):
-        page.evaluate(f"document.querySelector('main').style.display = '{shown}'")
+    for display in ("none", ""):
+        page.evaluate(f"document.querySelector('main').style.display = '{display}'")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    assert page.evaluate(PAINTED)
+    assert page.evaluate(IS_PAINTED)
     zoom = "{type: 'dataZoom', dataZoomId: 'y', start: 0, end: 5}"
-    for widest in (0, 1.5):
-        assert page.evaluate(SIGNS) == [0, widest], "with an edge where there is room for it"
+    for edge in (0, 1.5):  # zoomed in, there is room for an edge
+        assert page.evaluate(CLIPPED_SIGNS_AND_EDGE) == [0, edge]
         page.evaluate(f"echarts.getInstanceByDom(lanes).dispatchAction({zoom})")
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
-    assert page.evaluate(PAINTED)
+    assert page.evaluate(IS_PAINTED)
 
 
-def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
-    opened(page, write_faults(tmp_path))
+def test_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
+    open_report(page, write_faults(tmp_path))
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
-    assert page.evaluate(HATCHED) == 2
+    assert page.evaluate(HATCHED_COUNT) == 2
     expect(page.locator("#legend")).to_contain_text("two holders at a time")
     expect(page.locator("#story")).to_contain_text(
         "rival-1 (node B) has the lock, fence 8: two holders"
     )
     page.get_by_role("button", name="To the overlap").click()
-    assert page.evaluate(SHOWN) < 100
-    assert page.evaluate(HATCHED) == 2
+    assert page.evaluate(VISIBLE_PERCENT) < 100
+    assert page.evaluate(HATCHED_COUNT) == 2
     page.locator("#to-all").click()
     expect(page.locator("#to-mark")).to_have_text("To the overlap")
 
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
-    assert page.evaluate(HATCHED) == 0
+    assert page.evaluate(HATCHED_COUNT) == 0
     expect(page.locator("#to-mark")).to_be_hidden()
 
 
 def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
     path = write_faults(tmp_path)
-    opened(page, path)
+    open_report(page, path)
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
     assert page.url == f"{path.as_uri()}#redis/pause"
     page.goto("about:blank")
@@ -110,8 +116,8 @@ def test_address_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
     )
 
 
-def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_path: Path) -> None:
-    opened(page, write_faults(tmp_path))
+def test_grid_opens_into_a_timeline_and_back_by_keyboard(page: Page, tmp_path: Path) -> None:
+    open_report(page, write_faults(tmp_path))
     focused = page.locator(":focus")
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -127,15 +133,15 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
     page.wait_for_selector("#lanes[data-drawn='2']")
-    assert page.evaluate(SIGNS) == [0, 2.5], "the first and the last one are whole"
+    assert page.evaluate(CLIPPED_SIGNS_AND_EDGE) == [0, 2.5], (
+        "the first and the last sign are whole"
+    )
     page.keyboard.press("Escape")
     expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
 
 
-def test_the_pointer_says_who_held_what_when_and_so_does_a_table(
-    page: Page, tmp_path: Path
-) -> None:
-    opened(page, write_faults(tmp_path))
+def test_pointer_and_table_show_the_facts_of_a_lane(page: Page, tmp_path: Path) -> None:
+    open_report(page, write_faults(tmp_path))
     x, y = page.evaluate(
         """echarts.getInstanceByDom(document.getElementById("lanes"))
         .convertToPixel({ gridIndex: 0 }, [1500, 1])""",
@@ -155,7 +161,7 @@ def test_the_pointer_says_who_held_what_when_and_so_does_a_table(
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
     path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
-    opened(page, path)
+    open_report(page, path)
     expect(page.locator("#facts")).to_contain_text(HOSTILE)
     expect(page.locator("#story-lines")).to_contain_text(HOSTILE)
     page.get_by_text("The same as a table").first.click()
@@ -164,24 +170,28 @@ def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
-def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
+def test_report_fits_on_the_screen_and_is_accessible(
     browser: Browser, tmp_path: Path, scheme: Literal["light", "dark"], width: int
 ) -> None:
-    for write in (partial(write_rush, buyers=20), write_faults):  # 200 are 200 times the same
+    for write in (
+        partial(write_rush, buyers=20),
+        write_faults,
+    ):  # 200 buyers would be 200 equal rows
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        opened(page, write(tmp_path))
+        open_report(page, write(tmp_path))
         for summary in page.locator("summary").all():
             summary.click()
         assert_accessible(page, width)
         page.close()
 
 
-def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
-    page: Page, tmp_path: Path
-) -> None:
-    """And a fault and its end are not printed over each other: twice they are 1 ms apart."""
+def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
+    """The signs are explained, and no text is printed over another.
+
+    Twice a fault and its end are 1 ms apart.
+    """
     page.set_viewport_size({"width": 1280, "height": 800})
-    opened(page, write_every_fault(tmp_path))
+    open_report(page, write_every_fault(tmp_path))
     assert page.locator(".grid thead th").count() >= 26
     box = page.locator("#verdicts-box")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
@@ -190,25 +200,25 @@ def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     expect(key).to_contain_text(["exact", "oversold", "undersold", "deadlock"])
     texts = words_of(page, "lanes")
     assert {"fault", "healed"} <= {text["text"] for text in texts}
-    ours = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
-    assert printed_over_each_other(ours) == []
+    marks = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
+    assert printed_over_each_other(marks) == []
 
 
-def test_on_a_phone_the_names_of_locks_and_faults_stay_while_the_cells_move(
-    page: Page, tmp_path: Path
-) -> None:
+def test_names_stay_while_the_cells_move_on_a_phone(page: Page, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    opened(page, write_every_fault(tmp_path))
+    open_report(page, write_every_fault(tmp_path))
     lock = page.locator(".grid tbody th", has_text="setnx-expire-repair")
     box = page.locator("#verdicts-box")
-    before, room = lock.bounding_box(), box.bounding_box()
+    before = lock.bounding_box()
+    frame = box.bounding_box()
     assert before is not None
-    assert room is not None
+    assert frame is not None
     assert before["height"] < 50, "one line, not one letter a line"
-    assert before["width"] < room["width"] / 2, "the cells have the larger part"
+    assert before["width"] < frame["width"] / 2, "the cells have the larger part"
     box.evaluate("it => it.scrollTo(300, 200)")
-    after, head = lock.bounding_box(), page.locator(".grid thead th").nth(10).bounding_box()
+    after = lock.bounding_box()
+    heading = page.locator(".grid thead th").nth(10).bounding_box()
     assert after is not None
-    assert head is not None
+    assert heading is not None
     assert abs(after["x"] - before["x"]) <= 4  # the spacing of the table
-    assert head["y"] >= room["y"] - 1
+    assert heading["y"] >= frame["y"] - 1
