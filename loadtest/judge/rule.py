@@ -46,7 +46,10 @@ class Rule:
 def rule(
     name: str, *, voids_record: bool = False, needs_node_records: bool = False
 ) -> Callable[[FindCases], Rule]:
-    """Make a rule of the function that yields its cases. RULES in verdict.py lists all rules."""
+    """Make a rule of the function that yields its cases. RULES in verdict.py lists all rules.
+
+    The docstring of the function states the condition that a correct sale meets.
+    """
 
     def make_rule(find_cases: FindCases) -> Rule:
         return Rule(name, find_cases, voids_record, needs_node_records)

@@ -94,11 +94,11 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def orders_by_commit_time(self) -> list[Mapping[str, Any]]:
-        """The orders as they were committed.
+        """The orders, sorted by their commits.
 
-        That is by their numbers if every buyer writes the same row first: PostgreSQL lets no other
-        buyer write that row before the commit. Numbers that are text, as another shop may have,
-        come last, in the order of the list.
+        The commits have the sequence of the numbers if every buyer writes the same row first:
+        PostgreSQL lets no other buyer write that row before the commit. Numbers that are text, as
+        another shop may have, come last, in the sequence of the list.
         """
 
         def position(order: Mapping[str, Any]) -> tuple[bool, int]:

@@ -18,11 +18,11 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 def stale_write(record: SaleRecord) -> Iterator[Case]:
     """No order was written over a stock that was read too early.
 
-    Each order, as they were committed, should have read the stock that the order before it left.
-    An order that read more wrote over the decrements in between: the cause of a lost update, unless
-    the stock was put right afterwards. With relative writes (`amount - 1`) an early read does no
-    harm: unless a strategy is known to write the stock that it read less one, this needs a lost
-    update. If buyers write different rows, the stock that an order saw says nothing.
+    Sorted by their commits, each order should have read the stock that the one before it left. An
+    order that read more wrote over the decrements in between: the cause of a lost update, unless
+    the stock was corrected afterwards. An early read does no harm with relative writes
+    (`amount - 1`). So, unless the strategy is known to write what it read less one, there is a
+    finding only if an update was lost. If buyers write different rows, the rule does not apply.
     """
     has_lost_updates = record.lost_updates > 0
     writes_what_it_read = has_lost_updates or record.evidence.absolute
@@ -37,12 +37,13 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
         order = orders[index]
         erased_orders = orders[index - erased_count : index]
         numbers = ", ".join(str(erased["order"]) for erased in erased_orders)
+        erased_keys = [erased["key"] for erased in erased_orders]
         effect = "whose decrement is lost" if has_lost_updates else "and the stock does not show it"
         yield Case(
             f"order {order['order']} was written over a stock read before the commit of {numbers}, "
             f"{effect}",
             order["key"],
-            *(erased["key"] for erased in erased_orders),
+            *erased_keys,
             prevents_exact=not has_lost_updates,
         )
     if stale_writes or has_lost_updates:
@@ -54,7 +55,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
 
 
 def _amounts_seen(record: SaleRecord) -> list[int]:
-    """Return the stock that each order saw, as they were committed, without unknown ones."""
+    """Return the stock that each order saw, sorted by their commits; unknown ones are omitted."""
     amounts_read = {
         commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
     }
@@ -68,7 +69,7 @@ def _amounts_seen(record: SaleRecord) -> list[int]:
 def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
     """Return the index of each write that erased decrements, and how many just before it.
 
-    amounts  the stock that each order had read, as they were committed
+    amounts  the stock that each order had read, sorted by their commits
     """
     stale_writes = []
     left = initial_stock
