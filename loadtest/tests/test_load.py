@@ -132,7 +132,9 @@ def run_with_a_plan(script: str, folder: Path) -> None:
 
 
 def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
-    before = sorted(path.name for path in (clone / "results").iterdir())
+    results = clone / "results"
+    results.mkdir(exist_ok=True)
+    before = sorted(path.name for path in results.iterdir())
     asked = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
     loading = start(clone, *SMALL, *asked)
     assert loading.stdout is not None
@@ -143,4 +145,4 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
         timeout=30,
     )
     assert_ctrl_c_leaves_nothing(loading, clone)
-    assert sorted(path.name for path in (clone / "results").iterdir()) == before
+    assert sorted(path.name for path in results.iterdir()) == before
