@@ -210,18 +210,18 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
     strategy = record.strategy
     if not strategy:
         return
-    request = f", and {strategy} was asked for"
+    expectation = f", and {strategy} was asked for"
     for order in record.orders:
         if order.get("lock", strategy) != strategy:
-            yield order_case(order, f"was sold under {order['lock']}{request}")
+            yield order_case(order, f"was sold under {order['lock']}{expectation}")
     for event in record.events:
-        difference = _unlike_request(record, event)
+        difference = _difference_from_request(record, event)
         if difference:
             key = event.get("attempt", "")
-            yield Case(f"{key} {difference}{request}", key)
+            yield Case(f"{key} {difference}{expectation}", key)
 
 
-def _unlike_request(record: SaleRecord, event: Event) -> str:
+def _difference_from_request(record: SaleRecord, event: Event) -> str:
     """Return how a node's event differs from what the buyers asked for; empty if it does not."""
     strategy = record.strategy
     product = record.product
@@ -248,9 +248,9 @@ def contradiction(record: SaleRecord) -> Iterator[Case]:
     for order in record.orders:
         answers = answers_by_order.get((order["key"], order["order"]), [])
         difference = (
-            _unlike_commit(record, order)
-            or _unlike_answers(record, order, answers)
-            or _unlike_buyer(record, order)
+            _difference_from_commit(record, order)
+            or _difference_from_answers(record, order, answers)
+            or _difference_from_buyer(record, order)
         )
         if difference:
             yield order_case(order, difference)
@@ -263,7 +263,7 @@ def _attempt_and_order(request: Request) -> tuple[str, object]:
     return request.attempt, request.order
 
 
-def _unlike_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from the commit that a node recorded; empty if it does not."""
     commit = record.commits_by_order.get(order["order"])
     if commit is None or not record.nodes_recorded:
@@ -276,7 +276,7 @@ def _unlike_commit(record: SaleRecord, order: Mapping[str, Any]) -> str:
     return ""
 
 
-def _unlike_answers(
+def _difference_from_answers(
     record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
 ) -> str:
     """Return how an order differs from what its buyer was answered; empty if it does not."""
@@ -289,8 +289,8 @@ def _unlike_answers(
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
         if record.evidence.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
-        is_unlike = release_outcome and answer.released not in ("", release_outcome)
-        if is_unlike and not answer.replayed:
+        differs = release_outcome and answer.released not in ("", release_outcome)
+        if differs and not answer.replayed:
             return (
                 f"had the release {release_outcome}, and its buyer was answered {answer.released}"
             )
@@ -299,7 +299,7 @@ def _unlike_answers(
     return ""
 
 
-def _unlike_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _difference_from_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return how an order differs from its key and from the product; empty if it does not."""
     key = str(order["key"])
     buyer = key.rpartition("/")[2]
