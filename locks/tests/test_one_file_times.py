@@ -155,10 +155,12 @@ def test_lease_is_renewed_while_its_block_runs_whatever_is_collected(client: red
     """Nothing but the block itself keeps the object that the renewing thread looks for."""
 
     def hold() -> None:
-        with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
+        with OneFileLock(client, "x", ttl=2).hold(wait=1) as lease:
             for _ in range(3):
                 gc.collect()
-                time.sleep(0.5)
+                time.sleep(1)
                 lease.check()
 
-    in_thread(hold).result(10)
+    gc.collect()
+    gc.freeze()  # a look at the whole suite's objects would hold up the renewing thread, too
+    in_thread(hold).result(20)
