@@ -1,6 +1,7 @@
 """This machine's own address: free ports, no proxy on the way to it, a folder for sockets."""
 
 import os
+import random
 import socket
 import stat
 import tempfile
@@ -12,6 +13,10 @@ from servers.errors import EmbeddedError, explain
 LOOPBACK = ("127.0.0.1", "localhost")
 #: The longest path of a Unix socket that every system accepts.
 MAX_SOCKET_PATH_BYTES = 100
+#: Ports below those that systems give to outgoing connections: from 32768 on Linux, 49152 on macOS.
+SERVER_PORTS = range(20_000, 32_000)
+#: How many of them are tried before the system chooses.
+PORTS_TO_TRY = 20
 #: Folders to try if the usual one is too deep for a socket.
 SHORT_FOLDERS = ("/tmp", "/var/tmp")
 
@@ -29,13 +34,20 @@ def ask_loopback_directly() -> None:
 
 
 def free_port(preferred: int = 0) -> int:
-    """Return the preferred port if it is free, otherwise any free port."""
+    """Return the preferred port if it is free, otherwise any free port.
+
+    The system takes the ports of outgoing connections from above SERVER_PORTS. One of those may be
+    in use by the time that the server listens.
+    """
+    candidates = random.SystemRandom().sample(SERVER_PORTS, k=PORTS_TO_TRY)
+    for port in (preferred or candidates[0], *candidates):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", preferred))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

@@ -1,0 +1,22 @@
+"""Free ports of this machine."""
+
+import socket
+
+from servers.loopback import SERVER_PORTS, free_port
+
+
+def test_free_port_is_none_that_outgoing_connections_get() -> None:
+    assert {free_port() in SERVER_PORTS for _ in range(20)} == {True}
+
+
+def test_preferred_port_is_taken_if_it_is_free() -> None:
+    preferred = free_port()
+    assert free_port(preferred) == preferred
+
+
+def test_port_that_is_in_use_is_not_returned() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", free_port()))
+        server.listen()
+        port = server.getsockname()[1]
+        assert free_port(port) != port
