@@ -41,6 +41,7 @@ def one_command(module: ModuleType) -> Refusal | None:
         _given_back_after_a_refusal,
         _refused_by_another_process,
         _in_between,
+        _closed_without_an_answer,
     )
     return probed(module, *checks)
 
@@ -173,6 +174,27 @@ def _in_between(probe: Probe) -> Refusal | None:
             return probe.refuse("check-then-set" if answers[0] else "waiter-takes-it", **facts)
         answers.clear()
     return None
+
+
+def _closed_without_an_answer(probe: Probe) -> Refusal | None:
+    """A's command does not reach Redis: A does not have the lock.
+
+    In a child process: what an exception leaves behind there, such as a lock of one process, does
+    not disturb the checks that follow.
+    """
+    lock = probe.lock()
+    witness = f"{lock.key}:open"
+
+    def take_without_an_answer() -> None:
+        lock.client.loses_a_command = True
+        if lock.try_lock("a"):
+            probe.plain.set(witness, "1")
+
+    probe.in_another_process(take_without_an_answer)
+    if not probe.plain.delete(witness):
+        return None
+    probe.says("A asks, and its command does not reach Redis: try_lock() says True all the same")
+    return probe.refuse("fail-open")
 
 
 def _lives(probe: Probe) -> Refusal | None:
