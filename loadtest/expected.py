@@ -65,6 +65,8 @@ redis                 x . x x x x x x x x x . x x x x x x x x x x x x x x D x O 
 one-file              x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
 fence-at-write        x . x x x O O x O O O . x x x x x O x x x O O x x x D x O x
 redis-in-transaction  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
+lock-then-read        x . x x x O O . O O O . x x x x x O x x x O O x x x . . O x
+lock-then-claim       x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
 advisory              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 row-lock              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 version               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
@@ -98,6 +100,7 @@ STOPS: Mapping[str, Mapping[str, str]] = {
     "redlock": {"lost-reply": "acquired"},  # its majority has the lock though one reply was lost
     "redis": BEFORE_THE_CLAIM,
     "one-file": BEFORE_THE_CLAIM,
+    "lock-then-claim": BEFORE_THE_CLAIM,
     "buckets": {"crash": "before_commit", "db-kill": "before_commit"},
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
     "reserve": dict.fromkeys(
@@ -182,6 +185,8 @@ TRAITS: Mapping[str, Traits] = {
     "one-file": _FENCED,
     "fence-at-write": _FENCED,
     "redis-in-transaction": _RENEWED,
+    "lock-then-read": _RENEWED,
+    "lock-then-claim": _FENCED,
     "advisory": _DATABASE,
     "row-lock": _DATABASE,
     "version": _DATABASE,
@@ -202,6 +207,7 @@ _NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction":
 RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "sqlite": _NOT_OVERTAKEN,
     "sqlite@deferred": _NOT_OVERTAKEN,
+    "mariadb@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@snapshot": _NOT_OVERTAKEN,
 }
 #: Strategies that exist on some databases only, by Django's names of these.

@@ -74,7 +74,7 @@ class RenewedLock(TokenLock):
 
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
-    return held(redis_lock(attempt), inside_transaction=True)
+    return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
 
 def acquire(attempt: Attempt) -> Lease:

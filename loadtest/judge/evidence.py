@@ -67,6 +67,8 @@ EVIDENCE: Mapping[str, Evidence] = {
     "redlock": _LOCK,
     "zookeeper": _LOCK,
     "redis-in-transaction": _LOCK,
+    "lock-then-read": _LOCK,
+    "lock-then-claim": _FENCED_LOCK,
     "reentrant": Evidence(locked=True, absolute=True),
     "redis": _FENCED_LOCK,
     "one-file": _FENCED_LOCK,

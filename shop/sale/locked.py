@@ -50,17 +50,22 @@ class LockInsideTransaction(RuntimeError):
 
 
 def held(
-    lock: Lock | OneFileLock, *, inside_transaction: bool = False
+    lock: Lock | OneFileLock,
+    *,
+    inside_transaction: bool = False,
+    encloses_commit: bool = True,
 ) -> AbstractContextManager[AnyLease]:
-    """Hold the lock for a block, which commits; wait up to SHOP_LOCK_WAIT seconds for it.
+    """Hold the lock for a block; wait up to SHOP_LOCK_WAIT seconds for it.
 
-    Raises LockInsideTransaction before it asks for the lock, unless `inside_transaction` is what
-    the caller wants to show.
+    inside_transaction  allow a transaction that began before the lock
+    encloses_commit     False if the block ends before the commit
+
+    Raises LockInsideTransaction before it asks for the lock, unless `inside_transaction`.
     """
     if not inside_transaction:
         refuse_inside_transaction()
     hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return with_points(hold, commits=not inside_transaction)
+    return with_points(hold, commits=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:

@@ -1,0 +1,43 @@
+"""The cure of `lock-then-read`: the stock is read by a statement that sees the present row.
+
+The lock is taken after the first query of a transaction, as there, so that at REPEATABLE READ the
+transaction's snapshot may be older than the last sale. An UPDATE does not read from the snapshot:
+it waits for the row, changes the row as it is now, and what a transaction has changed it sees. The
+UPDATE that claims the fence is such a statement; SELECT ... FOR UPDATE would be another. A database
+that checks snapshots (MariaDB from 11.6.2, PostgreSQL) refuses the UPDATE of an old snapshot
+instead, and the buyer asks again (docs/databases.md).
+"""
+
+from contextlib import ExitStack
+from functools import partial
+
+from django.db import transaction
+
+from shop.models import Product
+from shop.sale.fences import claim
+from shop.sale.locked import held, redis_lock
+from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.sale.strategy import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    with ExitStack() as after_commit:
+        with transaction.atomic(durable=True):
+            Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
+            lock = held(redis_lock(attempt), inside_transaction=True)
+            lease = after_commit.enter_context(lock)
+            receipt = sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
+    return receipt.under(lease)
+
+
+STRATEGY = Strategy(
+    rank=184,
+    title="RedisLock after the first query, with a fence",
+    summary="The fence is claimed by an UPDATE, which sees the present row on every database.",
+    marks=("partial(claim, lease)", "UPDATE product SET fence"),
+    buy=buy,
+    holds_row=True,
+    sound=True,
+    renewed=True,
+    fenced=True,
+)

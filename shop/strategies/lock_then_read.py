@@ -1,0 +1,45 @@
+"""FLAW: a perfect lock, taken after the first query of a transaction at REPEATABLE READ.
+
+    A begins, looks the product up     B begins, looks the product up
+    A locks, reads 1, writes 0         B waits for the lock
+    A commits, unlocks
+                                       B locks, reads 1: its snapshot is older than A's commit
+                                       B writes 0, commits: two orders for one unit
+
+The lock encloses the commit, but not the beginning of the transaction. At REPEATABLE READ, the
+default of MySQL's and MariaDB's servers, every plain SELECT of a transaction shows the database as
+its first query saw it. At READ COMMITTED, the default of PostgreSQL and of Django on MySQL, each
+statement sees what is committed by then, and the sale is exact (docs/databases.md). The first query
+may be far from the lock: a session, a permission, ATOMIC_REQUESTS with a look at the user. Take the
+lock before the transaction (`redis`), or read with a statement that sees the present row
+(`lock-then-claim`).
+"""
+
+from contextlib import ExitStack
+
+from django.db import transaction
+
+from shop.models import Product
+from shop.sale.locked import held, redis_lock
+from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.sale.strategy import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    with ExitStack() as after_commit:
+        with transaction.atomic(durable=True):
+            Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
+            lock = held(redis_lock(attempt), inside_transaction=True)
+            lease = after_commit.enter_context(lock)
+            receipt = sell_one(attempt)
+    return receipt.under(lease)
+
+
+STRATEGY = Strategy(
+    rank=182,
+    title="RedisLock after the first query",
+    summary="A perfect lock, taken after a query: wrong at REPEATABLE READ, MySQL's default.",
+    marks=("Product.objects.filter(", "after_commit.enter_context("),
+    buy=buy,
+    renewed=True,
+)
