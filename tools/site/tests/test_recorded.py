@@ -32,7 +32,7 @@ def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
 
 def test_every_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.kept()
-    # Neither has three moves: one is a script in Redis, the other never commits.
+    # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
     assert set(recording.strategies()) - set(recorded) == {"reserve", "autocommit"}
     for lock, moves in recorded.items():
         for order in ORDERS:
