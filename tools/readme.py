@@ -185,10 +185,12 @@ def databases_table(summaries: Mapping[str, Summary]) -> str:
         [f"`{lock}`", *(_database_cell(runs.get(lock)) for runs in runs_by_database.values())]
         for lock in locks
     ]
-    setups = " ".join(
-        f"{title}: {report.setup_of(summary)}" for title, summary in summaries.items()
+    on_postgres, *on_others = summaries.values()
+    others = ", ".join(sorted({summary["machine"]["database"] for summary in on_others}))
+    below = (
+        "Orders / stock left, seconds of the rush; one run each. "
+        f"{report.setup_of(on_postgres)} The same with {others}."
     )
-    below = f"Orders / stock left, seconds of the rush; one run each. {setups}"
     return report.markdown_table(["strategy", *summaries], rows, below, left=len(summaries) + 1)
 
 
