@@ -87,6 +87,9 @@ class MariaDB:
             raise EmbeddedError(f"{self.socket} is too long for a socket: set TMPDIR=/tmp")
         if not self.data.exists():
             self._make_data()
+        own_options = [
+            f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()
+        ]
         return self._process.start(
             [
                 *self._common_options(),
@@ -94,7 +97,7 @@ class MariaDB:
                 f"--pid-file={self.folder / 'mariadb.pid'}",
                 "--skip-networking",
                 f"--max-connections={MAX_CONNECTIONS}",
-                *(f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()),
+                *own_options,
             ],
             folder=self.folder,
         )
@@ -115,11 +118,12 @@ class MariaDB:
         server = server_path()
         if server is None:
             raise EmbeddedError(MISSING)
+        # It refuses to run as root unless root is named.
+        user = ["--user=root"] if os.getuid() == 0 else []
         return [
             server,
             "--no-defaults",
-            # It refuses to run as root unless root is named.
-            *(["--user=root"] if os.getuid() == 0 else []),
+            *user,
             f"--datadir={self.data}",
             # 96 MB by default, written with zeros at the first start.
             "--innodb-log-file-size=8M",

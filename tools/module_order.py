@@ -19,30 +19,47 @@ from _pytest.runner import runtestprotocol
 #: the longest first; those that compute come between those that wait, so that not all workers want
 #: the processors at once.
 WHOLE = (
-    *("tools/site/tests/test_live.py", "loadtest/tests/test_behind_nginx.py"),
+    "tools/site/tests/test_live.py",
+    "loadtest/tests/test_behind_nginx.py",
     "tools/tests/test_readme.py",
-    *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
+    "loadtest/tests/test_faults.py",
+    "loadtest/tests/test_demo.py",
+    "loadtest/tests/test_load.py",
     "locks/tests/test_failover.py",
-    *(
-        f"loadtest/tests/test_{name}.py"
-        for name in (
-            *("page", "attacks_from_the_web", "sentinels", "locust", "locust_process", "workers"),
-            *("serve", "html_report_page", "page_steps", "target_rush", "leaves_nothing"),
-            *("server_death", "database_cut_off", "weakened_faults"),
-        )
-    ),
-    *("examples/tests/test_fastapi_shop.py", "locks/tests/test_package.py"),
-    *("locks/tests/contract/test_cluster.py", "tools/site/tests/test_site.py"),
-    *("tools/site/tests/test_steps.py", "tools/site/tests/test_pages.py"),
+    "loadtest/tests/test_page.py",
+    "loadtest/tests/test_attacks_from_the_web.py",
+    "loadtest/tests/test_sentinels.py",
+    "loadtest/tests/test_locust.py",
+    "loadtest/tests/test_locust_process.py",
+    "loadtest/tests/test_workers.py",
+    "loadtest/tests/test_serve.py",
+    "loadtest/tests/test_html_report_page.py",
+    "loadtest/tests/test_page_steps.py",
+    "loadtest/tests/test_target_rush.py",
+    "loadtest/tests/test_leaves_nothing.py",
+    "loadtest/tests/test_server_death.py",
+    "loadtest/tests/test_database_cut_off.py",
+    "loadtest/tests/test_weakened_faults.py",
+    "examples/tests/test_fastapi_shop.py",
+    "locks/tests/test_package.py",
+    "locks/tests/contract/test_cluster.py",
+    "tools/site/tests/test_site.py",
+    "tools/site/tests/test_steps.py",
+    "tools/site/tests/test_pages.py",
 )
 #: Of the others, each at least some 8 seconds, by `make test ARGS=--durations=0`.
 LONGEST = (
     "servers/tests/test_embedded.py",
-    *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
-    *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
-    *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
-    *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
-    *("locks/tests/test_watchdog.py", "locks/tests/test_chaos.py"),
+    "shop/tests/strategies/test_every_strategy.py",
+    "shop/tests/ops/test_metrics.py",
+    "shop/tests/strategies/test_isolation.py",
+    "shop/tests/ops/test_roles.py",
+    "shop/tests/api/test_fuzz.py",
+    "shop/tests/ops/test_pgbouncer.py",
+    "shop/tests/sale/test_asgi_node.py",
+    "shop/tests/api/test_asgi_contract.py",
+    "locks/tests/test_watchdog.py",
+    "locks/tests/test_chaos.py",
 )
 
 #: Modules, or folders of them, that a busy machine may fail -> the reason. A test of theirs that

@@ -14,8 +14,16 @@ from loadtest.stack.stack import ROOT, StackError
 
 #: What a checkout holds that was made in it, or is somebody's own.
 LEFT_OUT = shutil.ignore_patterns(
-    *(".git", ".venv*", "var", "results", "mine", "mine-*", ".env"),
-    *("__pycache__", "*_cache", "oversold-pack*"),
+    ".git",
+    ".venv*",
+    "var",
+    "results",
+    "mine",
+    "mine-*",
+    ".env",
+    "__pycache__",
+    "*_cache",
+    "oversold-pack*",
 )
 README = """The Oversold workshop, for {system} with Python {python}. No internet is needed.
 
@@ -42,9 +50,18 @@ def pack(folder: Path) -> str:
     wheels.mkdir(parents=True)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-            *("--require-hashes", "--only-binary=:all:", "--dest", str(wheels)),
-            *("--requirement", str(ROOT / "tools/requirements/shop.lock")),
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "--dest",
+            str(wheels),
+            "--requirement",
+            str(ROOT / "tools/requirements/shop.lock"),
         ],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

@@ -18,8 +18,19 @@ CONTROLS = {
 }
 #: What the whole row has to withstand, in this order.
 ROW = (
-    *("crash", "slow", "late-release", "pause", "pause@acquired", "restart", "eviction"),
-    *("lost-reply", "unknown-commit", "stall", "db-kill", "shutdown", "shutdown@short"),
+    "crash",
+    "slow",
+    "late-release",
+    "pause",
+    "pause@acquired",
+    "restart",
+    "eviction",
+    "lost-reply",
+    "unknown-commit",
+    "stall",
+    "db-kill",
+    "shutdown",
+    "shutdown@short",
 )
 #: Nothing to be seen of these where no lock in Redis is taken.
 OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})

@@ -46,7 +46,10 @@ def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     """Return what a new process has of the demo, with every setting of a demo set."""
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run(
-        *("-c", INSPECTION, *DEMO_PATHS, *SHOP_PATHS),
+        "-c",
+        INSPECTION,
+        *DEMO_PATHS,
+        *SHOP_PATHS,
         **environment,
         SHOP_DEMO=str(int(is_demo)),
         SHOP_DEMO_HISTORY=str(folder),

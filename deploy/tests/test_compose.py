@@ -48,12 +48,20 @@ MOUNTS = {
 #: but its own.
 GIVEN = {
     "shop": {
-        *("secret_key", "restock_token", "metrics_token", "redis_password"),
-        *("pgpass_app", "ca.crt"),
+        "secret_key",
+        "restock_token",
+        "metrics_token",
+        "redis_password",
+        "pgpass_app",
+        "ca.crt",
     },
     "migrate": {"pgpass_migrate", "ca.crt"},
     "postgres": {
-        *("postgres_password", "migrate_password", "app_password", "postgres.crt", "postgres.key")
+        "postgres_password",
+        "migrate_password",
+        "app_password",
+        "postgres.crt",
+        "postgres.key",
     },
     "redis": {"users.acl", "redis.crt", "redis.key", "ca.crt"},
     "locust": {"restock_token"},

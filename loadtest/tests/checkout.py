@@ -16,8 +16,16 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: What git ignores, and git's own.
 MADE = (
-    *(".git", ".venv*", "var", "results", "__pycache__", ".env", "*_cache", "secrets"),
-    *("oversold-pack*", "workshop/mine*"),
+    ".git",
+    ".venv*",
+    "var",
+    "results",
+    "__pycache__",
+    ".env",
+    "*_cache",
+    "secrets",
+    "oversold-pack*",
+    "workshop/mine*",
 )
 #: Settings and proxies of a user's own, none of which may matter to a demo.
 OWN = {
@@ -62,8 +70,16 @@ def _walk(folder: Path) -> Iterator[Path]:
 def fresh_environment() -> dict[str, str]:
     """The environment without the variables of this test run and of make, and with a user's own."""
     ours = (
-        *("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_", "MAKE", "MFLAGS", "ARGS"),
-        *("no_proxy", "NO_PROXY"),
+        "DATABASE_URL",
+        "REDIS_",
+        "SHOP_",
+        "DJANGO_",
+        "PYTEST_",
+        "MAKE",
+        "MFLAGS",
+        "ARGS",
+        "no_proxy",
+        "NO_PROXY",
     )
     plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {**plain, **OWN}

@@ -161,8 +161,18 @@ class HeldLocust(HeldTarget):
     def headless(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
         """A master that opens a rush as soon as it has two workers, or one that makes its own."""
         return self.start(
-            *("--headless", "-u", str(buyers), "-r", "100", "--stock", "3", "--deadline", "40"),
-            *("--result", str(self.result), *options),
+            "--headless",
+            "-u",
+            str(buyers),
+            "-r",
+            "100",
+            "--stock",
+            "3",
+            "--deadline",
+            "40",
+            "--result",
+            str(self.result),
+            *options,
         )
 
     def workers(self, count: int = 2) -> list[subprocess.Popen[bytes]]:

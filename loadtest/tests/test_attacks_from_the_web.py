@@ -33,7 +33,8 @@ ARGUMENTS = (
     # started for a page that nobody has opened yet.
     "--disable-features=LocalNetworkAccessChecks,SpareRendererForSitePerProcess",
     # What a server is asked does not depend on the process that asks: one is enough for all sites.
-    *("--disable-site-isolation-trials", "--renderer-process-limit=1"),
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
 )
 #: Another site; another port of this machine (the same site to a browser); the target's own origin
 #: by DNS rebinding: the page was loaded from the attacker, then its name came to mean 127.0.0.1.
@@ -159,14 +160,35 @@ TO_THE_SHOP = {
     "a step": ("/steps/step", {"round": "1", "buyer": "A"}),
 }
 LOCUST_TELLS = (
-    *("/", "/logs", "/tasks", "/exceptions"),
-    *("/exceptions/csv", "/stats/requests", "/stats/requests/csv", "/stats/failures/csv"),
-    *("/stats/requests_full_history/csv", "/stats/report", "/stats/report?download=1"),
-    *("/worker-count", "/login", "/stop", "/stats/reset", "/no-such-page"),
+    "/",
+    "/logs",
+    "/tasks",
+    "/exceptions",
+    "/exceptions/csv",
+    "/stats/requests",
+    "/stats/requests/csv",
+    "/stats/failures/csv",
+    "/stats/requests_full_history/csv",
+    "/stats/report",
+    "/stats/report?download=1",
+    "/worker-count",
+    "/login",
+    "/stop",
+    "/stats/reset",
+    "/no-such-page",
 )
 THE_SHOP_TELLS = (
-    *("/", "/state", "/history", "/strategies", "/strategies/none/code", "/sales/latest"),
-    *("/sales/1/orders", "/healthz", "/readyz", "/admin/login/", "/no-such-page"),
+    "/",
+    "/state",
+    "/history",
+    "/strategies",
+    "/strategies/none/code",
+    "/sales/latest",
+    "/sales/1/orders",
+    "/healthz",
+    "/readyz",
+    "/admin/login/",
+    "/no-such-page",
 )
 TAGS = ("img", "script", "link", "iframe", "object")
 

@@ -40,7 +40,10 @@ CHOSEN = [
 ]
 #: Locks that a long ttl does not change: the database's, and three that have no ttl of their own.
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
-    *("serializable", "buckets", "skip-locked", "reserve"),
+    "serializable",
+    "buckets",
+    "skip-locked",
+    "reserve",
 }
 
 

@@ -43,9 +43,19 @@ CONFLICTS = {"40001", "40P01", "1213", "1020"}
 #: lock wait, statement, and its conflicts, which end strategies that never retry. SQLite: the
 #: writer was not let in.
 BUSY = {
-    *("55P03", "57014", "25P03"),
-    *("1205", "1969", "3024", "1213", "1020"),
-    *("SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT"),
+    # PostgreSQL
+    "55P03",
+    "57014",
+    "25P03",
+    # MySQL and MariaDB
+    "1205",
+    "1969",
+    "3024",
+    "1213",
+    "1020",
+    # SQLite
+    "SQLITE_BUSY",
+    "SQLITE_BUSY_SNAPSHOT",
 }
 #: The connection is lost. MySQL: no connection, no room, shutdown, killed.
 MYSQL_GONE = {

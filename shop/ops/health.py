@@ -84,12 +84,13 @@ def stack() -> list[Part]:
     promises in a shop that makes some."""
     reports_promises = _read_backlog is not None and not settings.SHOP_DEMO
     promises = [_part("promises", _promises)] if reports_promises else []
+    timeouts = [_part("PostgreSQL timeouts", _timeouts)] if _is_postgresql() else []
     return [
         _part("PostgreSQL" if _is_postgresql() else connection.display_name, _database),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
-        *([_part("PostgreSQL timeouts", _timeouts)] if _is_postgresql() else []),
+        *timeouts,
         *promises,
     ]
 

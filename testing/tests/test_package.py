@@ -48,8 +48,19 @@ def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) 
     # pytest finds the fixtures by the entry point; Django is not imported before a test asks.
     listed = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "--fixtures", "-c", os.devnull, "--rootdir"),
-            *(str(tmp_path), "-p", "no:cacheprovider", "-p", "no:django", str(tmp_path)),
+            sys.executable,
+            "-m",
+            "pytest",
+            "--fixtures",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(tmp_path),
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:django",
+            str(tmp_path),
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
@@ -60,7 +71,8 @@ def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) 
     assert "Return `interleave`, on a database whose commits" in listed
     imported = subprocess.run(
         [
-            *(sys.executable, "-c"),
+            sys.executable,
+            "-c",
             "import sys, oversold_testing.plugin; print('django' in sys.modules)",
         ],
         cwd=tmp_path / "installed",

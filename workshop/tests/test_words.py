@@ -308,8 +308,17 @@ def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: 
 @pytest.mark.parametrize(
     "line",
     [
-        *("check 13", "check lesson", "reset lesson", "reset 3 4", "next 5", "run 3", "page 2"),
-        *("hint x", "solution 0", "explain all", "list 3"),
+        "check 13",
+        "check lesson",
+        "reset lesson",
+        "reset 3 4",
+        "next 5",
+        "run 3",
+        "page 2",
+        "hint x",
+        "solution 0",
+        "explain all",
+        "list 3",
     ],
 )
 def test_word_with_something_that_it_does_not_take_is_refused(words: Words, line: str) -> None:
