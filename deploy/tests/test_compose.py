@@ -220,7 +220,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
 # --- who waits for whom ---------------------------------------------------------------------------
 
 
-def test_nginx_hangs_up_on_a_node_first_and_waits_for_it_longer_than_it_takes() -> None:
+def test_nginx_closes_idle_connections_before_the_node_does() -> None:
     """Else it would send a purchase into a closed connection, or give one up that is sold."""
     upstream = NGINX[NGINX.index("upstream") : NGINX.index("    server {")]
     (idle,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
@@ -255,7 +255,7 @@ def rules(name: str) -> list[str]:
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
-def test_redis_lets_the_shop_do_what_the_locks_and_every_script_ask_for_and_not_all() -> None:
+def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
     """A command that a script calls now and then is missed by a short rush, and ends a long one."""
     for name in ("demo", "production", "reserve"):
         shop = rules(name)

@@ -59,7 +59,8 @@ def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
 # --- one buyer ----------------------------------------------------------------------------------
 
 
-def test_the_same_key_gets_the_same_order_and_another_buyers_key_is_refused(buy: Buy) -> None:
+def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
+    """The same key gets the same order; with another buyer's key nothing is sold."""
     product = on_sale(2)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -68,7 +69,8 @@ def test_the_same_key_gets_the_same_order_and_another_buyers_key_is_refused(buy:
     assert books() == (1, 1)
 
 
-def test_the_buyer_of_the_last_unit_who_asks_again_is_not_answered_sold_out(buy: Buy) -> None:
+def test_buyer_of_the_last_unit_may_ask_again(buy: Buy) -> None:
+    """The answer is not `sold out`."""
     product = on_sale(1)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
@@ -105,7 +107,7 @@ def test_a_redis_that_is_down_sells_nothing() -> None:
     assert books() == (0, 1)
 
 
-def test_a_database_that_is_lost_after_the_sale_was_refused_is_a_reason_to_ask_again(
+def test_lost_database_after_a_refusal_is_answered_ask_again(
     client: redis.Redis,
 ) -> None:
     """The query that looks for an earlier order fails as any other may."""
@@ -139,9 +141,10 @@ STATEMENTS = {
     ("module", "steps"),
     [(module, n) for module, names in STATEMENTS.items() for n in range(1, len(names) + 1)],
 )
-def test_wherever_the_first_buyer_is_when_the_second_one_comes_one_of_them_gets_the_unit(
+def test_one_buyer_gets_the_unit_in_every_schedule(
     module: str, steps: int, client: redis.Redis
 ) -> None:
+    """Wherever the first buyer is when the second one comes."""
     product = on_sale(1)
     buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
     ann = stepped(partial(buy, product=product, buyer="ann", key="k1"))
@@ -168,7 +171,8 @@ def error_of(actor: Actor) -> Exception | None:
     return None
 
 
-def test_without_a_lock_or_a_condition_the_same_schedule_sells_one_unit_twice() -> None:
+def test_unguarded_schedule_sells_one_unit_twice() -> None:
+    """The code has neither a lock nor a condition."""
     product = on_sale(1)
     ann = stepped(partial(plain, product=product, buyer="ann", key="k1"))
     bob = stepped(partial(plain, product=product, buyer="bob", key="k2"))

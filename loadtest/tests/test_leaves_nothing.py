@@ -198,7 +198,7 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
     ctrl_c(command)
 
 
-def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(
+def test_next_command_ends_what_a_killed_one_left(
     held: Path, start_command: Callable[..., Command]
 ) -> None:
     """Forgotten before they have ended, nobody would ever end them."""
@@ -244,9 +244,10 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works(
+def test_everything_ends_although_the_disk_became_full(
     held: Path, start_command: Callable[..., Command], fill_the_disk: Callable[[], None]
 ) -> None:
+    """The command stays registered, and the next one works."""
     command = start_command()
     started = children(held)
     fill_the_disk()

@@ -72,9 +72,8 @@ def test_a_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> 
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")  # that of its own lock
 
 
-def test_the_same_rush_under_redis_is_exact_and_the_contrast_is_above_the_fold(
-    stack: Stack, page: Page
-) -> None:
+def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> None:
+    """The second rush is under `redis`, and exact."""
     start(page, "redis")
     is_over(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
@@ -156,9 +155,8 @@ def test_the_button_says_that_the_shop_is_gone_and_comes_back_with_it(
     watched.complaints = [one for one in watched.complaints if "ERR_FAILED" not in one]
 
 
-def test_bad_input_is_refused_by_the_browser_at_its_field_and_starts_nothing(
-    stack: Stack, page: Page
-) -> None:
+def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
+    """Nothing is started."""
     before = newest_sale(stack)["sale"]
     start(page, "none", buyers=0)
     wrong = page.get_by_label("Buyers")
@@ -210,9 +208,10 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     expect(column(page, "A")).to_contain_text("SOLD")
 
 
-def test_the_table_of_sales_is_seen_whole_with_the_longest_names_on_a_laptop_and_a_phone(
+def test_table_of_sales_fits_laptop_and_phone(
     page: Page,
 ) -> None:
+    """It has the longest names there are."""
     rows = [("redis-in-transaction", "oversold", 103), ("setnx-timestamp-del", "undersold", 97)]
     run = {"buyers": 200, "hold_ms": 0, "duration_s": 12.4}
     sales = [
@@ -239,9 +238,10 @@ def filled_in(page: Page) -> list[str]:
     return [page.locator(f"#{name}").input_value() for name in fields]
 
 
-def test_a_lesson_is_projected_without_its_answer_and_the_address_fills_the_forms_and_scrolls(
+def test_projected_lesson_hides_its_answer_and_fills_the_forms(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
+    """The address fills the forms in, and the page scrolls."""
     where = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
     with opened(context, stack, watched, where) as page:
         lesson = page.locator(".lesson")

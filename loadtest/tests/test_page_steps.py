@@ -53,9 +53,10 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
         ("row-lock", "for the product's row in the database"),
     ],
 )
-def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked_and_their_time_to_run_out(
+def test_second_buyer_waits_for_the_lock_until_time_runs_out(
     stack: Stack, page: Page, lock: str, waits: str
 ) -> None:
+    """The page shows the wait."""
     begin(page, lock)
     takes(page, "A", "read")
     expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
@@ -69,7 +70,7 @@ def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked_and_their_time_to_r
     assert newest_sale(stack, "last-unit")["orders"] == 1
 
 
-def test_a_press_of_a_button_that_is_moved_away_meanwhile_is_a_click_all_the_same(
+def test_button_that_moves_while_pressed_is_clicked(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
     """The code of the lock makes its card 340 pixels longer. The press ends on something else, and

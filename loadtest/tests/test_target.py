@@ -198,7 +198,7 @@ def test_a_lost_answer_or_an_error_leaves_open_who_has_the_order(shows: Any) -> 
 
 
 @pytest.mark.parametrize("opened", [3, 40])
-def test_a_target_that_opens_a_sale_of_other_units_is_refused_before_the_rush(opened: int) -> None:
+def test_sale_with_other_units_is_refused_before_the_rush(opened: int) -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
     target.lefts = [opened, 0]
     with pytest.raises(TargetError, match=rf"open\(4\) put up {opened} units, by stock\(\)"):

@@ -40,9 +40,8 @@ def rush(results: Path, tmp_path: Path) -> Rushing:
     return run_it
 
 
-def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_units(
-    results: Path, rush: Rushing, host: str
-) -> None:
+def test_rush_times_only_the_purchase(results: Path, rush: Rushing, host: str) -> None:
+    """Later rushes of the same target have fewer units."""
     status, printed = rush(host, repeat=3)
     assert status == 0, printed
     assert re.search(r"^my_shop +✓ EXACT +8 +0 ", printed, re.MULTILINE), printed

@@ -123,13 +123,13 @@ def test_a_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:
     assert "does prepare() log in and send the CSRF token?" in str(found.value)
 
 
-def test_an_error_of_the_server_that_cannot_be_read_leaves_open_what_happened() -> None:
+def test_unreadable_server_error_has_an_open_outcome() -> None:
     answer = read_answer(Reads(), Response(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.open) == ("error", True)
     assert "Bad gateway" in answer.why
 
 
-def test_an_answer_that_is_none_and_a_purchase_that_returns_no_response_are_refused() -> None:
+def test_missing_answer_and_missing_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
         read_answer(Reads("sold"), Response(200))
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):

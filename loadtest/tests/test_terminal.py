@@ -285,7 +285,7 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
 
 
 @pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
-def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
+def test_results_path_that_is_no_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], taken: str,
 ) -> None:  # fmt: skip

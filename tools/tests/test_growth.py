@@ -87,9 +87,10 @@ def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
     ]
 
 
-def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
+def test_tables_come_from_the_newest_whole_run(
     tmp_path: Path,
 ) -> None:
+    """Each table of the page is taken by itself."""
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
     tables = ("growth", "growth-asgi")

@@ -97,9 +97,8 @@ def test_a_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_a_file_that_is_broken_is_refused_with_its_line_and_the_next_check_works(
-    text: str, bench: Bench
-) -> None:
+def test_broken_file_is_refused_with_its_line(text: str, bench: Bench) -> None:
+    """The next check works."""
     lesson = lessons()[5]
     refusal = result_of(lesson, text, bench).refusal
     assert refusal is not None

@@ -89,9 +89,10 @@ def test_ctrl_c_leaves_no_process(terminal: Terminal, moment: Callable[[Terminal
     assert terminal.ends() == 130
 
 
-def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
+def test_words_work_without_a_terminal(
     project: Path,
 ) -> None:
+    """They have exit codes, and lines of eighty columns."""
     shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
 
     def says(*words: str) -> tuple[int, str]:
@@ -144,7 +145,7 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     assert_nothing_is_left(project)
 
 
-def test_servers_that_are_killed_leave_a_check_undecided_and_the_next_one_decides(
+def test_killed_servers_leave_a_check_undecided(
     terminal: Terminal,
 ) -> None:
     """It is no try, and never the end of the session."""

@@ -59,9 +59,10 @@ def test_the_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
 
 
 @EACH
-def test_every_refusal_has_a_wrong_solution_and_every_wrong_solution_a_refusal(
+def test_refusals_and_wrong_solutions_match(
     lesson: Lesson,
 ) -> None:
+    """Every refusal has a wrong solution, and every wrong solution a refusal."""
     codes = {each.code for each in WRONG if each.lesson is lesson} | {next(iter(lesson.refusals))}
     codes |= set(BELIEFS.values()) & set(lesson.refusals)
     assert set(lesson.refusals) <= codes, "a code without a body that is refused with it"
@@ -84,9 +85,10 @@ def test_right_answers_of_the_lessons_are_spread_over_the_options() -> None:
 
 
 @EACH
-def test_lesson_has_an_objective_key_points_and_what_each_wrong_option_believes(
+def test_lesson_has_objective_key_points_and_beliefs(
     lesson: Lesson,
 ) -> None:
+    """Each wrong option has the belief behind it."""
     assert lesson.objective.endswith(".")
     assert 2 <= len(lesson.key_points) <= 4
     assert list(lesson.misconceptions) == [each for each in "abcd" if each != lesson.answer]

@@ -50,15 +50,17 @@ def test_lesson_without_an_exercise_in_a_plan_gives_none_to_the_fast(minutes: in
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
-def test_the_minutes_of_a_lesson_are_those_in_which_it_is_shown_worked_and_talked_about(
+def test_minutes_of_a_lesson_add_up(
     minutes: int,
 ) -> None:
+    """They are the minutes of showing, working and talking."""
     for takes, what, *_ in plans()[minutes]["parts"]:
         if isinstance(what, dict):
             assert what["show"] + what["do"] + what["talk"] == takes
 
 
-def test_a_plan_says_by_the_clock_what_is_said_shown_left_out_and_next_for_the_fast() -> None:
+def test_plan_is_a_timetable() -> None:
+    """It names what is said, shown, left out, and next for the fast."""
     text = "\n".join(plan_lines(180, begins=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
@@ -109,7 +111,8 @@ def test_facilitator_reads_how_to_show_votes_and_to_collect_reports() -> None:
         assert words in text
 
 
-def test_the_quiz_has_eight_questions_of_four_options_each_shown_in_a_lesson() -> None:
+def test_quiz_has_eight_questions_of_four_options() -> None:
+    """Each question is answered in a lesson."""
     assert len(questions()) == 8
     for question in questions():
         assert len(question.options) == 4

@@ -145,9 +145,7 @@ def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
         assert word in glossary
 
 
-def test_every_lesson_has_notes_with_its_answer_its_questions_and_its_solution(
-    words: Words, out: Console
-) -> None:
+def test_notes_have_answer_questions_and_solution(words: Words, out: Console) -> None:
     for lesson in lessons().values():
         assert words.run(f"notes {lesson.number}") == 0
         text = out.export_text()
@@ -272,9 +270,10 @@ class Decided:
         return Result()
 
 
-def test_wrong_prediction_is_told_what_it_believes_and_explain_ends_with_key_points(
+def test_wrong_prediction_is_explained(
     words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is told what it believes; `explain` ends with the key points."""
     monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
     lesson = lessons()[3]
     words.run("goto 3")

@@ -31,9 +31,8 @@ def shows(page: Page, text: str) -> None:
     expect(page.locator("#verdict")).to_contain_text(text)
 
 
-def test_the_first_move_is_made_without_a_lock_and_two_keys_sell_the_last_unit_twice(
-    site: Path, page: Page
-) -> None:
+def test_two_keys_sell_the_last_unit_twice(site: Path, page: Page) -> None:
+    """The first move is made, and there is no lock."""
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator(".track[data-buyer=A] .did")).to_contain_text("reads 1")
