@@ -417,13 +417,19 @@ def scope(
     totals = "how many answers said sold, compared with the number of orders"
     lost = "asking again after an answer that was lost"
     facts = (
-        (listed, "every answer, compared with the order of its buyer",
-         "which buyer has which order, since orders() returns a number: an order for the wrong "
-         "buyer, or two for one buyer, may go unseen"),
-        (shows_stock, "the stock left, compared with the orders",
-         "lost updates of the stock, since there is no stock()"),
+        (
+            listed,
+            "every answer, compared with the order of its buyer",
+            "which buyer has which order, since orders() returns a number: an order for the wrong "
+            "buyer, or two for one buyer, may go unseen",
+        ),
+        (
+            shows_stock,
+            "the stock left, compared with the orders",
+            "lost updates of the stock, since there is no stock()",
+        ),
         (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
-    )  # fmt: skip
+    )
     judged = [orders, *([] if listed else [totals]), *(yes for shown, yes, _ in facts if shown)]
     if by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")

@@ -171,8 +171,11 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
 def wrong(target: object, method: str, error: Exception, note: str = "") -> TargetError:
     """The error that says which line of the target's file raised what."""
     file = file_of(target)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename == file]  # fmt: skip
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
+    ]
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     todo = "Repair it, and run again"

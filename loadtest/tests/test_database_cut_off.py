@@ -59,11 +59,16 @@ def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
     ("settings", "bounds"),
     [
         # A claim has the product's row, until PostgreSQL ends the transaction.
-        (LIMITED, {("redis", "acquired"): MAX_HOLD + TTL,
-                   ("redis", "after_read"): max(MAX_HOLD + TTL, IDLE_IN_TRANSACTION)}),
+        (
+            LIMITED,
+            {
+                ("redis", "acquired"): MAX_HOLD + TTL,
+                ("redis", "after_read"): max(MAX_HOLD + TTL, IDLE_IN_TRANSACTION),
+            },
+        ),
         ({}, dict.fromkeys([(lock, "acquired") for lock in RENEWED], REPLY_TIMEOUT)),
     ],
-)  # fmt: skip
+)
 def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     cut_off: Callable[..., CutOff], settings: dict[str, str], bounds: dict[tuple[str, str], float]
 ) -> None:

@@ -75,8 +75,10 @@ def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "log")],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
     eventually(lambda: len(child.children()) == 2, what="two workers", timeout=60)

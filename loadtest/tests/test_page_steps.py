@@ -188,9 +188,16 @@ def test_no_text_of_the_chart_is_printed_over_another(
     page: Page, orders: int, stock_left: int, on: bool
 ) -> None:
     sale = {
-        "sale": 7, "open": True, "initial_stock": 100, "orders": orders, "stock_left": stock_left,
-        "oversold": max(0, orders - 100), "lost_updates": 0, "verdict": "open", "lock": "none",
-    }  # fmt: skip
+        "sale": 7,
+        "open": True,
+        "initial_stock": 100,
+        "orders": orders,
+        "stock_left": stock_left,
+        "oversold": max(0, orders - 100),
+        "lost_updates": 0,
+        "verdict": "open",
+        "lock": "none",
+    }
     rush = {"on": on, "number": 1, "started": None, "rush": None}
     state = {"sale": sale, "rush": rush, "steps": None}
     curve = {"curve": [[order / 100, 100] for order in range(orders)]}

@@ -88,8 +88,11 @@ def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     rush = rush_of(2)
     rush.failure = ShopUnreachable("no answer")
     assert rush.judge() == {
-        "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
-    }  # fmt: skip
+        "lock": "none",
+        "sale": 0,
+        "verdict": "unknown",
+        "error": "no answer",
+    }
 
 
 def test_the_stock_that_was_asked_for_is_what_counts() -> None:

@@ -34,7 +34,7 @@ def orders_of(numbers: Sequence[object]) -> list[Order]:
         ("00009000-0000-0000-0000-00000000000{}", [f"{9 << 108 | n:032x}" for n in (1, 2, 3, 4)]),
     ],
     ids=["zeros", "sharp", "reference", "float", "float in the books", "capitals", "CHAR", "UUID"],
-)  # fmt: skip
+)
 def test_numbers_are_compared_as_the_shop_means_them(called: str, books: list[object]) -> None:
     run = rushed(Shown(orders_of(books), 0), "ssssoo", order=True, called=called)
     assert (run["verdict"], run["findings"]) == ("exact", [])

@@ -70,19 +70,25 @@ def test_a_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        (Shown(None, 0, showed=None),  # type: ignore[arg-type]
-         r"orders\(\) returned None; return a whole number, or a list of Order"),
+        (
+            Shown(None, 0, showed=None),  # type: ignore[arg-type]
+            r"orders\(\) returned None; return a whole number, or a list of Order",
+        ),
         (Shown(0, 0, showed="4"), "returned '4'"),  # type: ignore[arg-type]
         (Shown(0, 0, showed=True), "returned True"),
-        (Shown(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
-         r"returned \(1, 'buyer-0'\); return Orders in its list"),
-        (Shown([Order(number, str(7001 + number)) for number in range(4)], 0),
-         r"orders\(\) names '7001', and no buyer of this rush"),
+        (
+            Shown(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
+            r"returned \(1, 'buyer-0'\); return Orders in its list",
+        ),
+        (
+            Shown([Order(number, str(7001 + number)) for number in range(4)], 0),
+            r"orders\(\) names '7001', and no buyer of this rush",
+        ),
         # Two pages that overlap, say: counted, they would be an oversell of a shop that sold right.
         (Shown(listed(0, 1, 2, 3, 2), 0), r"orders\(\) lists order no-3 of \S+ 2 times"),
         (Shown(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
-)  # fmt: skip
+)
 def test_orders_and_a_stock_that_are_none_are_refused(target: Shown, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         rushed(target, "ssssoo")

@@ -177,10 +177,14 @@ def test_ctrl_c_while_the_imports_run_says_nothing(tmp_path: Path) -> None:
     waits = "import sys; print('importing', flush=True); sys.stdin.read()"
     (tmp_path / "rich" / "__init__.py").write_text(waits)
     started = subprocess.Popen(
-        [sys.executable, "-m", "loadtest"], cwd=ROOT, text=True,
+        [sys.executable, "-m", "loadtest"],
+        cwd=ROOT,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert started.stdout is not None
     assert started.stdout.readline() == "importing\n"
     started.send_signal(signal.SIGINT)
@@ -286,9 +290,12 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
 
 @pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
 def test_results_path_that_is_no_folder_is_refused(
-    monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], taken: str,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    results: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    taken: str,
+) -> None:
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     # Of this process, which has servers for all tests.
     for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):

@@ -205,9 +205,12 @@ def test_a_buyer_is_told_sold_out_while_another_ones_payment_fails() -> None:
 
     with pytest.raises(InterleavingFailed, match=r"told sold out(.|\n)*ROLLBACK"):
         interleave(
-            lambda: buy(pays=False), lambda: buy(pays=True), before=one_unit, check=check,
+            lambda: buy(pays=False),
+            lambda: buy(pays=True),
+            before=one_unit,
+            check=check,
             expected=(Refused,),
-        )  # fmt: skip
+        )
 
 
 def test_whatever_a_check_raises_comes_with_the_timeline() -> None:

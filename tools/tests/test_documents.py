@@ -32,8 +32,9 @@ def code(text: str) -> str:
     """The parts of a page that are set as code, one a line."""
     fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return "\n".join([*fenced, *re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE),
-                      *re.findall(r"`([^`]+)`", rest)])  # fmt: skip
+    return "\n".join(
+        [*fenced, *re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE), *re.findall(r"`([^`]+)`", rest)]
+    )
 
 
 def make_targets() -> set[str]:
