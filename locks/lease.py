@@ -87,7 +87,7 @@ class BaseLease:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease was lost, or passed its deadline, before its release."""
+        """True if the lease was lost, or passed its deadline, before its release."""
         if self.loss is not None:
             return True
         return self.outcome is None and now() >= self.deadline
@@ -99,7 +99,7 @@ class BaseLease:
 
     @property
     def foreign(self) -> bool:
-        """Whether the lease was acquired by another process, from which this one was forked."""
+        """True if another process acquired the lease, from which this one was forked."""
         return os.getpid() != self._pid
 
     def remaining(self) -> float:

@@ -46,7 +46,7 @@ class Actor:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the call has returned or raised."""
+        """True once the call has returned or raised."""
         return self.waits_at is ENDED
 
     def start(self) -> None:

@@ -54,7 +54,7 @@ class Run:
 
     @property
     def is_serial(self) -> bool:
-        """Whether each call ended before the next one began."""
+        """True if each call ended before the next one began."""
         return switches(self.schedule) == len(set(self.schedule)) - 1
 
 

@@ -106,7 +106,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _chooses(config: pytest.Config) -> bool:
-    """Whether no files were named: then it is all of the suite that is asked for."""
+    """Return whether the command named no files, and so asks for all of the suite."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 

@@ -49,7 +49,7 @@ class Lesson:
 
     @property
     def instructions(self) -> str:
-        """What its text says to do with the command, Markdown; empty if there is nothing to do."""
+        """The text's instructions for the command, as Markdown; empty if there are none."""
         section = self.text.partition("## Run\n")[2].partition("\n## ")[0]
         return section.replace(f"    {self.command}\n", "").strip()
 

@@ -105,7 +105,7 @@ def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holds(lesson: Lesson, found: Mapping[str, Any]) -> bool:
-    """Whether the answer of a lesson is what was observed: its `expect`, which sees that only."""
+    """Return whether a lesson's `expect` is true of what was observed."""
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(found)))
 
 

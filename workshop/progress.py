@@ -107,7 +107,7 @@ class Progress:
         return again
 
     def passed(self, lesson: Lesson) -> bool:
-        """Whether the exercise has passed once."""
+        """Return whether the exercise has passed once."""
         return "passed_at" in self.of(lesson)
 
     def may_see_the_solution(self, lesson: Lesson) -> bool:

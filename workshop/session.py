@@ -1,4 +1,4 @@
-"""What a session waits for: words that are typed, files that are saved, commands that run."""
+"""The events that a session waits for: typed words, saved files, commands that run."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ class Typed:
 
 
 def one_of(letters: str) -> str:
-    """What is said where something else was typed."""
+    """Return the message for a letter that is no option."""
     return f"one of {', '.join(letters)}; only Enter: no idea"
 
 

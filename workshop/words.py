@@ -157,8 +157,10 @@ class Words(Teaching):
         return _short(self.progress.file(self.progress.lesson))
 
     def _enter(self) -> bool:
-        """Whether Enter was typed, or a word that ends a session; any other word is done while the
-        command goes on."""
+        """Return whether Enter was typed, or a word that ends a session.
+
+        Any other word is done while the command goes on.
+        """
         try:
             line = self.typed.line(0)
         except Empty:

@@ -66,7 +66,7 @@ class PlannedBuyer(FastHttpUser):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run is still going on."""
+        """True while the run goes on."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 

@@ -12,7 +12,7 @@ from loadtest.judge.intervals import Request, group_by
 
 @dataclass(frozen=True)
 class Measurement:
-    """What Locust recorded from `begin` to `end`, in seconds of the monotonic clock.
+    """Locust's records from `begin` to `end`, in seconds of the monotonic clock.
 
     requests     by product; the first request of a purchase has the time at which it was due
     cpu          processor seconds of each part in that time; None if they cannot be read

@@ -159,7 +159,7 @@ class Rush:
 
     @property
     def is_over(self) -> bool:
-        """Whether the rush is judged already, or will have no verdict."""
+        """True if the rush is judged, or will have no verdict."""
         return bool(self.failure or self.lost or self.is_judged)
 
     def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What an answer of a shop means."""
+"""The meaning of an answer of a shop."""
 
 import random
 from collections.abc import Mapping

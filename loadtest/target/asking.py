@@ -1,4 +1,4 @@
-"""How a target counts what a shop has: over HTTP, or in its database."""
+"""The ways to count what a shop has: over HTTP, or in its database."""
 
 import json
 import sqlite3

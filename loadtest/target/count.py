@@ -1,4 +1,4 @@
-"""What a target's shop has at the end of a rush, and the judgement on it.
+"""The orders and the stock of a target's shop after a rush, and the verdict on them.
 
 A shop may know less than the judge would like to: only how many orders there are, no stock, no
 idempotency keys. What is judged and what is not stands in the run as `judged` and `not_judged`.

@@ -51,7 +51,7 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 
 class Target:
-    """How one shop is bought from, and how its orders are counted. Override the four methods that
+    """The way to buy from one shop and to count its orders. Override the four methods that
     raise NotImplementedError; the others, and the attributes, where the shop needs it. `host` is
     the address of the shop, without a slash at its end."""
 
@@ -89,7 +89,7 @@ class Target:
         raise NotImplementedError
 
     def read(self, response: Any) -> Answer:
-        """What the response to buy() means: sold(), sold_out(), again() or error("why").
+        """Return the meaning of the response to buy(): sold(), sold_out(), again() or error("why").
 
         response  of any status, with status_code, headers, text, json() and url
         """

@@ -90,7 +90,7 @@ class Topology:
 
     @property
     def is_known(self) -> bool:
-        """Whether a node has answered CLUSTER SLOTS yet."""
+        """True once a node has answered CLUSTER SLOTS."""
         return bool(self._ranges)
 
     def place_of(self, slot: int) -> Place | None:

@@ -108,5 +108,5 @@ def raise_fence(lock: str, product: Product) -> bool:
 
 
 def _key(lock: str, product: str) -> str:
-    """Where RedisLock keeps the last fence that it gave out."""
+    """Return the key under which RedisLock keeps the last fence that it gave out."""
     return keys_of(Attempt(product, buyer="", lock=lock).lock_name)[3].decode()

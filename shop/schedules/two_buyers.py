@@ -55,7 +55,7 @@ class Run(NamedTuple):
 
     @property
     def violates(self) -> bool:
-        """Whether it sold more than there was, or lost an update."""
+        """True if it sold more than there was, or lost an update."""
         return bool(self.report.oversold or self.report.lost_updates)
 
 

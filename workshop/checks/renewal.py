@@ -122,7 +122,7 @@ def _in_between(probe: Probe) -> Refusal | None:
 
 
 def _as_it_was(probe: Probe, key: str) -> bool:
-    """Whether B still has the lock, and for as long as it had it."""
+    """Return whether B still has the lock, with the time that it had."""
     return probe.plain.get(key) == b"b" and BEFORE - SLOW < int(probe.plain.pttl(key)) <= BEFORE
 
 

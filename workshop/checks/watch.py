@@ -70,7 +70,7 @@ def found_in(file: str) -> Refusal | Undecided:
 
 
 class Look(NamedTuple):
-    """Where a thread was at one moment.
+    """The place of a thread at one moment.
 
     line          the innermost line of the participant's file
     sleeps        whether that line sleeps
