@@ -27,7 +27,7 @@ from loadtest.rush.timing import measure_timing
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import (
     Count,
-    Found,
+    OrdersOrTotal,
     changes,
     length,
     match,
@@ -108,7 +108,7 @@ class Rush:
     failure: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
-    judged_orders: Found = 0
+    judged_orders: OrdersOrTotal = 0
     judged_stock: int | None = None
 
     def __post_init__(self) -> None:

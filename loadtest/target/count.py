@@ -8,14 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.intervals import Request, group_by
 from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
-#: How many orders there are, or each with its number and its buyer's name or key.
-Found = int | list[dict[str, Any]]
+#: Each order with its number and its buyer's key, or only how many orders there are.
+OrdersOrTotal = int | list[dict[str, Any]]
 #: Seconds between two looks at a shop that is not done yet.
 LOOK_EVERY_SECONDS = 0.1
 #: The key of an order that names no buyer: a guest's.
@@ -32,7 +33,7 @@ class Count:
     keys: Mapping[str, str]  # of each buyer by its name: an Order may name its buyer by either
     units: int = 0  # that the sale was opened with
     opened: int | None = None  # units that the shop showed when the sale was opened, if any
-    before: Found = 0  # the orders that there were then
+    before: OrdersOrTotal = 0  # the orders that there were then
     still_growing: bool = False  # orders came until the end of settle()
     by_number: int = 0  # orders that name no buyer of the rush, and whose number an answer named
 
@@ -41,18 +42,18 @@ class Count:
         `settles_s` seconds. Raises ShopUnreachable, TargetError."""
         call(self.target, self.target.open, stock)
         self.units = stock
-        shown = self.stock()
+        stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
-        while shown not in (None, stock) and not self.target.sale:
+        while stock_shown not in (None, stock) and not self.target.sale:
             if time.monotonic() >= deadline:
                 raise TargetError(
-                    f"{file_of(self.target)}: open({stock}) put up {shown} units, by stock() "
+                    f"{file_of(self.target)}: open({stock}) put up {stock_shown} units, by stock() "
                     f"{self.target.settles_s:g} s later (settles_s): let it put up as many as it "
                     "is given; where a cache shows them later, set settles_s higher"
                 )
             time.sleep(LOOK_EVERY_SECONDS)
-            shown = self.stock()
-        self.opened = shown
+            stock_shown = self.stock()
+        self.opened = stock_shown
         self.before = self._orders()
 
     def stock(self) -> int | None:
@@ -63,25 +64,27 @@ class Count:
                 "stock", left, "a whole number, or None where the shop shows no stock"
             )
         if left is None and self.opened is not None:
-            wanted = f"0 where no unit is left: it returned {self.opened} when the sale was opened"
-            raise self._wrong("stock", left, wanted)
+            expected = (
+                f"0 where no unit is left: it returned {self.opened} when the sale was opened"
+            )
+            raise self._wrong("stock", left, expected)
         return left
 
     def unsettled(self) -> int | None:
-        """Return how many orders are promised and not written. Raises ShopUnreachable, and
-        TargetError for what is no number of orders; this project's own shop may not know it."""
+        """Return how many orders are promised and not written; only this project's own shop may
+        return None. Raises ShopUnreachable, TargetError."""
         waiting = call(self.target, self.target.unsettled)
         is_known = _is_number(waiting) and int(waiting or 0) >= 0
         if not is_known and not (waiting is None and self.target.keyed):
-            wanted = "how many promised orders are not written yet, or leave the method out"
-            raise self._wrong("unsettled", waiting, wanted)
+            expected = "how many promised orders are not written yet, or leave the method out"
+            raise self._wrong("unsettled", waiting, expected)
         return waiting
 
     def settle(self, sold: int) -> list[str]:
-        """Wait until the shop has written an order for each of so many answers `sold`, its stock
-        has fallen by as many, and nothing is `unsettled`; at most `settles_s` seconds.
+        """Wait until the shop has written an order for each answer `sold`, its stock has fallen by
+        as many, and nothing is `unsettled`; at most `settles_s` seconds.
 
-        Returns what was waited for in vain, in sentences. Raises ShopUnreachable, TargetError.
+        Returns in sentences what is still missing then. Raises ShopUnreachable, TargetError.
         """
         if self.target.keyed:  # its stock() waits for what its sale has promised
             return []
@@ -94,18 +97,18 @@ class Count:
             if last_count is not None and count > last_count:
                 last_growth = now
             last_count = count
-            in_vain = self._not_settled(sold, count, unsettled)
-            if not in_vain:
+            missing = self._not_settled(sold, count, unsettled)
+            if not missing:
                 return []
             if now >= began + self.target.settles_s:
                 half_time = began + self.target.settles_s / 2
                 self.still_growing = last_growth is not None and last_growth >= half_time
-                return in_vain
+                return missing
             time.sleep(LOOK_EVERY_SECONDS)
 
     def _not_settled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
-        """Return in sentences what is not there yet, where there are `count` orders. Of a sale that
-        is oversold by now nothing is waited for."""
+        """Return in sentences what is missing of `count` orders; nothing once a sale is
+        oversold."""
         if count > self.units:
             return []
         waited = f"{self.target.settles_s:g} s after the answers (settles_s)"
@@ -128,32 +131,33 @@ class Count:
             ]
         return [f"unsettled() said {unsettled} {waited}"] if unsettled else []
 
-    def orders(self) -> Found:
+    def orders(self) -> OrdersOrTotal:
         """The orders since the sale was opened, each with the key of its buyer, or their number.
         Raises ShopUnreachable, TargetError."""
-        found, before = self._orders(), self.before
-        if isinstance(found, int):
-            return max(0, found - before) if isinstance(before, int) else found
-        known = set() if isinstance(before, int) else set(map(_identity, before))
-        return [order for order in found if _identity(order) not in known]
+        orders = self._orders()
+        before = self.before
+        if isinstance(orders, int):
+            return max(0, orders - before) if isinstance(before, int) else orders
+        earlier = set() if isinstance(before, int) else {_identity(order) for order in before}
+        return [order for order in orders if _identity(order) not in earlier]
 
     def changed_earlier_orders(self) -> list[str]:
         """Return in sentences which orders of before the sale have gone, or are another buyer's
         now. Raises ShopUnreachable, TargetError."""
         return changed_before(self.before, self._orders())
 
-    def _orders(self) -> Found:
-        found: Any = call(self.target, self.target.orders)
-        if _is_number(found):
-            return int(found)
-        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
-            raise self._wrong("orders", found, "a whole number, or a list of Order")
-        orders = [self._order(listed) for listed in found]
+    def _orders(self) -> OrdersOrTotal:
+        returned: Any = call(self.target, self.target.orders)
+        if _is_number(returned):
+            return int(returned)
+        if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
+            raise self._wrong("orders", returned, "a whole number, or a list of Order")
+        orders = [self._order(listed) for listed in returned]
         for (number, key), times in Counter(map(_identity, orders)).items():
             if times > 1:  # counted, it would be an oversell
-                whose = f" of {key}" if key else ""
+                buyer = f" of {key}" if key else ""
                 raise TargetError(
-                    f"{file_of(self.target)}: orders() lists order {number}{whose} {times} "
+                    f"{file_of(self.target)}: orders() lists order {number}{buyer} {times} "
                     "times: return each once; do two pages of it overlap? Where these are several "
                     "orders, name each by its primary key"
                 )
@@ -174,25 +178,25 @@ class Count:
         key = NO_BUYER if order["key"] is None else str(order["key"])
         return {**order, "order": as_written(order["order"]), "key": key}
 
-    def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
-        shown = f"{returned!r:.60}"
-        return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
+    def _wrong(self, method: str, returned: object, expected: str) -> TargetError:
+        file = file_of(self.target)
+        return TargetError(f"{file}: {method}() returned {returned!r:.60}; return {expected}")
 
 
-def changes(first: Found, now: Found) -> list[str]:
+def changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     """Return in sentences how the orders differ from those that there were at the first look."""
     if isinstance(first, int) or isinstance(now, int):
         before, after = length(first), length(now)
         return [] if before == after else [f"orders() had {before} orders, and has {after} now"]
-    there = {_identity(order) for order in first}
-    still = {_identity(order) for order in now}
-    gone = [order["order"] for order in first if _identity(order) not in still]
-    come = [order["order"] for order in now if _identity(order) not in there]
+    identities_first = {_identity(order) for order in first}
+    identities_now = {_identity(order) for order in now}
+    vanished = [order["order"] for order in first if _identity(order) not in identities_now]
+    appeared = [order["order"] for order in now if _identity(order) not in identities_first]
     sentences = []
-    for numbers, what in ((gone, "is gone"), (come, "has come since")):
-        more = f" ({len(numbers) - 1} more)" if len(numbers) > 1 else ""
+    for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
+        rest = f" ({len(numbers) - 1} more)" if len(numbers) > 1 else ""
         if numbers:
-            sentences.append(f"order {numbers[0]} {what}{more}")
+            sentences.append(f"order {numbers[0]} {change}{rest}")
     return sentences
 
 
@@ -200,17 +204,19 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def length(orders: Found) -> int:
+def length(orders: OrdersOrTotal) -> int:
     """Return how many orders there are."""
     return orders if isinstance(orders, int) else len(orders)
 
 
 def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return what is one order's alone: buyers may have numbers of their own."""
+    """Return number and key: two buyers may each have an order of the same number."""
     return order["order"], order["key"]
 
 
-def match(count: Count, found: Found, requests: Sequence[Request]) -> list[dict[str, Any]]:
+def match(
+    count: Count, reported: OrdersOrTotal, requests: Sequence[Request]
+) -> list[dict[str, Any]]:
     """Return the orders with the keys of their buyers; the requests are changed in place to name
     orders as orders() does.
 
@@ -221,25 +227,25 @@ def match(count: Count, found: Found, requests: Sequence[Request]) -> list[dict[
     Raises TargetError where the answers cannot be compared with the orders: they name orders of
     before this rush, or spell the numbers otherwise, or no order names a buyer of the rush.
     """
-    if isinstance(found, int):
-        orders = _assigned(found, requests)
+    if isinstance(reported, int):
+        orders = _assigned(reported, requests)
     elif count.target.keyed:
-        orders = found
+        orders = reported
     else:
-        orders = _owned(found, _spelled(count, found, requests))
+        orders = _owned(reported, _spelled(count, reported, requests))
         count.by_number = sum(
-            old["key"] != new["key"] for old, new in zip(found, orders, strict=True)
+            old["key"] != new["key"] for old, new in zip(reported, orders, strict=True)
         )
         _require_new(count, orders, requests)
     number_of = {order["key"]: order["order"] for order in orders}
     for request in requests:
-        if request.outcome == "sold" and (request.order is None or isinstance(found, int)):
+        if request.outcome == "sold" and (request.order is None or isinstance(reported, int)):
             request.order = number_of.get(request.attempt)
     return orders
 
 
 def _spelled(
-    count: Count, found: list[dict[str, Any]], requests: Sequence[Request]
+    count: Count, reported: list[dict[str, Any]], requests: Sequence[Request]
 ) -> Sequence[Request]:
     """Let the answers name orders as orders() does. Returns the requests.
 
@@ -247,15 +253,15 @@ def _spelled(
     the answers are none of those of the orders.
     """
     before = [] if isinstance(count.before, int) else count.before
-    listed = [order["order"] for order in (*before, *found)]
+    listed = [order["order"] for order in (*before, *reported)]
     naming = [request for request in requests if request.order is not None]
-    answered = {request.order for request in naming if request.order is not None}
-    spelling = common_spelling(answered, listed)
+    answered_numbers = {request.order for request in naming if request.order is not None}
+    spelling = common_spelling(answered_numbers, listed)
     if spelling is None:
-        _require_same_spelling(found, naming)
-        _spell_by_buyer(found, naming)
+        _require_same_spelling(reported, naming)
+        _spell_by_buyer(reported, naming)
         spelling = as_written
-    new = {spelling(order["order"]): order["order"] for order in found}
+    new = {spelling(order["order"]): order["order"] for order in reported}
     old = {spelling(order["order"]): order for order in before}
     for request in naming:
         number = spelling(request.order or "")
@@ -266,24 +272,25 @@ def _spelled(
     return requests
 
 
-def _require_same_spelling(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
+def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Raise TargetError where each buyer whose answer names an order has one, and under another
     number than the answer's: the two name orders in different ways."""
-    orders_of = group_by(found, lambda order: order["key"])
-    theirs = [orders_of.get(request.attempt, []) for request in naming]
-    if theirs and all(len(orders) == 1 for orders in theirs):
+    orders_by_key = group_by(reported, itemgetter("key"))
+    orders_of_buyers = [orders_by_key.get(request.attempt, []) for request in naming]
+    if orders_of_buyers and all(len(orders) == 1 for orders in orders_of_buyers):
+        listed_as = orders_of_buyers[0][0]["order"]
         raise TargetError(
             f"an answer names an order {naming[0].order!r}, and orders() names that buyer's only "
-            f"order {theirs[0][0]['order']!r}: let read() and orders() name it in the same way"
+            f"order {listed_as!r}: let read() and orders() name it in the same way"
         )
 
 
-def _spell_by_buyer(found: list[dict[str, Any]], naming: Sequence[Request]) -> None:
+def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Let an answer name its buyer's only order as orders() does, where both end with the same
     digits: of EU-7 and US-7, either is 7 to its own buyer."""
-    orders_of = group_by(found, lambda order: order["key"])
+    orders_by_key = group_by(reported, itemgetter("key"))
     for request in naming:
-        orders = orders_of.get(request.attempt, [])
+        orders = orders_by_key.get(request.attempt, [])
         if len(orders) == 1 and as_serial(request.order) == as_serial(orders[0]["order"]):
             request.order = orders[0]["order"]
 
@@ -293,57 +300,60 @@ def _require_new(count: Count, orders: list[dict[str, Any]], requests: Sequence[
     rush: the shop has shown it that."""
     buyers = {order["key"] for order in orders}
     before = [] if isinstance(count.before, int) else count.before
-    had = {order["key"]: order for order in before}
+    earlier_order_by_key = {order["key"]: order for order in before}
     for request in requests:
         is_unnamed = request.outcome == "sold" and request.order is None
-        if is_unnamed and request.attempt not in buyers and request.attempt in had:
-            raise _old(count, request, "sold", had[request.attempt])
+        if is_unnamed and request.attempt not in buyers and request.attempt in earlier_order_by_key:
+            raise _old(count, request, "sold", earlier_order_by_key[request.attempt])
 
 
-def _old(count: Count, request: Request, said: str, order: Mapping[str, Any]) -> TargetError:
-    """The error for an answer that is about an order of before this rush."""
+def _old(count: Count, request: Request, answer: str, order: Mapping[str, Any]) -> TargetError:
+    """Return the error for an answer about an order from before this rush."""
     name = request.attempt.rpartition("/")[2]
-    whose = (
+    earlier = (
         f"{name} had order {order['order']}" if order["key"] == request.attempt else "it was there"
     )
     return TargetError(
-        f"{file_of(count.target)}: {name} was answered {said}, and {whose} before this rush. A "
+        f"{file_of(count.target)}: {name} was answered {answer}, and {earlier} before this rush. A "
         f"shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
     )
 
 
 def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """The orders with the keys of their buyers: as they name them, or, where an order names no
-    buyer of this rush, as the answers name it. Raises TargetError where neither is known."""
-    asked = {request.attempt for request in requests}
+    """Return the orders with the keys of their buyers.
+
+    An order that names no buyer of this rush belongs to the buyer whose answer names it. Raises
+    TargetError where neither is known.
+    """
+    attempts = {request.attempt for request in requests}
     owner = {request.order: request.attempt for request in requests if request.order is not None}
     if (
         orders
-        and asked
-        and not any(order["key"] in asked or order["order"] in owner for order in orders)
+        and attempts
+        and not any(order["key"] in attempts or order["order"] in owner for order in orders)
     ):
         raise TargetError(_unknown_owner(orders[0], list(owner)))
     return [
         order
-        if order["key"] in asked
+        if order["key"] in attempts
         else {**order, "key": owner.get(order["order"], order["key"])}
         for order in orders
     ]
 
 
-def _unknown_owner(order: Mapping[str, Any], answered: Sequence[Any]) -> str:
+def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
     """Return the message for orders of which neither the buyer nor the number is known."""
-    whose = f"names {order['key']!r}, and no buyer of this rush"
+    naming = f"names {order['key']!r}, and no buyer of this rush"
     if order["key"] == NO_BUYER:
-        whose = f"names no buyer (of order {order['order']!r}, say)"
-    if answered:
+        naming = f"names no buyer (of order {order['order']!r}, say)"
+    if answered_numbers:
         return (
-            f"an answer names an order {answered[0]!r}, and orders() names an order "
-            f"{order['order']!r} and {whose}: let read() and orders() name an order in the same "
+            f"an answer names an order {answered_numbers[0]!r}, and orders() names an order "
+            f"{order['order']!r} and {naming}: let read() and orders() name an order in the same "
             "way, or return buyer.name or buyer.key with each order"
         )
     return (
-        f"orders() {whose}: return buyer.name (buyer-0, buyer-1, ...) or buyer.key with each "
+        f"orders() {naming}: return buyer.name (buyer-0, buyer-1, ...) or buyer.key with each "
         "order, or let read() name the order: sold(order=12)"
     )
 
@@ -351,52 +361,54 @@ def _unknown_owner(order: Mapping[str, Any], answered: Sequence[Any]) -> str:
 def unmatched_numbers(
     orders: Sequence[Mapping[str, Any]], requests: Sequence[Request]
 ) -> list[str]:
-    """Return in sentences what the numbers in the answers and those of the orders have in common,
-    where either side has some that the other lacks and those orders name no buyer."""
-    asked = {request.attempt for request in requests}
+    """Return in sentences how the numbers in the answers differ from those of the orders.
+
+    Empty unless each side has numbers that the other lacks, and those orders name no buyer.
+    """
+    attempts = {request.attempt for request in requests}
     listed = {order["order"] for order in orders}
-    answered = {request.order for request in requests if request.order is not None}
-    lacking = [number for number in answered if number not in listed]
+    answered_numbers = {request.order for request in requests if request.order is not None}
+    unlisted = [number for number in answered_numbers if number not in listed]
     strays = [
         order["order"]
         for order in orders
-        if order["key"] not in asked and order["order"] not in answered
+        if order["key"] not in attempts and order["order"] not in answered_numbers
     ]
-    if not (lacking and strays):
+    if not (unlisted and strays):
         return []
     return [
-        f"an answer names an order {min(lacking, key=str)!r}, which orders() does not list, and "
+        f"an answer names an order {min(unlisted, key=str)!r}, which orders() does not list, and "
         f"orders() lists an order {min(strays, key=str)!r}, which no answer names: where these are "
         "two ways to number the orders, let read() and orders() name them in the same way"
     ]
 
 
-def changed_before(before: Found, now: Found) -> list[str]:
+def changed_before(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     """Return in sentences which orders of before the rush have gone, or are another buyer's now.
     Of shops that only say how many orders there are, that is not known."""
     if isinstance(before, int) or isinstance(now, int):
         return []
-    still = {_identity(order) for order in now}
+    identities_now = {_identity(order) for order in now}
     owner_now = {order["order"]: order["key"] for order in now}
-    cases = [order for order in before if _identity(order) not in still]
+    cases = [order for order in before if _identity(order) not in identities_now]
     if not cases:
         return []
     first = cases[0]
-    more = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
+    rest = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
     if first["order"] in owner_now:
         was = first["key"] or "no buyer"
         is_now = owner_now[first["order"]] or "no buyer"
         return [
-            f"order {first['order']} named {was} before this rush, and names {is_now} now{more}"
+            f"order {first['order']} named {was} before this rush, and names {is_now} now{rest}"
         ]
     return [
-        f"order {first['order']} was there before this rush, and is gone{more}: where orders() "
+        f"order {first['order']} was there before this rush, and is gone{rest}: where orders() "
         "leaves out earlier ones, or a job expires them, let it return all, and stop the job"
     ]
 
 
 def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """As many orders, each with the key of a buyer who may have it."""
+    """Return `count` orders, each with the key of a buyer who may have it."""
     sold = [request.attempt for request in requests if request.outcome == "sold"]
     sold += [request.attempt for request in requests if request.type == "info"]
     keys = list(dict.fromkeys(sold))[:count]
@@ -407,7 +419,7 @@ def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
 def scope(
     target: Target, *, listed: bool, shows_stock: bool, by_number: int = 0
 ) -> dict[str, list[str]]:
-    """What the verdict on a target is based on, and what it says nothing of.
+    """Return in sentences what the verdict on a target is based on, and what it leaves open.
 
     listed       whether orders() returned a list
     shows_stock  whether stock() returned a number
@@ -430,7 +442,11 @@ def scope(
         ),
         (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
     )
-    judged = [orders, *([] if listed else [totals]), *(yes for shown, yes, _ in facts if shown)]
+    judged = [
+        orders,
+        *([] if listed else [totals]),
+        *(basis for is_known, basis, _ in facts if is_known),
+    ]
     if by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
     elif by_number:
@@ -438,4 +454,4 @@ def scope(
             f"{by_number} orders name no buyer of the rush: they are known by the number in the "
             "answer"
         )
-    return {"judged": judged, "not_judged": [no for shown, _, no in facts if not shown]}
+    return {"judged": judged, "not_judged": [gap for is_known, _, gap in facts if not is_known]}
