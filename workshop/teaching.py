@@ -34,14 +34,14 @@ class Question:
 
 @cache
 def questions() -> list[Question]:
-    """The quiz: eight questions before and after; the answers stay with the participant."""
-    return [Question(**each) for each in toml("quiz.toml")["question"]]
+    """Return the eight questions that are asked before and after the workshop."""
+    return [Question(**question) for question in toml("quiz.toml")["question"]]
 
 
 def score(answers: str) -> int:
-    """The number of these letters that are right."""
+    """Return how many of these letters are right."""
     return sum(
-        said == question.answer for said, question in zip(answers, questions(), strict=False)
+        answer == question.answer for answer, question in zip(answers, questions(), strict=False)
     )
 
 
@@ -49,7 +49,7 @@ SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:
-    """Every plan by its minutes."""
+    """Return every plan by its minutes."""
     return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
 
 
@@ -64,17 +64,17 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
     for preparation in plan["before"]:
         lines += _wrapped("before        ", preparation)
     at = 0
-    for takes, what, *used in [*plan["parts"], [plan["slack"], SLACK]]:
-        start = f"{_clock(at, begins):>5} {takes:3} min  "
-        inside = " " * len(start)
-        if isinstance(what, dict):
-            lesson = lessons()[what["lesson"]]
-            used += phase_lines(lesson, what)
-            what = f"lesson {lesson.number}, {lesson.title}"
-        lines += _wrapped(start, what)
-        for each in used:
-            lines += _wrapped(inside, each)
-        at += takes
+    for part_minutes, subject, *details in [*plan["parts"], [plan["slack"], SLACK]]:
+        start = f"{_clock(at, begins):>5} {part_minutes:3} min  "
+        indent = " " * len(start)
+        if isinstance(subject, dict):
+            lesson = lessons()[subject["lesson"]]
+            details += phase_lines(lesson, subject)
+            subject = f"lesson {lesson.number}, {lesson.title}"
+        lines += _wrapped(start, subject)
+        for detail in details:
+            lines += _wrapped(indent, detail)
+        at += part_minutes
     lines.append(f"{_clock(at, begins):>5} end")
     for step in plan["behind"]:
         lines += _wrapped("behind        ", step)
@@ -89,23 +89,23 @@ def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
     """Return the minutes in which a lesson is shown, worked and talked about, and what to leave out
     when late."""
     number = lesson.number
-    done = {
+    phases = {
         "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
         "do": f"{lesson.file}; for you: notes {number}",
         "talk": f'/?lesson={number}&answer  "{lesson.say}"',
     }
-    lines = [f"{name:4} {part[name]:2}  {done[name]}" for name in done if part.get(name)]
+    lines = [f"{name:4} {part[name]:2}  {phases[name]}" for name in phases if part.get(name)]
     if not part["do"]:
         return [*lines, "late     only the vote and the sentence; its exercise stays for later"]
     return [*lines, f"late     {lesson.late}", f"fast     {lesson.fast}"]
 
 
-def _wrapped(begins: str, what: str) -> list[str]:
-    if what.startswith("$"):  # to be copied: never cut
-        return [begins + what]
-    label = re.match(r"(show|do|talk|late|fast) +\d* *", what)
-    indent = " " * (len(begins) + (label.end() if label else 0))
-    return textwrap.wrap(begins + what, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+def _wrapped(start: str, text: str) -> list[str]:
+    if text.startswith("$"):  # a command to copy is never cut
+        return [start + text]
+    label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
+    indent = " " * (len(start) + (label.end() if label else 0))
+    return textwrap.wrap(start + text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
 class NotDone(Exception):
@@ -122,11 +122,11 @@ class Teaching:
 
     def do_plan(self, rest: list[str]) -> None:
         """A facilitator's plan of some minutes, by the clock if it is told when it begins."""
-        known = ", ".join(map(str, plans()))
+        lengths = ", ".join(map(str, plans()))
         minutes, when = (*rest, "", "")[:2]
         clock = time.strftime("%H:%M") if when == "now" else when
-        if minutes not in known.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
-            raise NotDone(f"plan takes minutes, {known}, and when it begins: plan 90 14:00")
+        if minutes not in lengths.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
+            raise NotDone(f"plan takes minutes, {lengths}, and when it begins: plan 90 14:00")
         hour, _, minute = clock.partition(":")
         begins = int(hour) * 60 + int(minute) if clock else None
         self.out.print("\n".join(plan_lines(int(minutes), begins)), soft_wrap=True)
@@ -171,7 +171,10 @@ class Teaching:
         if code in common():
             notes[f"any lesson, {code}"] = common()[code]
         if not notes:
-            codes = {*common(), *(code for each in lessons().values() for code in each.refusals)}
+            codes = {
+                *common(),
+                *(code for lesson in lessons().values() for code in lesson.refusals),
+            }
             similar = ", ".join(get_close_matches(code, codes)) or "it is on the pair's screen"
             raise NotDone(f"notes takes a lesson's number or a refusal's first word: {similar}")
         self._show_refusals(notes)
@@ -186,29 +189,29 @@ class Teaching:
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
     def _show(self, begins: str, text: str) -> None:
-        """A text behind its beginning, its further lines indented as far."""
+        """Show a text behind its label, with its further lines indented as far."""
         width, indent = self.out.width, " " * len(begins)
         self.out.print(textwrap.fill(begins + text, width, subsequent_indent=indent))
 
     def do_quiz(self, rest: list[str]) -> None:
         """Ask the eight questions; the first time counts as before, every later one as after. With
         a number, show one question to project, without its answer."""
-        most = len(questions())
+        count = len(questions())
         if rest and rest[0].isdecimal():
-            if not 1 <= int(rest[0]) <= most:
-                raise NotDone(f"the quiz has the questions 1 to {most}")
+            if not 1 <= int(rest[0]) <= count:
+                raise NotDone(f"the quiz has the questions 1 to {count}")
             self._show_question(questions()[int(rest[0]) - 1])
             return
         if rest:
             answers = rest[0].lower()
-            if len(answers) != most or set(answers) - set("abcd-"):
-                raise NotDone(f"give {most} letters, a to d, or - for no idea")
+            if len(answers) != count or set(answers) - set("abcd-"):
+                raise NotDone(f"give {count} letters, a to d, or - for no idea")
         elif sys.stdin.isatty():
             answers = "".join(self._ask(question) for question in questions())
         else:
             raise NotDone("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
         self.progress.quizzed(answers)
-        self.out.print(f"{score(answers)} of {most}")
+        self.out.print(f"{score(answers)} of {count}")
 
     def _show_question(self, question: Question) -> None:
         self.out.print(f"\n{question.text}")
@@ -240,17 +243,17 @@ class Teaching:
         """Return the progress as JSON: the quiz, and for each lesson prediction and tries."""
         lines = []
         for lesson in lessons().values():
-            known = self.progress.of(lesson)
+            record = self.progress.of(lesson)
             lines.append(
                 {
                     "number": lesson.number,
                     "title": lesson.title,
-                    "predicted": known["predicted"],
+                    "predicted": record["predicted"],
                     "answer": lesson.answer,
-                    "tries": known["tries"],
-                    "hints": known["hints"],
-                    "refused": known["codes"],
-                    "passed_at": known.get("passed_at"),
+                    "tries": record["tries"],
+                    "hints": record["hints"],
+                    "refused": record["codes"],
+                    "passed_at": record.get("passed_at"),
                 }
             )
         quiz = {
@@ -265,10 +268,14 @@ class Teaching:
         self.out.print(pack(folder.resolve()))
 
     def do_observe(self, rest: list[str]) -> int:
-        """Run what all lessons show, and write down what came of it: for authors of lessons."""
-        found = observe.observe()
-        observe.write(found)
-        wrong = [each.number for each in lessons().values() if not observe.holds(each, found)]
+        """Run what all lessons show, and write the results down: for authors of lessons."""
+        observations = observe.observe()
+        observe.write(observations)
+        wrong = [
+            lesson.number
+            for lesson in lessons().values()
+            if not observe.holds(lesson, observations)
+        ]
         for number in wrong:
             self.out.print(f"lesson {number}: its answer is not what was observed")
         return 1 if wrong else 0

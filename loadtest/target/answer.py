@@ -30,13 +30,13 @@ class Answer:
         return self.after + random.uniform(*PAUSE)
 
     def record(self, request: Request) -> None:
-        """Record it as the answer to this request, at the present time. What cannot be sent, a
-        UUID for an order, say, becomes text."""
-        said = {"order": self.order, "error": self.why, **self.body}
+        """Record it as the answer to this request, now. A value that JSON does not have, such as
+        a UUID, becomes text."""
+        body = {"order": self.order, "error": self.why, **self.body}
         for name in ("order", "error"):
-            if not isinstance(said[name], str | int | float | None):
-                said[name] = str(said[name])
-        request.answer(self.outcome, said)
+            if not isinstance(body[name], str | int | float | None):
+                body[name] = str(body[name])
+        request.answer(self.outcome, body)
         if self.open:
             request.type = "info"
 

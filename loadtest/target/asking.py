@@ -23,13 +23,13 @@ def ask(
     body: Any = None,
     headers: Mapping[str, str] | None = None,
 ) -> Any:
-    """The JSON that a request is answered with, None for an empty answer; `body` is sent as JSON.
+    """Send a request, with `body` as JSON, and return the JSON of its answer, None if it is empty.
 
-    Raises TargetError when nobody answers, or with a status of 400 or above, or with no JSON.
+    Raises TargetError for no answer, for a status of 400 or above, and for an answer without JSON.
     """
     try:
-        given = {"Accept": "application/json", **(headers or {})}
-        status, answer = send(method, url, body, given, TIMEOUT)
+        all_headers = {"Accept": "application/json", **(headers or {})}
+        status, answer = send(method, url, body, all_headers, TIMEOUT)
     except ShopUnreachable as error:
         raise TargetError(
             f"no shop answers at {url} ({error}): start it, or name another with --host"

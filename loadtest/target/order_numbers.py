@@ -34,13 +34,18 @@ def as_serial(number: object) -> Number:
 SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 
 
-def common_spelling(answered: Collection[Number], listed: Collection[Number]) -> Spelling | None:
-    """Return the strictest spelling in which an answered number is one of those that are listed, or
-    None. A spelling that makes two numbers one is none."""
+def common_spelling(
+    answered_numbers: Collection[Number], listed_numbers: Collection[Number]
+) -> Spelling | None:
+    """Return the strictest spelling in which an answered number is a listed one, or None.
+
+    A spelling in which two numbers of one side become equal does not count.
+    """
     for spelling in SPELLINGS:
-        answers = {spelling(number) for number in answered}
-        there = {spelling(number) for number in listed}
-        is_clear = len(answers) == len({*map(as_written, answered)})
-        if is_clear and len(there) == len({*map(as_written, listed)}) and answers & there:
+        answered = {spelling(number) for number in answered_numbers}
+        listed = {spelling(number) for number in listed_numbers}
+        keeps_answered_apart = len(answered) == len({*map(as_written, answered_numbers)})
+        keeps_listed_apart = len(listed) == len({*map(as_written, listed_numbers)})
+        if keeps_answered_apart and keeps_listed_apart and answered & listed:
             return spelling
     return None

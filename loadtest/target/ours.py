@@ -41,10 +41,10 @@ class OurShop(Target):
             return NONE
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
-        given = str((response.headers or {}).get("Retry-After", ""))
-        after = float(given) if outcome == "full" and given.isdigit() else 0.0
-        said = str(body.get("error", ""))
-        return Answer(outcome, body.get("order"), said, after=after, body=body)
+        retry_after = str((response.headers or {}).get("Retry-After", ""))
+        after = float(retry_after) if outcome == "full" and retry_after.isdigit() else 0.0
+        reason = str(body.get("error", ""))
+        return Answer(outcome, body.get("order"), reason, after=after, body=body)
 
     def orders(self) -> list[Mapping[str, Any]]:
         return list(self.shop.orders(self.sale))
@@ -56,5 +56,5 @@ class OurShop(Target):
 
     def unsettled(self) -> int | None:
         """As of the report that stock() was read from."""
-        many: int | None = self.report.get("unsettled", 0)
-        return many
+        promises: int | None = self.report.get("unsettled", 0)
+        return promises

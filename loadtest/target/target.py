@@ -112,40 +112,43 @@ class Target:
 
 
 def load(path: Path | str, host: str) -> Target:
-    """The target that a file defines, for a shop at `host`. Raises TargetError."""
+    """Return the target that a file defines, for a shop at `host`. Raises TargetError."""
     file = Path(path)
     if not file.is_file():
         raise TargetError(f"there is no file {path}: name the file of your target; {SEE}")
-    found = _class(file)
-    missing = [name for name in NEEDED if getattr(found, name) is getattr(Target, name)]
+    target_class = _class(file)
+    missing = [name for name in NEEDED if getattr(target_class, name) is getattr(Target, name)]
     if missing:
         todo = "; ".join(f"{name}() has to {NEEDED[name]}" for name in missing)
         raise TargetError(
-            f"{file.name}: {found.__name__} has no {' and no '.join(missing)}. {todo}. {SEE}"
+            f"{file.name}: {target_class.__name__} has no {' and no '.join(missing)}. {todo}. {SEE}"
         )
-    found.file = str(file)
+    target_class.file = str(file)
     try:
-        target = found(host)
+        target = target_class(host)
     except Exception as error:  # any: the code is not ours
-        raise wrong(found, "__init__", error) from error
+        raise wrong(target_class, "__init__", error) from error
     target.name = target.name or file.stem
     return target
 
 
 def _class(file: Path) -> type[Target]:
-    """The one subclass of Target in a file. Raises TargetError."""
+    """Return the only subclass of Target in a file. Raises TargetError."""
     name = f"target_{file.stem}"
     try:
         defined = runpy.run_path(str(file), run_name=name)
     except Exception as error:  # any: the code is not ours
-        what = f"{type(error).__name__}: {error}"
-        raise TargetError(f"{file.name} cannot be imported: {what}. Repair it first") from error
-    own = [one for one in defined.values() if getattr(one, "__module__", "") == name]
-    classes = [one for one in own if isinstance(one, type) and issubclass(one, Target)]
+        problem = f"{type(error).__name__}: {error}"
+        raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
+    classes = [
+        value
+        for value in defined.values()
+        if isinstance(value, type) and issubclass(value, Target) and value.__module__ == name
+    ]
     if len(classes) != 1:
-        found = ", ".join(one.__name__ for one in classes) or "none"
+        names = ", ".join(target_class.__name__ for target_class in classes) or "none"
         raise TargetError(
-            f"{file.name} has to define one subclass of loadtest.target.Target; there: {found}. "
+            f"{file.name} has to define one subclass of loadtest.target.Target; there: {names}. "
             f"{SEE}"
         )
     return classes[0]
@@ -169,7 +172,7 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
 
 
 def wrong(target: object, method: str, error: Exception, note: str = "") -> TargetError:
-    """The error that says which line of the target's file raised what."""
+    """Return the error that names the line of the target's file and what it raised."""
     file = file_of(target)
     lines = [
         frame.lineno
@@ -177,11 +180,11 @@ def wrong(target: object, method: str, error: Exception, note: str = "") -> Targ
         if frame.filename == file
     ]
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     todo = "Repair it, and run again"
     if _is_without_answer(error):
         todo = "Does the shop still run? Its own log says why it stopped; start it, and run again"
-    return TargetError(f"{where}: {method}() raised {what}. {note}{todo}")
+    return TargetError(f"{where}: {method}() raised {problem}. {note}{todo}")
 
 
 def _is_without_answer(error: BaseException) -> bool:
@@ -193,13 +196,13 @@ def _is_without_answer(error: BaseException) -> bool:
 
 
 def file_of(target: object) -> str:
-    """The file that a target's class stands in."""
+    """Return the file that defines a target's class."""
     return str(getattr(target, "file", "")) or type(target).__module__
 
 
 def excerpt(response: Any) -> str:
-    """The beginning of an answer, on one line, with its status."""
+    """Return the beginning of an answer, on one line, with its status."""
     kind = str((response.headers or {}).get("Content-Type", "no type")).partition(";")[0]
     text = " ".join(str(response.text or "").split())
-    shown = text if len(text) <= EXCERPT else text[:EXCERPT] + " ..."
-    return f"{response.status_code}, {kind}: {shown!r}"
+    beginning = text if len(text) <= EXCERPT else text[:EXCERPT] + " ..."
+    return f"{response.status_code}, {kind}: {beginning!r}"
