@@ -31,25 +31,25 @@ def check(lesson: Lesson, bench: Bench) -> Result:
     try:
         bench.clean_slate()
         for kind in lesson.checks:
-            said = ""
+            output = ""
             if kind == "rush":
-                found = _rush(bench)
+                refusal = _rush(bench)
             elif kind == "boss":
-                found, cells = shop_faults.row(bench)
+                refusal, cells = shop_faults.row(bench)
             elif kind in shop_faults.CONTROLS:
-                found = shop_faults.refusal(bench, kind)
+                refusal = shop_faults.refusal(bench, kind)
             else:
-                found, said = bench.in_a_process(kind)
-            printed += said
-            if found is not None:
-                return Result(found, printed=printed, cells=cells)
+                refusal, output = bench.in_a_process(kind)
+            printed += output
+            if refusal is not None:
+                return Result(refusal, printed=printed, cells=cells)
     except Undecided as error:
         return Result(undecided=str(error), printed=printed)
     return Result(printed=printed, cells=cells)
 
 
 def announced(lesson: Lesson) -> str:
-    """Announces the checks: "ending, then rush, about 4 s"."""
+    """Return the announcement of the checks: "ending, then rush, about 4 s"."""
     kinds = ", then ".join(kind.rpartition(".")[2].replace("_", " ") for kind in lesson.checks)
     return f"{kinds}, about {sum(SECONDS.get(kind, OTHERWISE) for kind in lesson.checks)} s"
 

@@ -36,41 +36,41 @@ class Progress:
             text = NEW
             with suppress(FileNotFoundError):
                 text = self.path.read_text("utf-8")
-            known = json.loads(text)
-            self._known: dict[str, Any] = {
-                "lesson": int(known["lesson"]),
-                "lessons": dict(known["lessons"]),
-                "quiz": dict(known.get("quiz", {})),
+            saved = json.loads(text)
+            self._saved: dict[str, Any] = {
+                "lesson": int(saved["lesson"]),
+                "lessons": dict(saved["lessons"]),
+                "quiz": dict(saved.get("quiz", {})),
             }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedProgress(self.path, error) from error
-        if self._known["lesson"] not in lessons():
-            self._known["lesson"] = min(lessons())
+        if self._saved["lesson"] not in lessons():
+            self._saved["lesson"] = min(lessons())
 
     @property
     def lesson(self) -> Lesson:
         """The present lesson."""
-        return lessons()[self._known["lesson"]]
+        return lessons()[self._saved["lesson"]]
 
     def of(self, lesson: Lesson) -> dict[str, Any]:
-        """The progress in one lesson."""
-        found: dict[str, Any] = self._known["lessons"].setdefault(
+        """Return the progress in one lesson."""
+        record: dict[str, Any] = self._saved["lessons"].setdefault(
             str(lesson.number),
             {"predicted": None, "right": None, "tries": 0, "hints": 0, "codes": []},
         )
-        return found
+        return record
 
     def goto(self, number: int) -> None:
         """Make this the present lesson."""
-        self._known["lesson"] = number
+        self._saved["lesson"] = number
         self._save()
 
     def predicted(self, lesson: Lesson, letter: str) -> bool:
         """Keep a prediction; "" is "no idea". False: the answer has been seen, nothing is kept."""
-        known = self.of(lesson)
-        if known.get("seen"):
+        record = self.of(lesson)
+        if record.get("seen"):
             return False
-        known.update(predicted=letter, right=letter == lesson.answer, at=_now())
+        record.update(predicted=letter, right=letter == lesson.answer, at=_now())
         self._save()
         return True
 
@@ -80,27 +80,29 @@ class Progress:
         self._save()
 
     def hint(self, lesson: Lesson) -> str:
-        """The next hint; the last one again when there are no more."""
-        known = self.of(lesson)
-        known["hints"] = min(known["hints"] + 1, len(lesson.hints))
+        """Return the next hint; the last one again when there are no more."""
+        record = self.of(lesson)
+        record["hints"] = min(record["hints"] + 1, len(lesson.hints))
         self._save()
-        return lesson.hints[int(known["hints"]) - 1]
+        return lesson.hints[int(record["hints"]) - 1]
 
     def checked(self, lesson: Lesson, code: str | None) -> None:
         """Keep the outcome of a check: the code of a refusal, or None where it passed."""
-        known = self.of(lesson)
-        known["tries"] += 1
+        record = self.of(lesson)
+        record["tries"] += 1
         if code is None:
-            known.setdefault("passed_at", _now())
+            record.setdefault("passed_at", _now())
         else:
-            known["codes"].append(code)
+            record["codes"].append(code)
         self._save()
 
     def undecided(self, lesson: Lesson, code: bytes) -> bool:
-        """Keep that this code could not be decided. Whether it was so before: then it counts."""
-        known, digest = self.of(lesson), sha256(code).hexdigest()
-        again = known.get("undecided") == digest
-        known["undecided"] = digest
+        """Keep that this code could not be decided. Return whether it was undecided before: then
+        it counts as a try."""
+        record = self.of(lesson)
+        digest = sha256(code).hexdigest()
+        again = record.get("undecided") == digest
+        record["undecided"] = digest
         self._save()
         if again:
             self.checked(lesson, "undecided")
@@ -111,29 +113,29 @@ class Progress:
         return "passed_at" in self.of(lesson)
 
     def may_see_the_solution(self, lesson: Lesson) -> bool:
-        """After a pass, or after three refusals."""
+        """Return whether the exercise has passed, or was refused three times."""
         return self.passed(lesson) or len(self.of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
 
     @property
     def quiz(self) -> dict[str, str]:
         """The answers to the quiz, `before` and `after`."""
-        return dict(self._known["quiz"])
+        return dict(self._saved["quiz"])
 
     def quizzed(self, answers: str) -> None:
         """Keep the answers to the quiz: the first time as `before`, then as `after`."""
-        self._known["quiz"]["after" if "before" in self._known["quiz"] else "before"] = answers
+        self._saved["quiz"]["after" if "before" in self._saved["quiz"] else "before"] = answers
         self._save()
 
     def file(self, lesson: Lesson) -> Path:
         """The participant's copy of the exercise; made at the first call, and not made again if it
         is gone since."""
         path = self.folder / lesson.file
-        known = self.of(lesson)
-        if not known.get("begun"):
+        record = self.of(lesson)
+        if not record.get("begun"):
             self.folder.mkdir(exist_ok=True)
             if not path.exists():
                 shutil.copyfile(lesson.shipped, path)
-            known["begun"] = True
+            record["begun"] = True
             self._save()
         return path
 
@@ -146,18 +148,18 @@ class Progress:
         return kept
 
     def for_the_next_room(self) -> Path | None:
-        """Begin all lessons anew, for somebody else. Where the files of this one are now."""
+        """Begin all lessons anew, for the next participant. Return where the old files are now."""
         if not self.folder.exists():
             return None
         kept = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(kept)
-        self._known = json.loads(NEW)
+        self._saved = json.loads(NEW)
         return kept
 
     def _save(self) -> None:
         self.folder.mkdir(exist_ok=True)
         partial = self.path.with_suffix(".partial")
-        partial.write_text(json.dumps(self._known, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(self._saved, indent=1) + "\n", encoding="utf-8")
         os.replace(partial, self.path)
 
 

@@ -171,10 +171,7 @@ class Teaching:
         if code in common():
             notes[f"any lesson, {code}"] = common()[code]
         if not notes:
-            codes = {
-                *common(),
-                *(code for lesson in lessons().values() for code in lesson.refusals),
-            }
+            codes = set(common()).union(*(lesson.refusals for lesson in lessons().values()))
             similar = ", ".join(get_close_matches(code, codes)) or "it is on the pair's screen"
             raise NotDone(f"notes takes a lesson's number or a refusal's first word: {similar}")
         self._show_refusals(notes)

@@ -1,5 +1,6 @@
 """Lessons 1, 2, 9 and 10, whose exercises are answers and not code that sells."""
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,11 +56,11 @@ NextKey = Callable[[str, str], str | None]
 
 def schedules(module: ModuleType) -> Refusal | None:
     """Two schedules without a lock, one that sells twice and one that does not."""
-    given = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
-    if not any(given):
+    texts = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
+    if not any(texts):
         return Refusal("todo")
-    twice, once = map(_letters, given)
-    for text, letters in zip(given, (twice, once), strict=True):
+    twice, once = map(_letters, texts)
+    for text, letters in zip(texts, (twice, once), strict=True):
         if sorted(letters) == sorted("AB" * MOVES):
             continue
         facts = {"given": text, "letters": len(letters)}
@@ -77,10 +78,10 @@ def schedules(module: ModuleType) -> Refusal | None:
     return Refusal("sells-twice", {"given": once}, story[1:]) if second else None
 
 
-def _letters(given: object) -> str:
-    """A text or a list of letters, however it is spaced, as one word in capitals."""
-    text = "".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
-    return text.translate({ord(each): None for each in " ,-"}).upper()
+def _letters(answer: object) -> str:
+    """Return a text or a list of letters as one word in capitals, without spaces."""
+    text = "".join(map(str, answer)) if isinstance(answer, (list, tuple)) else str(answer)
+    return re.sub("[ ,-]", "", text).upper()
 
 
 def tally(module: ModuleType) -> Refusal | None:
@@ -98,10 +99,13 @@ def tally(module: ModuleType) -> Refusal | None:
         return Refusal("swapped")
     for number, (sale, (over, lost)) in enumerate(SALES):
         facts = dict(zip(("initial", "orders", "left"), sale, strict=True))
-        if (got := answers["oversold"][number]) != over:
-            return _oversold_wrong(functions["oversold"], facts | {"got": got, "right": over})
-        if (got := answers["lost_updates"][number]) != lost:
-            return Refusal("misses-lost-updates", {**facts, "got": got, "right": lost})
+        counted_over = answers["oversold"][number]
+        if counted_over != over:
+            facts |= {"got": counted_over, "right": over}
+            return _oversold_wrong(functions["oversold"], facts)
+        counted_lost = answers["lost_updates"][number]
+        if counted_lost != lost:
+            return Refusal("misses-lost-updates", {**facts, "got": counted_lost, "right": lost})
     return None
 
 
@@ -126,9 +130,9 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -> Refusal:
-    got = facts["got"]
-    if isinstance(got, Real) and got < 0:
+def _oversold_wrong(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
+    count = facts["got"]
+    if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
     alone = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
     return Refusal("looks-at-stock" if alone != alone[:1] * 3 else "counts-wrong", facts)
@@ -136,18 +140,18 @@ def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -
 
 def table(module: ModuleType) -> Refusal | None:
     """The first wrong answer about which locks keep their promise under which fault, or None."""
-    given = getattr(module, "ANSWERS", None) or {}
-    if not isinstance(given, Mapping):
-        return Refusal("not-a-table", {"kind": _kind(given)})
-    if not any(given.values()):
+    answers = getattr(module, "ANSWERS", None) or {}
+    if not isinstance(answers, Mapping):
+        return Refusal("not-a-table", {"kind": _kind(answers)})
+    if not any(answers.values()):
         return Refusal("todo")
     for (lock, fault), belief in BELIEFS.items():
-        said = given.get((lock, fault))
-        word = said.strip().lower() if isinstance(said, str) else said
+        answer = answers.get((lock, fault))
+        word = answer.strip().lower() if isinstance(answer, str) else answer
         if word not in WORDS:
-            return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": said})
+            return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": answer})
         if word != EXPECTED[lock][fault]:
-            return Refusal(belief, {"said": said})
+            return Refusal(belief, {"said": answer})
     return None
 
 
@@ -161,10 +165,10 @@ def ask_again(module: ModuleType) -> Refusal | None:
     def next_key(outcome: str, key: str) -> str | None:
         alive()
         with _pauses_skipped(module):
-            said = module.next_key(outcome, key)
-        if said is not None and not (isinstance(said, str) and said):
-            raise NoKey(outcome, said)
-        return said or None
+            new_key = module.next_key(outcome, key)
+        if new_key is not None and not (isinstance(new_key, str) and new_key):
+            raise NoKey(outcome, new_key)
+        return new_key or None
 
     try:
         return (
@@ -174,8 +178,8 @@ def ask_again(module: ModuleType) -> Refusal | None:
             or _refused_afterwards(next_key)
         )
     except NoKey as error:
-        outcome, said = error.args
-        return Refusal("not-a-key", {"outcome": outcome, "said": repr(said)})
+        outcome, answer = error.args
+        return Refusal("not-a-key", {"outcome": outcome, "said": repr(answer)})
 
 
 @contextmanager
