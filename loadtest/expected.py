@@ -213,6 +213,12 @@ RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "mariadb@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@snapshot": _NOT_OVERTAKEN,
 }
+#: Seconds that the buyers of a rush may need where all who wait for the lock have a snapshot from
+#: before the last sale: the next holder's write is refused, and it asks again.
+STALE_SNAPSHOTS_SECONDS = 240.0
+_LATE_LOCKS = dict.fromkeys(("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS)
+#: Database -> strategy -> seconds.
+SLOW_ON = {"mariadb@snapshot": _LATE_LOCKS, "sqlite@deferred": _LATE_LOCKS}
 #: Strategies that exist on some databases only, by Django's names of these.
 EXIST_ON = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
@@ -222,6 +228,11 @@ def expected_on(lock: str, fault: str, database: str) -> str:
     if fault == "rush" and lock in RUSH_ON.get(database, {}):
         return RUSH_ON[database][lock]
     return EXPECTED[lock][fault]
+
+
+def needed_seconds(lock: str, database: str) -> float:
+    """Return for how long the buyers of a rush have to be able to ask; 0 where any time will do."""
+    return SLOW_ON.get(database, {}).get(lock, 0.0)
 
 
 def exists_on(lock: str, vendor: str) -> bool:

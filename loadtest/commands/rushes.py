@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.expected import EXPECTED, expected_on
+from loadtest.expected import EXPECTED, expected_on, needed_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.run import Run, Summary
@@ -272,9 +272,11 @@ def _rush(
 ) -> dict[str, Any]:
     """Run one rush and judge it."""
     before = stack.leaked_keys() if stack.record else set()
+    options = setting.rush
+    options["deadline"] = max(setting.deadline, needed_seconds(lock, setting.database))
     run = buyers.rush(
         [node.url for node in stack.nodes],
-        **setting.rush,
+        **options,
         lock=lock,
         restock_token=stack.token,
         history=str(stack.records / BUYERS) if stack.record else "",
