@@ -186,10 +186,10 @@ def databases_table(summaries: Mapping[str, Summary]) -> str:
         for lock in locks
     ]
     on_postgres, *on_others = summaries.values()
-    others = ", ".join(sorted({summary["machine"]["database"] for summary in on_others}))
+    other_databases = ", ".join(sorted({summary["machine"]["database"] for summary in on_others}))
     below = (
         "Orders / stock left, seconds of the rush; one run each. "
-        f"{report.setup_of(on_postgres)} The same with {others}."
+        f"{report.setup_of(on_postgres)} The same with {other_databases}."
     )
     return report.markdown_table(["strategy", *summaries], rows, below, left=len(summaries) + 1)
 

@@ -116,11 +116,11 @@ class Bench(Testbed):
             process.wait()
         *printed, last = stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):
-            said = json.loads(last)
-            if "undecided" in said:
-                raise Undecided(said["undecided"])
-            found = said["refusal"]
-            return (None if found is None else Refusal(**found)), "\n".join(printed)
+            report = json.loads(last)
+            if "undecided" in report:
+                raise Undecided(report["undecided"])
+            refusal = report["refusal"]
+            return (None if refusal is None else Refusal(**refusal)), "\n".join(printed)
         if process.returncode >= 0 and "Traceback" not in stderr:
             ended = f"{self.file.name} ended the whole process, exit code {process.returncode}"
             return Refusal("raises", {"error": ended}), stdout
@@ -155,8 +155,8 @@ class Bench(Testbed):
                 buyer.give_up()
             report = self.shop(1).sale(sale)
             events = group_by_product(self.new_events()).get(product, [])
-            answers = [str(each.get("error", "")) for each in events if each["by"] == "buyer"]
-            broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
+            answers = [str(event.get("error", "")) for event in events if event["by"] == "buyer"]
+            broken = [error for error in answers if error.startswith((self.file.name, CRASHED))]
             judgement = Judgement(
                 events=events,
                 initial_stock=STOCK,

@@ -61,7 +61,7 @@ class Lesson:
     def solved(self, solution: str = "") -> str:
         """The exercise with this between its marks; without one, our solution."""
         text = self.shipped.read_text(encoding="utf-8")
-        return MARKED.sub(lambda found: found[1] + (solution or self.solution) + found[3], text)
+        return MARKED.sub(lambda marked: marked[1] + (solution or self.solution) + marked[3], text)
 
     def option(self, letter: str) -> str:
         """The text of an answer."""
@@ -75,7 +75,7 @@ class Lesson:
 @cache
 def lessons() -> dict[int, Lesson]:
     """Every lesson by its number, in order."""
-    return {each["number"]: Lesson(**each) for each in toml("lessons.toml")["lesson"]}
+    return {table["number"]: Lesson(**table) for table in toml("lessons.toml")["lesson"]}
 
 
 def common() -> Mapping[str, Mapping[str, str]]:

@@ -54,15 +54,15 @@ def observe() -> dict[str, Any]:
 
 def _asked() -> dict[str, dict[str, list[str]]]:
     """Command -> option -> every value that a lesson gives it."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    verdicts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for lesson in lessons().values():
         make, name, *rest = shlex.split(lesson.command)
         assert make == "make", lesson.command
         options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
         for option, values in zip(options[::2], options[1::2], strict=True):
-            kept = found[name][option]
+            kept = verdicts[name][option]
             kept += [value for value in values.split(",") if value not in kept]
-    return found
+    return verdicts
 
 
 def violations() -> dict[str, int]:
@@ -104,22 +104,22 @@ def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: run[name] for name in FIGURES}
 
 
-def holds(lesson: Lesson, found: Mapping[str, Any]) -> bool:
+def holds(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
     """Return whether a lesson's `expect` is true of what was observed."""
-    return bool(eval(lesson.expect, {"__builtins__": {}}, dict(found)))
+    return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 
 
-def block(lesson: Lesson, found: Mapping[str, Any]) -> str:
+def block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
     """The figures of a lesson's Observe section."""
-    return f"<!-- observed -->\n{lesson.observed.format(**found)}\n<!-- /observed -->\n"
+    return f"<!-- observed -->\n{lesson.observed.format(**observations)}\n<!-- /observed -->\n"
 
 
-def write(found: Mapping[str, Any]) -> None:
+def write(observations: Mapping[str, Any]) -> None:
     """Write observed.json, and the figures into the lessons."""
     partial = OBSERVED.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    partial.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
     os.replace(partial, OBSERVED)
     for lesson in lessons().values():
         if lesson.observed:
-            text = BLOCK.sub(block(lesson, found).replace("\\", r"\\"), lesson.text)
+            text = BLOCK.sub(block(lesson, observations).replace("\\", r"\\"), lesson.text)
             (HERE / "lessons" / f"{lesson.slug}.md").write_text(text, encoding="utf-8")

@@ -64,10 +64,10 @@ AGAIN = (
 def console() -> Console:
     """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
     console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
-    found = Console(highlight=False, markup=False, emoji=False)
-    if found.width > WIDTH or not found.is_terminal:
-        found.width = WIDTH
-    return found
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.width > WIDTH or not console.is_terminal:
+        console.width = WIDTH
+    return console
 
 
 def show_result(
@@ -148,23 +148,23 @@ def show_list(out: Console, progress: Progress) -> None:
     for column in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
         table.add_column(column, no_wrap=True)
     for lesson in lessons().values():
-        known = progress.of(lesson)
+        record = progress.of(lesson)
         table.add_row(
             ">" if lesson == progress.lesson else "",
             str(lesson.number),
             lesson.title,
             str(lesson.teach + lesson.exercise),
-            _predicted(known),
-            str(known["tries"]),
+            _predicted(record),
+            str(record["tries"]),
             "yes" if progress.passed(lesson) else "",
         )
     out.print(table)
 
 
-def _predicted(known: Mapping[str, object]) -> str:
-    if known["predicted"] is None:
+def _predicted(record: Mapping[str, object]) -> str:
+    if record["predicted"] is None:
         return "-"
-    return "right" if known["right"] else "wrong" if known["predicted"] else "no idea"
+    return "right" if record["right"] else "wrong" if record["predicted"] else "no idea"
 
 
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:

@@ -90,13 +90,13 @@ class Saves:
     def saved(self) -> list[Path]:
         """The files that were saved since the last call."""
         last, self._last = self._last, self._stamps()
-        found = {
+        changed = {
             path: stamp
             for path, stamp in self._last.items()
             if stamp[1] > 0 and stamp == last.get(path) != self._known.get(path)
         }
-        self._known |= found
-        return list(found)
+        self._known |= changed
+        return list(changed)
 
     def ignore(self, path: Path) -> None:
         """Take this file as it is: nobody has saved it."""
@@ -105,11 +105,11 @@ class Saves:
             self._known[path] = _stamp(path)
 
     def _stamps(self) -> dict[Path, Stamp]:
-        found = {}
+        stamps = {}
         for path in self._folder.glob("ex*.py"):
             with suppress(OSError):  # removed since it was listed
-                found[path] = _stamp(path)
-        return found
+                stamps[path] = _stamp(path)
+        return stamps
 
 
 def _stamp(path: Path) -> Stamp:
@@ -130,10 +130,10 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    requests: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: requests.append(number))
     try:
-        while not (asked or shall_end()):
+        while not (requests or shall_end()):
             with suppress(subprocess.TimeoutExpired):
                 return child.wait(ENDED_EVERY)
     finally:

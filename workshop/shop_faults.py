@@ -54,15 +54,15 @@ def refusal(bench: Bench, fault: str) -> Refusal | None:
 
 def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
     """Make one fault for the participant's file and for these strategies."""
-    known = {str(one["name"]): one for one in bench.shop(RIVALS).strategies()}
-    mine: StrategyFacts = {**known[MINE], "verdicts": {fault: "exact"}}
-    chosen = [mine, *(known[name] for name in controls)]
+    strategies = {str(strategy["name"]): strategy for strategy in bench.shop(RIVALS).strategies()}
+    mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault: "exact"}}
+    chosen = [mine, *(strategies[name] for name in controls)]
     return play(FAULTS[fault](bench), chosen)
 
 
 def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """The whole row up to the first column that is not exact. Raises Undecided."""
-    found: list[Cell] = []
+    row_cells: list[Cell] = []
     for fault in ROW:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         [cell] = cells(bench, fault)
@@ -71,12 +71,14 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["missing"] and fault in OF_A_LOCK:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
-        found.append({**cell, "as_expected": True})  # of a participant's file nothing is expected
+        row_cells.append(
+            {**cell, "as_expected": True}
+        )  # of a participant's file nothing is expected
         if cell["verdict"] == "unknown" or cell["missing"]:
-            return _beside_another(bench, fault), found
+            return _beside_another(bench, fault), row_cells
         if cell["verdict"] != "exact":
-            return Refusal("breaks", cell, tuple(cell["story"])), found
-    return None, found
+            return Refusal("breaks", cell, tuple(cell["story"])), row_cells
+    return None, row_cells
 
 
 def _beside_another(bench: Bench, fault: str) -> Refusal:

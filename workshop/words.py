@@ -60,7 +60,9 @@ class Words(Teaching):
             if path == present:
                 self.do_check([])
                 continue
-            for number in (each.number for each in lessons().values() if each.file == path.name):
+            for number in (
+                lesson.number for lesson in lessons().values() if lesson.file == path.name
+            ):
                 self.out.print(f"{path.name} is of lesson {number}: goto {number}, then check.")
         return bool(saved)
 
@@ -118,11 +120,11 @@ class Words(Teaching):
         """The lesson's command, once there is a prediction."""
         self._refuse_more("run", rest)
         lesson = self.progress.lesson
-        known = self.progress.of(lesson)
-        if known["predicted"] is None:
+        record = self.progress.of(lesson)
+        if record["predicted"] is None:
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
-            if known["predicted"] is None:
+            if record["predicted"] is None:
                 return 2
         render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
@@ -138,12 +140,12 @@ class Words(Teaching):
             render.show_story(self.out, before)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.WORDS_OF_A_TABLE, style="dim")
-        letter, right = known["predicted"], f"{lesson.answer}: {lesson.option(lesson.answer)}"
+        letter, right = record["predicted"], f"{lesson.answer}: {lesson.option(lesson.answer)}"
         if letter == lesson.answer:
             self.out.print(f"You predicted it: {right}.", style="green")
         else:
-            said = f"You predicted {letter}; it" if letter else "It"
-            self.out.print(f"{said} is {right}.")
+            beginning = f"You predicted {letter}; it" if letter else "It"
+            self.out.print(f"{beginning} is {right}.")
             if letter:
                 belief = lesson.misconceptions[letter]
                 self.out.print(f"A common reason for {letter}, which does not hold: {belief}")
@@ -230,8 +232,8 @@ class Words(Teaching):
         if rest == ["all"]:
             kept = self.progress.for_the_next_room()
             self.saves = Saves(self.progress.folder)
-            said = f"; what was there is in {_short(kept)}" if kept else ""
-            self.out.print(f"all lessons begin anew{said}")
+            backup_note = f"; what was there is in {_short(kept)}" if kept else ""
+            self.out.print(f"all lessons begin anew{backup_note}")
             return
         lesson = self._lesson_of("reset", rest)
         kept = self.progress.reset(lesson)
@@ -255,14 +257,14 @@ class Words(Teaching):
         """Every word; after it redis, lua or sell_one: the part of the printable sheet on what an
         exercise may be made of."""
         if not rest:
-            for word, what in render.HELP.items():
-                self._show(f"  {word:10} ", what)
+            for word, explanation in render.HELP.items():
+                self._show(f"  {word:10} ", explanation)
             return
         parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")[1:]
-        found = [part for part in parts if rest[0].lower() in part.partition("\n")[0].lower()]
-        if not found:
+        matches = [part for part in parts if rest[0].lower() in part.partition("\n")[0].lower()]
+        if not matches:
             raise NotDone("help takes redis, lua or sell_one, or nothing")
-        self.out.print(Markdown(f"## {found[0]}"))
+        self.out.print(Markdown(f"## {matches[0]}"))
 
     def introduce(self) -> None:
         """The present lesson: its question, its file, what to type."""

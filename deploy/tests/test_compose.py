@@ -93,7 +93,11 @@ def test_compose_takes_the_files(files: tuple[str, ...]) -> None:
 def test_nothing_is_published_beyond_loopback_but_nginx_and_locusts_page(
     services: dict[str, Any],
 ) -> None:
-    published = {name: one["ports"] for name, one in services.items() if one and "ports" in one}
+    published = {
+        name: service["ports"]
+        for name, service in services.items()
+        if service and "ports" in service
+    }
     assert set(published) <= {"nginx", "locust-ui"}
     for (port,) in published.values():
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", defaults(port))
@@ -116,11 +120,19 @@ def test_every_service_is_read_only_without_capabilities_and_not_root(name: str)
 def test_production_is_no_demo_and_speaks_tls_to_servers_that_it_checks() -> None:
     assert PRODUCTION["locust"] is PRODUCTION["locust-ui"] is PRODUCTION["locust-worker"] is None
     for name in ("web-a", "web-b", "migrate"):
-        given = PRODUCTION[name]["environment"]
-        assert given["SHOP_DEMO"] == "0"
-        assert given["ALLOWED_HOSTS"].startswith("${SHOP_HOSTS:?"), "nobody starts it without"
-        assert "sslmode=verify-full&sslrootcert=/run/oversold/ca.crt" in given["DATABASE_URL"]
-        assert "rediss://redis:6379/0?ssl_ca_certs=/run/oversold/ca.crt" in given["REDIS_URL"]
+        environment_of_service = PRODUCTION[name]["environment"]
+        assert environment_of_service["SHOP_DEMO"] == "0"
+        assert environment_of_service["ALLOWED_HOSTS"].startswith("${SHOP_HOSTS:?"), (
+            "nobody starts it without"
+        )
+        assert (
+            "sslmode=verify-full&sslrootcert=/run/oversold/ca.crt"
+            in environment_of_service["DATABASE_URL"]
+        )
+        assert (
+            "rediss://redis:6379/0?ssl_ca_certs=/run/oversold/ca.crt"
+            in environment_of_service["REDIS_URL"]
+        )
     command = PRODUCTION["redis"]["command"]
     assert command[command.index("--port") + 1] == "0", "no port without TLS"
 
@@ -128,8 +140,8 @@ def test_production_is_no_demo_and_speaks_tls_to_servers_that_it_checks() -> Non
 def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
     """But for the host names, which it asks for."""
     make_secrets(tmp_path)
-    given = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
-    own = {name: defaults(value) for name, value in given.items()}
+    settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
+    own = {name: defaults(value) for name, value in settings_of_node.items()}
     own = {
         name: value.replace("/run/oversold", f"{tmp_path}/shop") for name, value in own.items()
     } | {"ALLOWED_HOSTS": "shop.example.com"}
@@ -206,8 +218,10 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
         environment.pop(name_of_exceptions, None)
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = f"http://127.0.0.1:{server.server_port}"
-        command = [re.sub(r"https?://127.0.0.1:\d+", here, word) for word in HEALTH_CHECKS[name]]
+        server_url = f"http://127.0.0.1:{server.server_port}"
+        command = [
+            re.sub(r"https?://127.0.0.1:\d+", server_url, word) for word in HEALTH_CHECKS[name]
+        ]
         programs = {"python": sys.executable}
         done = subprocess.run(
             [programs.get(command[1], command[1]), *command[2:]],
@@ -241,10 +255,12 @@ def test_the_servers_evict_no_lock_and_take_every_pool_of_four_nodes(
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--maxmemory-policy"] == "noeviction"
     assert (options["--save"], options["--appendonly"]) == ("", "no")
-    (most,) = re.findall(r"max_connections=(\d+)", " ".join(services["postgres"]["command"]))
+    (max_connections,) = re.findall(
+        r"max_connections=(\d+)", " ".join(services["postgres"]["command"])
+    )
     (pool,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
     workers = int(defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
-    assert int(most) >= 4 * workers * int(pool) + 20
+    assert int(max_connections) >= 4 * workers * int(pool) + 20
 
 
 # --- who may do what ------------------------------------------------------------------------------
@@ -264,18 +280,20 @@ def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
         assert not {"~*", "&*", "+@all", "allkeys", "allchannels", "allcommands"} & set(shop)
         assert set(rules("production")) <= set(shop)
         assert "\nuser default off\n" in (DOCKER / f"redis.{name}.acl").read_text()
-    asked = re.search(r"`user locks on >PASSWORD (.*?)`", (ROOT / "locks/README.md").read_text())
-    assert asked is not None
-    assert set(asked[1].split()) <= set(rules("production"))
-    called = {
+    documented_rule = re.search(
+        r"`user locks on >PASSWORD (.*?)`", (ROOT / "locks/README.md").read_text()
+    )
+    assert documented_rule is not None
+    assert set(documented_rule[1].split()) <= set(rules("production"))
+    commands_used = {
         command
         for room in ("locks", "shop")
         for script in (ROOT / room).rglob("*.lua")
         for command in re.findall(r"redis\.p?call\('(\w+)'", script.read_text().lower())
     }
-    assert {"get", "publish"} <= called
+    assert {"get", "publish"} <= commands_used
     only_in_a_cluster = {"spublish"}
-    assert called - {"pubsub"} - only_in_a_cluster <= {rule[1:] for rule in rules("demo")}
+    assert commands_used - {"pubsub"} - only_in_a_cluster <= {rule[1:] for rule in rules("demo")}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -301,10 +319,10 @@ def make_secrets(folder: Path, *more: Path, **environment: str) -> dict[str, str
 
 
 def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    (given / "redis_password").write_text(OWN + "\n")
-    first = make_secrets(tmp_path, given, REDIS_ACL="production")
+    users_folder = tmp_path / "given"
+    users_folder.mkdir()
+    (users_folder / "redis_password").write_text(OWN + "\n")
+    first = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
     assert first["shop/redis_password"] == OWN
     assert f"#{sha256(OWN.encode()).hexdigest()} " in first["redis/users.acl"]
     assert "~stock:*" not in first["redis/users.acl"]
@@ -319,7 +337,7 @@ def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path:
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in random)
     password = first["postgres/app_password"]
     assert first["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
-    again = make_secrets(tmp_path, given, REDIS_ACL="production")
+    again = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
     assert again == first, "the second start changes nothing"
     for name in ("postgres", "redis"):  # strictly, as Python 3.13 and newer check them
         ca = ("-CAfile", str(tmp_path / "shop" / "ca.crt"))
@@ -350,11 +368,11 @@ class PasswordListener:
 
 @pytest.mark.parametrize("password", ["plain", "pa:ss\\word", ":\\:", "\\\\", "&/*"])
 def test_libpq_reads_any_password_from_the_file(tmp_path: Path, password: str) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    (given / "app_password").write_text(password + "\n")
-    made = make_secrets(tmp_path, given)
-    assert made["postgres/app_password"] == password
+    users_folder = tmp_path / "given"
+    users_folder.mkdir()
+    (users_folder / "app_password").write_text(password + "\n")
+    secrets_made = make_secrets(tmp_path, users_folder)
+    assert secrets_made["postgres/app_password"] == password
     listener = PasswordListener()
     thread = threading.Thread(target=listener.answer)
     thread.start()

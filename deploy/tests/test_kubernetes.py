@@ -16,9 +16,9 @@ from servers.embedded import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
 BASE = [
-    each
+    manifest
     for name in yaml.safe_load((FOLDER / "base/kustomization.yaml").read_text())["resources"]
-    for each in yaml.safe_load_all((FOLDER / "base" / name).read_text())
+    for manifest in yaml.safe_load_all((FOLDER / "base" / name).read_text())
 ]
 #: Old ones know no `replicas` in a kustomization.
 KUBECTL = (
@@ -29,11 +29,13 @@ KUBECTL = (
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [each for each in BASE if each["kind"] == kind]
+    return [manifest for manifest in BASE if manifest["kind"] == kind]
 
 
 SETTINGS: dict[str, str] = of_kind("ConfigMap")[0]["data"]
-PODS = [each["spec"]["template"]["spec"] for each in (*of_kind("Deployment"), *of_kind("Job"))]
+PODS = [
+    manifest["spec"]["template"]["spec"] for manifest in (*of_kind("Deployment"), *of_kind("Job"))
+]
 
 
 def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
@@ -47,19 +49,29 @@ def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
     }
     for name, value in secrets.items():
         (tmp_path / name).write_text(value)
-    given = {**SETTINGS, "REDIS_URL": "rediss://127.0.0.1:1/0"}
+    settings_with_tls = {**SETTINGS, "REDIS_URL": "rediss://127.0.0.1:1/0"}
     passes_check_deploy(
-        {name: value.replace("/run/oversold", str(tmp_path)) for name, value in given.items()}
+        {
+            name: value.replace("/run/oversold", str(tmp_path))
+            for name, value in settings_with_tls.items()
+        }
     )
 
 
 def test_every_setting_is_one_of_the_shops_and_a_secret_is_in_a_file() -> None:
-    known = set(re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    given = dict(SETTINGS)
+    documented_settings = set(
+        re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    )
+    pod_settings = dict(SETTINGS)
     for pod in PODS:
-        given |= {one["name"]: one.get("value", "") for one in pod["containers"][0].get("env", [])}
-    assert {name.removesuffix("_FILE") for name in given} <= known
-    secret = [name for name in given if re.search("SECRET|TOKEN|PASSWORD|DATABASE_URL", name)]
+        pod_settings |= {
+            variable["name"]: variable.get("value", "")
+            for variable in pod["containers"][0].get("env", [])
+        }
+    assert {name.removesuffix("_FILE") for name in pod_settings} <= documented_settings
+    secret = [
+        name for name in pod_settings if re.search("SECRET|TOKEN|PASSWORD|DATABASE_URL", name)
+    ]
     assert [name for name in secret if not name.endswith("_FILE")] == []
     assert of_kind("Secret") == []
 
@@ -93,9 +105,11 @@ def test_kubectl_renders_it_and_every_selector_finds_pods(folder: str) -> None:
         subprocess.run([kubeconform, "-strict", "-"], input=rendered, text=True, check=True)
     objects = list(yaml.safe_load_all(rendered))
     assert len(objects) == len(BASE)
-    specs = [each.get("spec", {}) for each in objects]
+    specs = [manifest.get("spec", {}) for manifest in objects]
     pods = [spec["template"]["metadata"]["labels"] for spec in specs if "template" in spec]
     for each, spec in zip(objects, specs, strict=True):
         chosen = spec.get("podSelector", spec.get("selector", {}))
-        wanted = chosen.get("matchLabels", {}) if each["kind"] != "Service" else chosen
-        assert any(wanted.items() <= labels.items() for labels in pods), each["metadata"]["name"]
+        required_labels = chosen.get("matchLabels", {}) if each["kind"] != "Service" else chosen
+        assert any(required_labels.items() <= labels.items() for labels in pods), each["metadata"][
+            "name"
+        ]

@@ -151,17 +151,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--expect", choices=EXPECTABLE_VERDICTS, default="exact", help="exit with 0 for this"
     )
-    given = parser.parse_args(arguments)
-    shop = SHOPS[given.shop]
+    options = parser.parse_args(arguments)
+    shop = SHOPS[options.shop]
 
     def run(_: Console) -> int:
-        with shop.running(repaired=given.repaired) as url:
-            file = str((HERE / f"{given.shop}_target.py").relative_to(ROOT))
+        with shop.running(repaired=options.repaired) as url:
+            file = str((HERE / f"{options.shop}_target.py").relative_to(ROOT))
             command = ["-m", "loadtest", "target", file, "--host", url, *shop.rush]
-            command += ["--expect", given.expect]
-            if given.rush:
+            command += ["--expect", options.expect]
+            if options.rush:
                 return subprocess.run([sys.executable, *command], check=False).returncode
-            print(f"{given.shop} listens at {url}. Rush it from another terminal:")
+            print(f"{options.shop} listens at {url}. Rush it from another terminal:")
             print(f"  .venv/bin/python {' '.join(command)}\nCtrl-C stops it", flush=True)
             while True:
                 time.sleep(3600)

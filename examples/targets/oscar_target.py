@@ -54,8 +54,8 @@ class OscarShop(Target):
         return error(f"{response.status_code} {to or 'a page'}")
 
     def orders(self) -> list[Order]:
-        found = self.sql("SELECT number, guest_email FROM order_order ORDER BY id")
-        return [Order(number, email.partition("@")[0]) for number, email in found]
+        rows = self.sql("SELECT number, guest_email FROM order_order ORDER BY id")
+        return [Order(number, email.partition("@")[0]) for number, email in rows]
 
     def stock(self) -> int:
         """What it would still sell: an order allocates, and only its dispatch takes stock down."""
@@ -70,7 +70,7 @@ class OscarShop(Target):
 
 def csrf(page: Any) -> str:
     """The CSRF token of a page. Raises TargetError."""
-    found = CSRF.search(page.text or "")
-    if found is None:
+    token = CSRF.search(page.text or "")
+    if token is None:
         raise TargetError(f"{page.url} has no form with a CSRF token")
-    return found[1]
+    return token[1]

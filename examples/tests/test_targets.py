@@ -57,5 +57,5 @@ def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.Mo
     try:
         assert launcher.main(["oscar"]) == 130
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -153,8 +153,8 @@ def _parse(path: Path, data: bytes) -> Iterator[Event]:
     for line in whole_lines:
         event = _parse_line(line)
         if event is None:
-            what = f"{path.name} has a line that is not an event: {line[:80]!r}; repeat the run"
-            event = {"t": last_time, "by": DAMAGED, "type": "fail", "f": "line", "what": what}
+            problem = f"{path.name} has a line that is not an event: {line[:80]!r}; repeat the run"
+            event = {"t": last_time, "by": DAMAGED, "type": "fail", "f": "line", "what": problem}
         last_time = event["t"]
         yield event
 

@@ -20,12 +20,12 @@ MISSING = "Chromium is not installed: apt-get install chromium"
 
 def needed_chromium() -> str:
     """The path of Chromium. Without it the test fails in CI and is skipped elsewhere."""
-    found = chromium()
-    if found is None:
+    browser_path = chromium()
+    if browser_path is None:
         if os.environ.get("CI"):
             pytest.fail(MISSING)
         pytest.skip(MISSING)
-    return found
+    return browser_path
 
 
 @contextmanager
@@ -62,9 +62,11 @@ class Watched:
 
 def assert_accessible(page: Page, width: int) -> None:
     """axe finds nothing serious on the page, and it cannot be scrolled sideways in this width."""
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == [], width
+    axe_violations = Axe().run(page).response["violations"]
+    serious = [
+        violation for violation in axe_violations if violation["impact"] in ("serious", "critical")
+    ]
+    assert [(violation["id"], violation["nodes"][0]["html"]) for violation in serious] == [], width
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -88,11 +90,11 @@ def words_of(page: Page, chart: str) -> list[dict[str, Any]]:
 def printed_over_each_other(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """The pairs of texts whose boxes overlap."""
 
-    def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    def overlap(box: dict[str, Any], other: dict[str, Any]) -> bool:
         return all(
-            one[at] < other[at] + other[size] and other[at] < one[at] + one[size]
+            box[at] < other[at] + other[size] and other[at] < box[at] + box[size]
             for at, size in (("x", "width"), ("y", "height"))
         )
 
     pairs = combinations(texts, 2)
-    return [(one["text"], other["text"]) for one, other in pairs if overlap(one, other)]
+    return [(box["text"], other["text"]) for box, other in pairs if overlap(box, other)]

@@ -26,8 +26,8 @@ class CartShop(Target):
         ask(f"{self.host}/restock", method="POST", body={"stock": stock})
 
     def prepare(self, buyer: Buyer) -> None:
-        said = buyer.client.post("/login", json={"user": buyer.name})
-        buyer.kept["token"] = {"X-CSRF": said.json()["csrf"]}
+        login = buyer.client.post("/login", json={"user": buyer.name})
+        buyer.kept["token"] = {"X-CSRF": login.json()["csrf"]}
         for product in ("pear", "apple"):
             buyer.client.post("/cart", json={"product": product}, headers=buyer.kept["token"])
 

@@ -126,17 +126,17 @@ def runs_of(results: Path) -> list[dict[str, Any]]:
 
 def processes_of(folder: Path) -> list[str]:
     """Every process that works in the folder or names it."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
             if process.status() != psutil.STATUS_ZOMBIE and (
                 str(folder) in process.cwd() or any(str(folder) in word for word in words)
             ):
-                found.append(f"{process.pid} {' '.join(words)[:120]}")
+                processes.append(f"{process.pid} {' '.join(words)[:120]}")
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes
 
 
 def assert_nothing_is_left(folder: Path) -> None:

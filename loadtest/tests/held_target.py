@@ -104,15 +104,15 @@ class HeldTarget:
         """Wait until so many buyers came to this place. Returns the pid of their process."""
 
         def there() -> list[Path]:
-            found = list(self.folder.glob(f"{place}-*"))
-            return [one for one in found if int(one.name.rpartition("-")[2]) % 2 == parity]
+            paths = list(self.folder.glob(f"{place}-*"))
+            return [path for path in paths if int(path.name.rpartition("-")[2]) % 2 == parity]
 
         eventually(
-            lambda: len([one for one in there() if one.read_text()]) >= count,
+            lambda: len([path for path in there() if path.read_text()]) >= count,
             what=f"{count} buyers are at {place}",
             timeout=60,
         )
-        (pid,) = {int(one.read_text()) for one in there()}
+        (pid,) = {int(path.read_text()) for path in there()}
         return pid
 
     def go_on(self, place: str) -> None:
@@ -188,18 +188,18 @@ class HeldLocust(HeldTarget):
         def is_so() -> bool:
             try:
                 with urlopen(f"http://127.0.0.1:{self.web}/stats/requests", timeout=10) as answer:
-                    shown = json.load(answer)
+                    statistics = json.load(answer)
             except OSError:
                 return False
-            return len(shown["workers"]) == count and shown["state"] in states
+            return len(statistics["workers"]) == count and statistics["state"] in states
 
         eventually(is_so, what=f"{count} workers, {states}", timeout=60)
 
     def swarm(self) -> None:
         """Start a rush in the web UI, as a program."""
-        wanted = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
+        form = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
         url = f"http://127.0.0.1:{self.web}/swarm"
-        with urlopen(url, urlencode(wanted).encode(), timeout=30) as answer:
+        with urlopen(url, urlencode(form).encode(), timeout=30) as answer:
             assert json.load(answer)["success"]
 
     def until_logged(self, text: str) -> None:

@@ -26,10 +26,10 @@ OBSERVED = 1.5
 def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
     """The bytes of one purchase, on a connection of its own. Without a key each is another one."""
     content = json.dumps(body).encode()
-    named = f"Idempotency-Key: {key}\r\n" if key else ""
+    key_header = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
         "POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"{named}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        f"{key_header}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + content
 
@@ -166,10 +166,10 @@ class Customers:
                 return
 
     def _ask(self, buyer: str, key: str) -> str:
-        wanted = {"buyer": buyer, "lock": self.lock, "product": self.product}
+        purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         asked, outcome = time.monotonic(), ""
         try:
-            answer = whole_answer(self.port, post_buy(wanted, key=key), LOST)
+            answer = whole_answer(self.port, post_buy(purchase, key=key), LOST)
             outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
         except (OSError, ValueError, KeyError) as error:
             self.lost[key] = repr(error)

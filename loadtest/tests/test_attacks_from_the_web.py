@@ -89,11 +89,11 @@ class Attacker:
         url, body = self.target + path, dict(fields)
         if way in ("form", "text form"):
             enctype = "text/plain" if way == "text form" else "application/x-www-form-urlencoded"
-            here = self.page.url
+            page_url = self.page.url
             with self.page.expect_response(lambda answer: answer.url == url) as answer:
                 self.page.evaluate(_SUBMIT, [url, body, enctype])
             answer.value.finished()
-            self.page.goto(here)
+            self.page.goto(page_url)
             return
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         options = {"method": "POST", "mode": way, "body": urlencode(body), "headers": form}

@@ -68,14 +68,16 @@ class Nginx:
         self._server = ServerProcess("nginx", log)
 
     def __enter__(self) -> Self:
-        found = (FOLDER / "nginx.conf").read_text()
-        here = found.replace("/tmp/", f"{self.folder}/")
+        shipped_configuration = (FOLDER / "nginx.conf").read_text()
+        own_configuration = shipped_configuration.replace("/tmp/", f"{self.folder}/")
         trusted = f"set_real_ip_from 127.0.0.1; real_ip_header {ADDRESS_HEADER};"
-        here = here.replace("listen 8080;", f"listen 127.0.0.1:{self.port}; {trusted}")
-        assert here.count(str(self.folder)) >= 7
-        assert str(self.port) in here
+        own_configuration = own_configuration.replace(
+            "listen 8080;", f"listen 127.0.0.1:{self.port}; {trusted}"
+        )
+        assert own_configuration.count(str(self.folder)) >= 7
+        assert str(self.port) in own_configuration
         configuration = self.folder / "nginx.conf"
-        configuration.write_text(NEW.sub("", here))
+        configuration.write_text(NEW.sub("", own_configuration))
         self._write(down=())
         user = "user root;" if os.geteuid() == 0 else ""  # the folder is this user's
         options = ("-g", f"daemon off; {user}")

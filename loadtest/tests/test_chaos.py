@@ -31,14 +31,16 @@ def cell(
     lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
 ) -> Cell:
     sold_too_many = 3 if verdict == "oversold" else 0
-    found = {"lock": lock, "verdict": verdict, "missing": missing, "wrong": [*wrong], "round": 1}
-    found |= {"oversold": sold_too_many, "lost_updates": sold_too_many}
-    return cast(Cell, {**found, "as_expected": verdict == "exact" and not wrong})
+    facts = {"lock": lock, "verdict": verdict, "missing": missing, "wrong": [*wrong], "round": 1}
+    facts |= {"oversold": sold_too_many, "lost_updates": sold_too_many}
+    return cast(Cell, {**facts, "as_expected": verdict == "exact" and not wrong})
 
 
-def rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> ChaosRush:
-    chosen = [Disturbance(name, lambda *_: "") for name in (*seen, *unseen)]
-    return ChaosRush(1, 1, chosen, 60, dict.fromkeys(seen, "seen"), cells=list(cells))
+def rush(
+    *disturbances_seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()
+) -> ChaosRush:
+    chosen = [Disturbance(name, lambda *_: "") for name in (*disturbances_seen, *unseen)]
+    return ChaosRush(1, 1, chosen, 60, dict.fromkeys(disturbances_seen, "seen"), cells=list(cells))
 
 
 ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
@@ -47,14 +49,14 @@ ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
 def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK])]
     assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (0, [])
-    rushes.append(rush(cells=[{**one, "round": 2} for one in ALL_BREAK]))
+    rushes.append(rush(cells=[{**lock_cell, "round": 2} for lock_cell in ALL_BREAK]))
     assert set(chaos.canaries_of(rushes).values()) == {1}, "the first rush in which each broke"
 
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_a_run_that_did_not_see_a_canary_break_shows_nothing(lock: str) -> None:
-    others = [one for one in ALL_BREAK if one["lock"] != lock]
-    rushes = [rush("evict", cells=[cell("redis"), *others, cell(lock)])]
+    other_cells = [lock_cell for lock_cell in ALL_BREAK if lock_cell["lock"] != lock]
+    rushes = [rush("evict", cells=[cell("redis"), *other_cells, cell(lock)])]
     assert chaos.exit_code(rushes) == UNKNOWN
     assert chaos.shortcomings(rushes) == [f"{lock}, which must break, was not seen to"]
 
@@ -88,8 +90,8 @@ def test_only_whole_rushes_show_something() -> None:
     rushes[0] = rush("stall_redis")
     rushes[0].broke = "StackError: node A did not start"
     assert chaos.exit_code(rushes) == 0
-    for one in rushes[1:]:
-        one.evidence.clear()
+    for later_rush in rushes[1:]:
+        later_rush.evidence.clear()
     assert chaos_rush.NOTHING in chaos.shortcomings(rushes)
 
 
@@ -141,14 +143,14 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
 ) -> None:
     def hold(attempt: str, start: float, **facts: Any) -> LockHold:
         times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL + 1) * 1e9)}
-        given = {"fence": 1, "release_outcome": "expired", **times, **facts}
-        return LockHold(("A", 1, 1, attempt), attempt, **given)
+        hold_facts = {"fence": 1, "release_outcome": "expired", **times, **facts}
+        return LockHold(("A", 1, 1, attempt), attempt, **hold_facts)
 
-    one: Cell = {**cell("redis"), "violations": violations}
+    redis_cell: Cell = {**cell("redis"), "violations": violations}
     holds = [hold("first", 0, **changed), hold("second", after, release_outcome="released")]
-    chaos_rush.conclude(one, holds, set())
-    assert (one["verdict"] == "unknown") is is_the_machines
-    rushes = [rush("evict", cells=[one, *ALL_BREAK])]
+    chaos_rush.conclude(redis_cell, holds, set())
+    assert (redis_cell["verdict"] == "unknown") is is_the_machines
+    rushes = [rush("evict", cells=[redis_cell, *ALL_BREAK])]
     assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (
         (UNKNOWN, [f"redis: {RAN_OUT}"]) if is_the_machines else (1, [])
     )
@@ -159,7 +161,7 @@ def test_every_disturbance_comes_before_they_come_again() -> None:
         deck = chaos._deck(Random(seed))
         for _ in range(2):
             dealt = [next(deck).name for _ in DISTURBANCES]
-            assert Counter(dealt) == Counter(one.name for one in DISTURBANCES)
+            assert Counter(dealt) == Counter(disturbance.name for disturbance in DISTURBANCES)
 
 
 # --- disturbances at once -------------------------------------------------------------------------
@@ -183,7 +185,12 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(rush: ChaosRush, testbed: Nothing) -> None:
-    each(rush.chosen, lambda one: chaos_rush.disturb(cast(Testbed, testbed), rush, one, Random(1)))
+    each(
+        rush.chosen,
+        lambda disturbance: chaos_rush.disturb(
+            cast(Testbed, testbed), rush, disturbance, Random(1)
+        ),
+    )
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
@@ -194,9 +201,9 @@ def test_disturbances_of_different_servers_overlap() -> None:
         return "met"
 
     chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]
-    one = ChaosRush(1, 1, chosen, 0)
-    disturb(one, Nothing())
-    assert list(one.evidence.values()) == ["met"] * 3
+    chaos = ChaosRush(1, 1, chosen, 0)
+    disturb(chaos, Nothing())
+    assert list(chaos.evidence.values()) == ["met"] * 3
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
@@ -210,16 +217,16 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
         return "alone"
 
     on = threading.Lock()
-    one = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
-    disturb(one, Nothing())
-    assert list(one.evidence.values()) == ["alone"] * 3
+    chaos = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
+    disturb(chaos, Nothing())
+    assert list(chaos.evidence.values()) == ["alone"] * 3
 
 
 def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
     def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
-    testbed, one = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
-    disturb(one, testbed)
-    assert (one.evidence, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
+    testbed, chaos = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
+    disturb(chaos, testbed)
+    assert (chaos.evidence, chaos.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

@@ -57,9 +57,11 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        told = {"rush": "rush", "deadline_s": 60, "clock": messages.clock_offset()}
+        announcement = {"rush": "rush", "deadline_s": 60, "clock": messages.clock_offset()}
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
-        self.local_buyers = local_buyers.LocalBuyers(told, range(buyers), target, [url], self._hear)
+        self.local_buyers = local_buyers.LocalBuyers(
+            announcement, range(buyers), target, [url], self._hear
+        )
         self.buyers = [
             self.local_buyers.join(SimpleNamespace(client=Session())) for _ in range(buyers)
         ]
@@ -124,7 +126,9 @@ def test_a_connection_above_file_1023_is_kept(rush: Rush) -> None:
 def test_a_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) -> None:
     (me,) = rush.buyers
     me.client.request("/")
-    (pool,) = [one._connection_pool for one in me.client.client.clientpool.clients.values()]
+    (pool,) = [
+        http_client._connection_pool for http_client in me.client.client.clientpool.clients.values()
+    ]
     pool._socket_queue.queue[0].shutdown(2)
     me.client.request("/")
     assert rush.connections == 2
@@ -137,10 +141,10 @@ def test_released_buyer_sends_its_bytes_at_once(
     happened: list[str] = []
     send, receive, build = socket.send, socket.recv, ConnectionPool.get_socket
 
-    def sent(self: socket, data: Any, *options: Any, **more: Any) -> int:
+    def sent(self: socket, data: Any, *options: Any, **keywords: Any) -> int:
         if bytes(data).startswith(b"POST /buy"):
             happened.append("bytes")
-        return int(send(self, data, *options, **more))
+        return int(send(self, data, *options, **keywords))
 
     def received(self: socket, *options: Any) -> bytes:
         data = bytes(receive(self, *options))
@@ -161,8 +165,8 @@ def test_released_buyer_sends_its_bytes_at_once(
     monkeypatch.setattr(socket, "send", sent)
     monkeypatch.setattr(socket, "recv", received)
     monkeypatch.setattr(ConnectionPool, "get_socket", built)
-    asked = [gevent.spawn(rush.ask, me) for me in rush.buyers]
-    gevent.joinall(asked, timeout=10, raise_error=True)
+    greenlets = [gevent.spawn(rush.ask, me) for me in rush.buyers]
+    gevent.joinall(greenlets, timeout=10, raise_error=True)
     assert happened == ["built"] * 6 + ["moment", "bytes"] * 6 + ["answer"] * 6
 
 
@@ -231,8 +235,8 @@ def test_times_are_converted_to_the_coordinators_clock(
 ) -> None:
     assert messages.seconds_ahead(messages.clock_offset()) == 0.0
     assert messages.seconds_ahead(messages.clock_offset() + 5) == pytest.approx(5, abs=0.001)
-    asked = Request("a", 7_000_000_000, 8_000_000_000)
-    assert messages.pack_request(asked, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
+    request = Request("a", 7_000_000_000, 8_000_000_000)
+    assert messages.pack_request(request, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
     rush.local_buyers.ahead, rush.buyers = 5.0, []
     rush.local_buyers.release(1.0)
     assert rush.local_buyers.released_at == 6.0

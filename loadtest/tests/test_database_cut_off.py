@@ -33,8 +33,8 @@ class CutOff(Testbed):
     settings: dict[str, str]
 
     def _environment(self) -> dict[str, str]:
-        found = super()._environment()
-        plain = {name: value for name, value in found.items() if name not in SETTINGS}
+        environment = super()._environment()
+        plain = {name: value for name, value in environment.items() if name not in SETTINGS}
         return plain | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
     def _lives(self) -> dict[str, str]:
@@ -75,18 +75,18 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     """A holds the lock of each, stopped at that point, and is cut off there."""
     stack = cut_off(**settings)
     a, b = stack.shop(0), stack.shop(1)
-    sales = {one: a.restock(product="-".join(one), stock=5)["sale"] for one in bounds}
+    sales = {case: a.restock(product="-".join(case), stock=5)["sale"] for case in bounds}
     marks = {(lock, stop): f"cut-off-{lock}-{stop}@{stop}" for lock, stop in bounds}
     with ThreadPoolExecutor(2 * len(bounds)) as pool:
-        holders = {one: pool.submit(buy, a, one, "cut-off", one[1]) for one in bounds}
+        holders = {case: pool.submit(buy, a, case, "cut-off", case[1]) for case in bounds}
         for mark in marks.values():
             eventually((stack.records / "at" / mark).exists, what="A holds the lock")
         stack.postgres.black_hole()
         since = time.monotonic()
         for mark in marks.values():
             (stack.records / "go" / mark).touch()
-        others = {one: pool.submit(buy_at, b, one) for one in bounds}
-        for one, other in others.items():
+        purchases_on_b = {case: pool.submit(buy_at, b, case) for case in bounds}
+        for one, other in purchases_on_b.items():
             answer, at = other.result(60)
             assert answer == (201, "sold"), one
             assert at - since < bounds[one] + SLACK, one
@@ -105,15 +105,15 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
         eventually(lambda one=one: buy(a, one, "again")[1] == "sold", what="node A sells again")  # type: ignore[misc]
 
 
-def buy(shop: Shop, one: tuple[str, str], buyer: str, stop: str = "") -> tuple[int, str]:
+def buy(shop: Shop, case: tuple[str, str], buyer: str, stop: str = "") -> tuple[int, str]:
     """Buy what is sold under this lock for this point. Returns status and outcome."""
-    product = "-".join(one)
+    product = "-".join(case)
     status, body = shop.buy(
-        product=product, lock=one[0], buyer=buyer, key=f"{buyer}-{product}", stop=stop
+        product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop=stop
     )
     return status, body["outcome"]
 
 
-def buy_at(shop: Shop, one: tuple[str, str]) -> tuple[tuple[int, str], float]:
+def buy_at(shop: Shop, case: tuple[str, str]) -> tuple[tuple[int, str], float]:
     """The same, and when it was answered."""
-    return buy(shop, one, "next"), time.monotonic()
+    return buy(shop, case, "next"), time.monotonic()

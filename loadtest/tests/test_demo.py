@@ -54,9 +54,9 @@ def assert_recorded(folder: Path, summary: dict[str, Any]) -> None:
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
         history = [e for e in events if e.get("attempt", "").startswith(run["attempts"])]
-        asked = ProductHistory(history).requests
-        assert len(asked) >= 200
-        assert all(one.answered_at for one in asked)
+        requests = ProductHistory(history).requests
+        assert len(requests) >= 200
+        assert all(request.answered_at for request in requests)
         assert len({e["attempt"] for e in history if e["f"] == "after_read"}) == 200
     assert '"timeline":{"lanes":[["buyer-' in (folder / "report.html").read_text()
 
@@ -114,8 +114,8 @@ def test_what_is_planted_in_the_shop_leaves_the_demo_without_a_verdict(clone: Pa
     assert demo.returncode == 1, printed
     assert "Traceback" not in printed
     runs = {run["lock"]: run for run in runs_of(clone / "results")}
-    found = {lock: run["verdict"] for lock, run in runs.items()}
-    assert found == {"none": "oversold", "token": "unknown", "redis": "unknown"}
+    verdicts = {lock: run["verdict"] for lock, run in runs.items()}
+    assert verdicts == {"none": "oversold", "token": "unknown", "redis": "unknown"}
     rules = {"none": "broken_history", "token": "unrecorded", "redis": "unlocked"}
     for lock, rule in rules.items():
         assert rule in runs[lock]["violations"], runs[lock]

@@ -51,14 +51,14 @@ def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
 
 
 def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
-    found = cells(testbed, PauseFault, "token", "redis", "row-lock")
-    assert {lock: cell["verdict"] for lock, cell in found.items()} == {
+    cells_by_lock = cells(testbed, PauseFault, "token", "redis", "row-lock")
+    assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
         "redis": "exact",
         "row-lock": "exact",
     }
-    assert all(cell["as_expected"] for cell in found.values())
-    assert set(found["token"]["violations"]) == {"lost_update", "overlap", "stale_write"}
+    assert all(cell["as_expected"] for cell in cells_by_lock.values())
+    assert set(cells_by_lock["token"]["violations"]) == {"lost_update", "overlap", "stale_write"}
     timeline = (
         r"victim \(node A\) has the lock",
         "victim reads a stock of 10",
@@ -67,9 +67,9 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
         "victim sells order",
         "rival-1 sells .*: the decrement of order [0-9]+ is lost",
     )
-    story = "\n".join(found["token"]["story"])
+    story = "\n".join(cells_by_lock["token"]["story"])
     assert re.search(".*".join(timeline), story, re.DOTALL), story
-    assert "state T" in found["token"]["evidence"]
+    assert "state T" in cells_by_lock["token"]["evidence"]
 
 
 def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
@@ -117,14 +117,14 @@ def test_a_fence_that_was_not_raised_spoils_one_product_only(
         return manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
 
     monkeypatch.setattr(fence_ahead, "manage", operator)
-    found = cells(testbed, FenceAheadRaisedFault, "redis", "one-file", "fence-at-write")
-    assert {lock: cell["missing"] for lock, cell in found.items()} == {
+    cells_by_lock = cells(testbed, FenceAheadRaisedFault, "redis", "one-file", "fence-at-write")
+    assert {lock: cell["missing"] for lock, cell in cells_by_lock.items()} == {
         "redis": "",
         "one-file": "raise_fence: manage.py raise_fence took more than 0.1 s",
         "fence-at-write": "raise_fence: nothing to do",
     }
-    assert found["redis"]["as_expected"]
-    assert "ran for 1 products" in found["redis"]["evidence"]
+    assert cells_by_lock["redis"]["as_expected"]
+    assert "ran for 1 products" in cells_by_lock["redis"]["evidence"]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_key_that_is_left_under_a_fault_is_found(
             if trial.lock == "redis":
                 self.ask("SET", key.format(product=trial.product), 1)
 
-    found = cells(testbed, LeavesKey, "redis", "row-lock")
-    cell = found["redis"]
+    cells_by_lock = cells(testbed, LeavesKey, "redis", "row-lock")
+    cell = cells_by_lock["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
     assert cell["findings"][0].startswith(key.partition("{")[0])
     assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
-    assert found["row-lock"]["as_expected"] == (not is_everybodys)
+    assert cells_by_lock["row-lock"]["as_expected"] == (not is_everybodys)
     assert command.exit_code([cell]) == 1
     after = cells(testbed, SlowFault, "redis")["redis"]
     assert after["as_expected"], (after["missing"], after["wrong"])
@@ -155,7 +155,7 @@ def test_key_that_is_left_under_a_fault_is_found(
 
 def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
     strategies = testbed.shop().strategies()
-    assert [one["name"] for one in strategies] == list(EXPECTED)
+    assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
     assert set(STOPS) <= set(EXPECTED) == set(EVIDENCE)
     for one in strategies:

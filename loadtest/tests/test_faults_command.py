@@ -66,10 +66,10 @@ class FakeStack(nullcontext[Any]):
 
 def cells(fault: str, strategies: Sequence[StrategyFacts], **facts: Any) -> list[Cell]:
     """What a fault whose every cell is as expected comes to, but for these facts."""
-    found = unknown_cells(fault, strategies, "")
+    fault_cells = unknown_cells(fault, strategies, "")
     return [
-        cast(Cell, {**one, "verdict": one["expected"], "as_expected": True, **facts})
-        for one in found
+        cast(Cell, {**fault_cell, "verdict": fault_cell["expected"], "as_expected": True, **facts})
+        for fault_cell in fault_cells
     ]
 
 
@@ -100,10 +100,14 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     code, printed = run(monkeypatch, play, "crash", "slow", "pause", "clock", "stall")
     assert tried == ["crash", "slow", "pause", "clock"]
     assert code == EXIT_CODES["unknown"]
-    found = {(one["fault"], one["verdict"], one["missing"]) for one in runs_of(results)}
+    outcomes = {(run["fault"], run["verdict"], run["missing"]) for run in runs_of(results)}
     why = "StackError: node A did not start"
-    assert {("crash", "unknown", why), ("pause", "unknown", why), ("clock", "unknown", why)} < found
-    assert {one[0] for one in found} == {"crash", "slow", "pause", "clock", "stall"}
+    assert {
+        ("crash", "unknown", why),
+        ("pause", "unknown", why),
+        ("clock", "unknown", why),
+    } < outcomes
+    assert {outcome[0] for outcome in outcomes} == {"crash", "slow", "pause", "clock", "stall"}
     assert f"token under pause: unknown, expected oversold ({why})" in printed
 
 
@@ -116,7 +120,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
         if name != "crash":
             (folder,) = results.iterdir()
             summary = json.loads((folder / "summary.json").read_text())
-            kept.append({one["fault"] for one in summary["runs"]})
+            kept.append({run["fault"] for run in summary["runs"]})
         if name == "pause":
             raise KeyboardInterrupt
         return cells(name, strategies)
@@ -124,7 +128,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     with pytest.raises(KeyboardInterrupt):
         run(monkeypatch, play, "crash", "slow", "pause", "stall")
     assert kept == [{"crash"}, {"crash", "slow"}]
-    assert {one["fault"] for one in runs_of(results)} == {"crash", "slow"}
+    assert {run["fault"] for run in runs_of(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")
     assert (results / "latest" / "report.html").exists()
 

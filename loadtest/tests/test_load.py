@@ -76,8 +76,8 @@ assert took < 5 * least, f"{took} s, and JSON needs {least} s"
 
 
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
-    asked = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
-    loading = start(clone, *SMALL, *asked, "--locust-workers", "2")
+    options = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
+    loading = start(clone, *SMALL, *options, "--locust-workers", "2")
     printed = finish(loading)
     assert loading.returncode == 0, printed
     assert_nothing_is_left(clone)
@@ -92,19 +92,21 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
         assert run["answer_ms"]["p50"] > 0
         assert 0 < run["jain"] <= 1
         assert run["outcomes"]["sold"] == run["orders"] == run["buyers"]
-        known = {part for part, spent in run["cpu_ms_per_sale"].items() if spent is not None}
+        measured_parts = {
+            part for part, spent in run["cpu_ms_per_sale"].items() if spent is not None
+        }
         parts = {"nodes", "PostgreSQL", "Valkey", "Locust"}
-        assert known == (parts if sys.platform.startswith("linux") else set())
+        assert measured_parts == (parts if sys.platform.startswith("linux") else set())
     exact = by_lock["row-lock"]["products"]
-    assert [one["asked"] - one["orders"] - one["left"] for one in exact] == [0, 0]
+    assert [run["asked"] - run["orders"] - run["left"] for run in exact] == [0, 0]
     folder = clone / "results" / "latest"
     assert "POST /buy [none] sold" in (folder / "none.html").read_text(), "Locust's own report"
     assert "| `row-lock` | **EXACT** |" in (folder / "load.md").read_text()
 
 
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
-    asked = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
-    loading = start(clone, *SMALL, *asked)
+    options = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
+    loading = start(clone, *SMALL, *options)
     printed = finish(loading)
     assert loading.returncode == 0, printed
     (run,) = runs_of(clone / "results")
@@ -135,12 +137,12 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
     results = clone / "results"
     results.mkdir(exist_ok=True)
     before = sorted(path.name for path in results.iterdir())
-    asked = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
-    loading = start(clone, *SMALL, *asked)
+    options = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
+    loading = start(clone, *SMALL, *options)
     assert loading.stdout is not None
     assert any("row-lock" in line for line in loading.stdout)
     eventually(
-        lambda: sum("load/clients.py" in one for one in processes_of(clone)) == 3,
+        lambda: sum("load/clients.py" in process for process in processes_of(clone)) == 3,
         what="Locust and its two workers",
         timeout=30,
     )

@@ -141,7 +141,7 @@ def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
             html = page.read().decode()
         assert stack.token not in html
         if path == "/":
-            names = json.dumps([one["name"] for one in stack.shop().strategies()])
+            names = json.dumps([strategy["name"] for strategy in stack.shop().strategies()])
             assert f'"choices": {names}' in html
             (options,) = re.findall(r'"extra_options": (\{.*?\}\})', html)
             assert set(json.loads(options)) == {"deadline", "hold_ms", "lock", "product", "stock"}
@@ -190,8 +190,8 @@ def ask(web_ui: str, method: str, path: str, body: str = "", **headers: str) -> 
 def test_the_web_ui_is_opened_under_names_that_are_allowed(
     web_ui: str, host: str, status: int
 ) -> None:
-    found, said = ask(web_ui, "GET", "/", Host=host)
-    assert (found, "LOCUST_ALLOWED_HOSTS" in said) == (status, status == 403)
+    status_answered, page_text = ask(web_ui, "GET", "/", Host=host)
+    assert (status_answered, "LOCUST_ALLOWED_HOSTS" in page_text) == (status, status == 403)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_the_web_ui_is_opened_under_names_that_are_allowed(
 )
 def test_a_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) -> None:
     for path in ("/swarm", "/stop"):
-        status, said = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
-        assert (status, f"{field} is set on Locust's command line only" in said) == (403, True)
+        status, answer = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
+        assert (status, f"{field} is set on Locust's command line only" in answer) == (403, True)
     assert ask(web_ui, "POST", "/user", "{}")[0] == 403
 
 
@@ -249,7 +249,7 @@ def test_forwarded_page_of_locust_sends_its_form_once_trusted(
     """The forwarder keeps the browser's Origin and asks for localhost."""
     headers = {"Host": "localhost:8089", "Origin": origin}
     headers |= {"Sec-Fetch-Site": site} if site else {}
-    answered, said = ask(web_ui, "POST", "/stop", **headers)
-    assert answered == status
+    status_answered, answer = ask(web_ui, "POST", "/stop", **headers)
+    assert status_answered == status
     if status == 403 and site == "same-origin":
-        assert (f"CSRF_TRUSTED_ORIGINS={origin[:64]}" in said) == (origin != "null")
+        assert (f"CSRF_TRUSTED_ORIGINS={origin[:64]}" in answer) == (origin != "null")

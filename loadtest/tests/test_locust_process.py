@@ -23,12 +23,12 @@ SIZE: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> None:
     places, folder = HeldTarget(tmp_path, buy="1"), tmp_path / "folder"
     folder.mkdir()
-    wanted, state = folder / "wanted", folder / "state"
+    wanted_file, state = folder / "wanted", folder / "state"
 
     def want() -> None:
         new = tmp_path / "new"
         new.write_text(json.dumps({"target": str(places.target), **SIZE}))
-        new.rename(wanted)
+        new.rename(wanted_file)
 
     def told() -> Any:
         return json.loads(state.read_text()) if state.exists() else {"rush": None}
@@ -40,11 +40,11 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
         eventually(lambda: (told()["rush"] or {}).get("answered") == 4, what=four, timeout=60)
         assert 0 < told()["rush"]["left_s"] <= 40
         (folder / "stop").touch()
-        eventually(lambda: not wanted.exists(), what="the end of the rush", timeout=60)
+        eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
         (stopped,) = told()["runs"].values()
         places.go_on("buy")
         want()
-        eventually(lambda: not wanted.exists(), what="the end of the rush", timeout=60)
+        eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
     assert (stopped["verdict"], stopped["stopped"]) == ("unknown", True)
     assert (stopped["never_asked"], stopped["never_answered"]) == (0, 4)
     assert [run["verdict"] for run in told()["runs"].values()] == ["exact"]  # of the same sale

@@ -110,8 +110,8 @@ def test_a_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
 ) -> None:
     page.get_by_label("Payment").fill("1000")
     start(page, "redis")
-    answered = re.compile("^[1-9].* buyers have their answer")
-    expect(page.locator("#progress")).to_have_text(answered, timeout=RUSH_MS)
+    progress_text = re.compile("^[1-9].* buyers have their answer")
+    expect(page.locator("#progress")).to_have_text(progress_text, timeout=RUSH_MS)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_MS)
     expect(page.locator("#stop")).to_be_hidden()
@@ -152,7 +152,9 @@ def test_the_button_says_that_the_shop_is_gone_and_comes_back_with_it(
     expect(page.locator("#offline")).to_contain_text("is make serve still running?")
     page.unroute("**/state?*")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    watched.complaints = [one for one in watched.complaints if "ERR_FAILED" not in one]
+    watched.complaints = [
+        complaint for complaint in watched.complaints if "ERR_FAILED" not in complaint
+    ]
 
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
@@ -222,11 +224,11 @@ def test_table_of_sales_fits_laptop_and_phone(
         for sale, (lock, verdict, orders) in enumerate([*rows, ("conditional", "closed", 2)])
     ]
     page.route("**/history?*", lambda route: route.fulfill(json={"sales": sales}))
-    for width, seen in ((1280, 6), (390, 5)):
+    for width, columns in ((1280, 6), (390, 5)):
         page.set_viewport_size({"width": width, "height": 844})
         page.reload()
         row = page.locator("#history tr", has_text="setnx-timestamp-del")
-        expect(row.locator("th:visible, td:visible")).to_have_count(seen)
+        expect(row.locator("th:visible, td:visible")).to_have_count(columns)
         table = page.locator(".history .scroll")
         assert table.evaluate("e => e.scrollWidth <= e.clientWidth"), width
     expect(page.locator(".history .hint")).to_contain_text("closed: sold without a rush")

@@ -113,9 +113,9 @@ def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None
     page.evaluate(DRAWN)
     route.fulfill(response=old)
     expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
-    seen = page.evaluate("window.seen")
-    assert seen[-1] == "false A: write"
-    assert "false A: read" not in seen
+    clicks = page.evaluate("window.seen")
+    assert clicks[-1] == "false A: write"
+    assert "false A: read" not in clicks
 
 
 def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: Page) -> None:
@@ -175,8 +175,8 @@ def test_an_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> N
     assert page.locator("body").get_attribute("data-ran") is None
     colour = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
     assert colour != "rgb(255, 0, 0)"
-    blocked = [one for one in watched.complaints if one.startswith("blocked: ")]
-    assert [one.split()[1] for one in blocked] == ["script-src-elem", "style-src-attr"]
+    blocked = [complaint for complaint in watched.complaints if complaint.startswith("blocked: ")]
+    assert [complaint.split()[1] for complaint in blocked] == ["script-src-elem", "style-src-attr"]
     watched.complaints.clear()
 
 

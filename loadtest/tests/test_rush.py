@@ -146,11 +146,11 @@ def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
-    found = percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
-    assert found == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
+    figures = percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
+    assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
 def test_nothing_measured_is_zero() -> None:
-    found = measure_timing([])
-    assert found["duration_s"] == found["began_s"] == found["in_flight"] == 0
-    assert found["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
+    timing = measure_timing([])
+    assert timing["duration_s"] == timing["began_s"] == timing["in_flight"] == 0
+    assert timing["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}

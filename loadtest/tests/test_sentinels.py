@@ -123,8 +123,8 @@ def test_a_master_that_is_replaced_alive_is_used_no_more(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
     parts = stack.shop().ready()["parts"]
-    said = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
-    assert said.endswith("master 'shop' of the Sentinels")
+    detail = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
+    assert detail.endswith("master 'shop' of the Sentinels")
     wait_for("sold", 10, crowds)
     with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)

@@ -19,21 +19,21 @@ from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, s
 def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
     assert serving.stdout is not None
-    said = ""
+    printed = ""
     for line in serving.stdout:
-        said += line
+        printed += line
         if "Ctrl-C" in line:
             break
     where = dict(
-        re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", said, re.MULTILINE)
+        re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
     )
-    (node,) = re.findall(r"more nodes of the shop: (\S+)", said)
+    (node,) = re.findall(r"more nodes of the shop: (\S+)", printed)
     for url in (f"{where['page']}/", f"{where['Locust']}/", f"{node}/healthz"):
         with urlopen(url, timeout=10) as answer:
             assert answer.status == 200
 
-    assert re.search(r"\(user demo, password \S+\)", said)
-    (command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", said, re.MULTILINE)
+    assert re.search(r"\(user demo, password \S+\)", printed)
+    (command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", printed, re.MULTILINE)
     done = subprocess.run(
         f"{command} --users 60 --stock 30",
         shell=True,
@@ -67,9 +67,9 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
         os.killpg(serving.pid, signal.SIGINT)
         serving.communicate(timeout=30)
     for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
-        (taken,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
-        assert int(taken) != port
-        assert f"port {port} is taken, so this is {taken}" in printed
+        (port_in_use,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
+        assert int(port_in_use) != port
+        assert f"port {port} is taken, so this is {port_in_use}" in printed
     assert_nothing_is_left(clone)
 
 
@@ -81,8 +81,8 @@ def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
     for child in psutil.Process(serving.pid).children():
         if "loadtest.locust_child" in child.cmdline():
             child.kill()
-    said, _ = serving.communicate(timeout=60)
-    assert (serving.returncode, "Locust ended" in said) == (2, True)
+    printed, _ = serving.communicate(timeout=60)
+    assert (serving.returncode, "Locust ended" in printed) == (2, True)
     assert_nothing_is_left(clone)
 
 

@@ -48,8 +48,8 @@ def rushed(
     order   whether an answer `sold` names the order of its buyer: n plus 1, as a word
     called  that word
     """
-    named = [called.format(number + 1) if order else None for number in range(len(answers))]
-    return _rush(target, answers, named).compute_run()
+    order_numbers = [called.format(number + 1) if order else None for number in range(len(answers))]
+    return _rush(target, answers, order_numbers).compute_run()
 
 
 def rushed_with(target: Target, numbers: Sequence[str]) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
 
 
 def test_each_rush_counts_its_own_orders_without_names() -> None:
-    runs = [{"judged": ["the orders", *more]} for more in ([], ["1 order"], [], ["1 order"])]
+    runs = [{"judged": ["the orders", *extra]} for extra in ([], ["1 order"], [], ["1 order"])]
     assert merged_scope(runs, "judged") == ["the orders", "rushes 2, 4: 1 order"]
 
 

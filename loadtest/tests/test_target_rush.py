@@ -48,18 +48,18 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, host: str) -
     assert "not judged: asking again after an answer that was lost" in printed
     assert "found in none of 3 rushes: that is no proof" in printed
 
-    seen = ask(f"{host}/seen")
-    first = seen.index("/checkout")
-    assert sorted(seen[:first]) == ["/cart"] * 40 + ["/login"] * 20
-    assert seen[first:] == ["/checkout"] * 20
+    requests_seen = ask(f"{host}/seen")
+    first = requests_seen.index("/checkout")
+    assert sorted(requests_seen[:first]) == ["/cart"] * 40 + ["/login"] * 20
+    assert requests_seen[first:] == ["/checkout"] * 20
 
-    found = json.loads((results / "latest" / "summary.json").read_text())
-    runs = found["runs"]
+    summary = json.loads((results / "latest" / "summary.json").read_text())
+    runs = summary["runs"]
     assert {(run["verdict"], run["lock"]) for run in runs} == {("exact", "my_shop")}
     assert [run["initial_stock"] for run in runs] == [8, 4, 1]
     assert runs[0]["in_flight"] > 10, "some of 20 may be answered before the last one has asked"
-    assert found["target"]["host"] == host
-    assert len(found["target"]["judged"]) == 3
+    assert summary["target"]["host"] == host
+    assert len(summary["target"]["judged"]) == 3
     latest = results / "latest"
     names = {path.name for path in latest.iterdir()}
     assert names == {"summary.json", "history.jsonl", "report.html", "target.md", "run.log"}

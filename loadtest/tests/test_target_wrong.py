@@ -63,8 +63,8 @@ def test_a_wrong_file_is_refused_with_what_to_do_and_so_is_none(
 def test_a_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(WHOLE)
-    found = load(file, "http://127.0.0.1:9/")
-    assert (found.name, found.host) == ("my_shop", "http://127.0.0.1:9")
+    loaded_target = load(file, "http://127.0.0.1:9/")
+    assert (loaded_target.name, loaded_target.host) == ("my_shop", "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize(

@@ -235,8 +235,8 @@ def test_nothing_of_a_table_is_cut_however_large_its_figures(
     text = rendered(report.sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
-    for one in runs:
-        assert f"{report.label_of(one)} " in text
+    for run in runs:
+        assert f"{report.label_of(run)} " in text
     assert runs[0]["verdict"].upper() in text
     assert ("(expected" in text) is not runs[0]["as_expected"]
     assert "orders" in text
@@ -245,7 +245,7 @@ def test_nothing_of_a_table_is_cut_however_large_its_figures(
 def test_eighty_columns_are_enough_for_all_of_the_matrix() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     quick = {"p50": 1234.0, "p95": 1234.0}
-    runs: list[Any] = [{**one, **figures, "buy_ms": quick} for one in every_strategy()]
+    runs: list[Any] = [{**run, **figures, "buy_ms": quick} for run in every_strategy()]
     text = rendered(report.sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
@@ -262,8 +262,8 @@ def cells() -> list[Any]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
-    found = fault_report.tables(cells(), width)
-    texts = [rendered(table, width) for table in found]
+    lines = fault_report.tables(cells(), width)
+    texts = [rendered(table, width) for table in lines]
     headings = [text.splitlines()[0].split() for text in texts]
     numbers = [int(number) for heading in headings for number in heading if number != "lock"]
     assert numbers == list(range(1, len(FAULTS) + 1))

@@ -33,10 +33,10 @@ SOME = {
 }
 LOCKS = ("token", "redis")
 CHOSEN = [
-    pytest.param(fault, one, id=f"{fault}-{one.how}")
-    for one in WEAKENED_FAULTS
-    for fault in one.faults.split()
-    if ALL or (fault, one.how) in SOME
+    pytest.param(fault, weakened, id=f"{fault}-{weakened.how}")
+    for weakened in WEAKENED_FAULTS
+    for fault in weakened.faults.split()
+    if ALL or (fault, weakened.how) in SOME
 ]
 #: Locks that a long ttl does not change: the database's, and three that have no ttl of their own.
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
@@ -59,12 +59,18 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
         testbed.repair()
     noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
     assert noticing
-    passed = {
+    cells_passed = {
         cell["lock"]: cell["verdict"] for cell in noticing if not (cell["missing"] or cell["wrong"])
     }
     if fault == "crash":  # stopped before their EXPIRE: no ttl to be too long yet
-        passed = {lock: passed[lock] for lock in passed if STOPS.get(lock, {}).get("crash") is None}
-    assert not passed, f"{len(passed)} of {len(noticing)} did not notice: {passed}"
+        cells_passed = {
+            lock: cells_passed[lock]
+            for lock in cells_passed
+            if STOPS.get(lock, {}).get("crash") is None
+        }
+    assert not cells_passed, (
+        f"{len(cells_passed)} of {len(noticing)} did not notice: {cells_passed}"
+    )
     # A flawed lock may oversell all the same.
     assert {cell["verdict"] for cell in noticing if cell["missing"]} <= {"unknown", "oversold"}
     assert not any(cell["as_expected"] for cell in noticing if cell["missing"] or cell["wrong"])

@@ -27,10 +27,10 @@ def test_one_command_makes_its_workers_and_ends_with_the_verdict(tmp_path: Path,
         pids = {path.read_text() for path in tmp_path.glob("buy-*")}
     assert (run["verdict"], run["orders"], run["arrived"]) == ("exact", 3, 9)
     assert (len(pids), str(master.pid) in pids) == (2, False)
-    asked = [json.loads(line) for line in history.read_text().splitlines()]
-    keys = {event["attempt"] for event in asked if event["type"] == "invoke"}
+    requests = [json.loads(line) for line in history.read_text().splitlines()]
+    keys = {event["attempt"] for event in requests if event["type"] == "invoke"}
     assert keys == {f"{run['attempts']}/buyer-{number}" for number in range(9)}
-    assert len([event for event in asked if event["type"] != "invoke"]) == 9
+    assert len([event for event in requests if event["type"] != "invoke"]) == 9
 
 
 def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
@@ -63,10 +63,10 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
         locust.swarm()
         runs.append(locust.run())
         pids.append({path.read_text() for path in tmp_path.glob("buy-*")})
-    assert [(one["verdict"], one["arrived"], one["orders"]) for one in runs] == [
+    assert [(run["verdict"], run["arrived"], run["orders"]) for run in runs] == [
         ("exact", 8, 3)
     ] * 2
-    assert [len(one) for one in pids] == [2, 3]
+    assert [len(pids_of_run) for pids_of_run in pids] == [2, 3]
 
 
 def test_killed_before_it_arrived_nobody_is_released(tmp_path: Path, host: str) -> None:
@@ -122,8 +122,8 @@ def test_a_worker_is_never_sent_the_token_that_opens_sales(tmp_path: Path, host:
             spy.setsockopt(zmq.RCVTIMEO, 60_000)
             spy.connect(f"tcp://127.0.0.1:{locust.port}")
             spy.send(msgpack.dumps(("client_ready", -1, "spy_1")))
-            heard = [spy.recv()]
-            while b"spawn" not in heard[-1]:
-                heard.append(spy.recv())
-    assert any(b"parsed_options" in one for one in heard)
-    assert not any(secret.encode() in one for one in heard)
+            messages = [spy.recv()]
+            while b"spawn" not in messages[-1]:
+                messages.append(spy.recv())
+    assert any(b"parsed_options" in message for message in messages)
+    assert not any(secret.encode() in message for message in messages)

@@ -39,10 +39,10 @@ def test_verifying_client_shares_no_unverified_connection(
 
 
 def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
-    one, other = RedisLock(client, "one", ttl=10), RedisLock(client, "other", ttl=10)
+    first, other = RedisLock(client, "one", ttl=10), RedisLock(client, "other", ttl=10)
     before = set(client.pubsub_channels("lock:wake:*"))  # of clients of other tests
-    with held(one), held(other):
-        waiters = [waiter(one), waiter(other)]
+    with held(first), held(other):
+        waiters = [waiter(first), waiter(other)]
         assert len(set(client.pubsub_channels("lock:wake:*")) - before) == 1
     for waiting_thread in waiters:
         waiting_thread.result(5).release()

@@ -57,8 +57,8 @@ def test_a_token_that_would_mean_something_else_is_refused(lock_of: Make, token:
 @pytest.mark.parametrize("decode", [True, False])
 def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool) -> None:
     client = server.client(decode_responses=decode)
-    one, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
-    for first, second in ((one, other), (other, one)):
+    first_lock, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
+    for first, second in ((first_lock, other), (other, first_lock)):
         assert (first.locked(), first.owned(), second.owned()) == (False, False, False)
         assert first.acquire(blocking=False)
         assert not second.acquire(blocking=False)

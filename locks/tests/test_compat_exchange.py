@@ -69,13 +69,13 @@ def test_a_token_goes_to_another_client_which_releases_the_lock(
 ) -> None:
     """As from a web request to a Celery task."""
     lock = lock_of(timeout=10)
-    there: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
+    theirs: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
-    there.local.token = lock.local.token.decode()
-    assert there.owned()
-    assert there.extend(10)
-    there.release()
-    assert not there.locked()
+    theirs.local.token = lock.local.token.decode()
+    assert theirs.owned()
+    assert theirs.extend(10)
+    theirs.release()
+    assert not theirs.locked()
     assert not lock.owned()
     with pytest.raises(LockNotOwnedError):
         lock.release()

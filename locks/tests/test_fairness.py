@@ -95,15 +95,15 @@ def test_unadopted_lease_costs_no_waiter_its_place(
     server: Server,
 ) -> None:
     """Two clients stand for two processes: the first process is neither paused nor dead."""
-    one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    first_lock, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first = other.acquire(1)
-    first_turn = waiter(one)
+    first_turn = waiter(first_lock)
     first.release()  # the server notes to which process it gave the lock
     lease = first_turn.result(5)
     order: list[str] = []
-    turns = [in_line(one, "one", order), in_line(other, "other", order)]
+    turns = [in_line(first_lock, "one", order), in_line(other, "other", order)]
     lease.hand_over(within=0.3)
-    for watch in one._wakeups.waiters._watches.values():
+    for watch in first_lock._wakeups.waiters._watches.values():
         watch.until += 0.5  # so that the other one asks first
     for turn in turns:
         turn.result(10)

@@ -87,14 +87,14 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
-    answered, heard = threading.Event(), threading.Event()
+    reply_arrived, publication_arrived = threading.Event(), threading.Event()
     kind: Any = type(lock._watchdog)
     ask = kind._ask
 
     def slow(*args: Any) -> Any:
         replies = ask(*args)
-        answered.set()
-        assert heard.wait(5)
+        reply_arrived.set()
+        assert publication_arrived.wait(5)
         return replies
 
     with held(lock) as lease:
@@ -102,13 +102,13 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         monkeypatch.setattr(kind, "_ask", slow)
         lock._watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         lock._watchdog.on_due(0.0)
-        assert answered.wait(5)
+        assert reply_arrived.wait(5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
             lease.hand_over(within=0.4)
         assert lease.remaining() < 0.4
         client.set("lock:{unheard}", "somebody", px=30_000)  # as if it had ended
-        heard.set()
+        publication_arrived.set()
         assert lease.lost_event.wait(5)
         assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)
     client.delete("lock:{unheard}")
@@ -162,8 +162,8 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
 def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
     client: redis.Redis,
 ) -> None:
-    told: list[LossReason] = []
-    lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: told.append(reason))
+    reasons: list[LossReason] = []
+    lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))
     with lock.hold(wait=1) as lease:
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
@@ -174,4 +174,4 @@ def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
         eventually(lambda: not renewals)
         assert client.pttl("lock:{moved}") <= 500
         lock.adopt(handed).release()
-        assert told == []
+        assert reasons == []

@@ -115,7 +115,7 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
         (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
     (lent / "servers").symlink_to(Path(valkey.__file__).parent)
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
-    tests = [folder / f"tests/test_{each}.py" for each in ("queue", "lease")]
+    tests = [folder / f"tests/test_{name}.py" for name in ("queue", "lease")]
     options = ["-q", "-p", "no:cacheprovider", "-k", "killed or paused"]
     run(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=alone)
 

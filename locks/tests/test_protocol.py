@@ -152,11 +152,11 @@ def error(cause: Exception, *, sent: bool = True) -> WireError:
 
 def drive(topology: Topology, *answers: Any, until: float = math.inf, **options: Any) -> list[Any]:
     """The steps, and at the end what came out of them."""
-    seen: list[Any] = []
+    calls: list[Any] = []
     rest = list(answers)
 
     def do(step: Hop) -> Any:
-        seen.append(step)
+        calls.append(step)
         answer = rest.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
             raise answer
@@ -164,9 +164,9 @@ def drive(topology: Topology, *answers: Any, until: float = math.inf, **options:
 
     try:
         reply = run_steps(route(topology, SLOT, until, **options), do)
-        return [*seen, reply]
+        return [*calls, reply]
     except WireError as failed:
-        return [*seen, failed]
+        return [*calls, failed]
 
 
 def sends(steps: list[Any]) -> list[tuple[str, bool]]:

@@ -31,20 +31,22 @@ def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
 def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[int, float] = {}
+    renewals: dict[int, float] = {}
 
     def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
         for _script, _keys, (_token, ttl_ms, *_how) in calls:
             assert isinstance(ttl_ms, int)
-            seen[ttl_ms] = timeout
+            renewals[ttl_ms] = timeout
         return [1] * len(calls)
 
     monkeypatch.setattr(watchdog.Watchdog, "_ask", note)
     short = RedisLock(client, "short", ttl=0.3).acquire(1)
     long = RedisLock(client, "long", ttl=1.2).acquire(1)
-    eventually(lambda: {300, 1200} <= set(seen))
-    assert seen[300] <= 0.051
-    assert 0.1 < seen[1200] <= 0.201  # less than a sixth when the other lease would end meanwhile
+    eventually(lambda: {300, 1200} <= set(renewals))
+    assert renewals[300] <= 0.051
+    assert (
+        0.1 < renewals[1200] <= 0.201
+    )  # less than a sixth when the other lease would end meanwhile
     short.release()
     long.release()
 
@@ -55,7 +57,10 @@ def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
     with ExitStack() as stack:
         six = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
         far = [server.client(port=proxy.port, socket_timeout=1) for proxy in six]
-        silent = [RedisLock(each, f"silent {n}", ttl=2).acquire(1) for n, each in enumerate(far)]
+        silent = [
+            RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
+            for n, far_client in enumerate(far)
+        ]
         lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
         for proxy in six:
             proxy.black_hole()

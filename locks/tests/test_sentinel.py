@@ -27,9 +27,9 @@ class Sentinels:
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
-    one, other = Server(), Server()
-    yield one, other
-    one.stop()
+    master, other = Server(), Server()
+    yield master, other
+    master.stop()
     other.stop()
 
 
@@ -40,8 +40,10 @@ def sentinels(servers: tuple[Server, Server]) -> Sentinels:
 
 @pytest.fixture
 def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
-    told: Any = sentinels
-    pool = SentinelConnectionPool("any", told, retry=Retry(NoBackoff(), 0), socket_timeout=2)
+    sentinel_client: Any = sentinels
+    pool = SentinelConnectionPool(
+        "any", sentinel_client, retry=Retry(NoBackoff(), 0), socket_timeout=2
+    )
     with redis.Redis.from_pool(pool) as client:
         yield client
 

@@ -83,11 +83,11 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     holder = lock.acquire(1)
     other = waiter(lock)
-    asked: list[object] = []
-    monkeypatch.setattr(lock._server, "call", lambda *call, **_: asked.append(call))
+    clients_asked: list[object] = []
+    monkeypatch.setattr(lock._server, "call", lambda *call, **_: clients_asked.append(call))
     with pytest.raises(TimeoutError):
         other.result(0.5)
-    assert asked == []
+    assert clients_asked == []
     monkeypatch.undo()
     holder.release()
     other.result(5).release()

@@ -130,23 +130,23 @@ class Holder:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            found: dict[str, Any] = {}
+            answer: dict[str, Any] = {}
             for use in (self.check, self.release):
                 try:
-                    found[use.__name__] = use()
+                    answer[use.__name__] = use()
                 except LockError as error:
-                    found[use.__name__] = type(error).__name__
-            found["own connection"] = self._connection_of(name) != inherited
+                    answer[use.__name__] = type(error).__name__
+            answer["own connection"] = self._connection_of(name) != inherited
             own = RedisLock(self.client, name, ttl=1.5).acquire(5)
-            found["kept"] = not own.lost_event.wait(2.0) and own.remaining() > 0
-            found["own"] = own.release().value
-            os.write(writing, json.dumps(found).encode())
+            answer["kept"] = not own.lost_event.wait(2.0) and own.remaining() > 0
+            answer["own"] = own.release().value
+            os.write(writing, json.dumps(answer).encode())
             os._exit(0)
         os.close(writing)
         with open(reading) as pipe:
-            found = json.loads(pipe.read())
+            answer = json.loads(pipe.read())
         os.waitpid(child, 0)
-        return found
+        return answer
 
 
 def serve(port: int, pipe: Connection) -> None:

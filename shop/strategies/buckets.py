@@ -66,9 +66,9 @@ def buy(attempt: Attempt) -> Receipt:
 
 def fill_buckets(stock: Stock) -> None:
     """Spread the units of a new sale over BUCKETS rows."""
-    each, more = divmod(stock.amount, BUCKETS)
+    units_per_bucket, remainder = divmod(stock.amount, BUCKETS)
     Bucket.objects.bulk_create(
-        Bucket(sale_id=stock.sale_id, number=number, amount=each + (number < more))
+        Bucket(sale_id=stock.sale_id, number=number, amount=units_per_bucket + (number < remainder))
         for number in range(BUCKETS)
     )
     Product.objects.filter(pk=stock.product_id).update(amount=0)

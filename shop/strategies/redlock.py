@@ -60,21 +60,21 @@ class RedlockLock(Polling):
         return self.ttl - drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
-        asked = now()
+        sent_at = now()
         ttl = milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
         point("redlock:before_validity")
         voted = [reply is not None and not _failed(reply) for reply in replies]
-        validity = self.trusted() - (now() - asked)
+        validity = self.trusted() - (now() - sent_at)
         if sum(voted) >= self.quorum and validity > 0:
             return True
         # Give back at once what we got, and what we may have got: others need a majority too.
         asked_of = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in asked_of if reply is not None], token)
-        answered = sum(not _failed(reply) for reply in replies)
-        if answered < self.quorum:
+        answers = sum(not _failed(reply) for reply in replies)
+        if answers < self.quorum:
             raise LockBackendError(
-                f"{answered} of {len(self.clients)} servers answered, a majority of {self.quorum} "
+                f"{answers} of {len(self.clients)} servers answered, a majority of {self.quorum} "
                 f"is needed; start the others. One said: {next(filter(_failed, replies))}",
                 name=self.name,
             )
@@ -138,8 +138,8 @@ def clients() -> list[redis.Redis]:
     """One per server. A server that is cut off must not cost a large part of the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
     short = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    given = settings.LOCKS_POOL | short
-    return [redis.Redis.from_url(url, **given) for url in settings.REDLOCK_URLS]
+    pool_options = settings.LOCKS_POOL | short
+    return [redis.Redis.from_url(url, **pool_options) for url in settings.REDLOCK_URLS]
 
 
 def make_lock(attempt: Attempt) -> Lock:

@@ -89,7 +89,7 @@ class ReentrantLock(Lock):
 
     def _ask(self, started: float) -> tuple[Lease | None, float]:
         """Our lease, or None and the seconds until the holder's ends."""
-        owner, asked = self.owner, now()
+        owner, sent_at = self.owner, now()
         try:
             ends = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
         except redis.RedisError as error:
@@ -98,16 +98,16 @@ class ReentrantLock(Lock):
             return None, max(0, ends) / 1000
 
         def renew() -> bool:
-            asked = now()
+            sent_at = now()
             if not lua("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
                 return False
-            lease.deadline = asked + self.ttl
+            lease.deadline = sent_at + self.ttl
             return True
 
         lease = Lease(
             name=self.name,
             token=owner,
-            deadline=asked + self.ttl,
+            deadline=sent_at + self.ttl,
             release=lambda lease: self._release(lease, renewal),
             waited_seconds=now() - started,
         )
@@ -121,10 +121,10 @@ class ReentrantLock(Lock):
             renewal.stop()
         args: list[str | int] = [UNLOCKED, self.ttl_ms, lease.token]
         try:
-            found = lua("reentrant_release")(self.client, [self.key, self.channel], args)
+            holds_left = lua("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:
             return Release.UNKNOWN
-        return Release.EXPIRED if found is None else Release.RELEASED
+        return Release.EXPIRED if holds_left is None else Release.RELEASED
 
 
 def buy(attempt: Attempt) -> Receipt:

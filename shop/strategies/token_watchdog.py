@@ -53,10 +53,10 @@ class TokenWatchdogLock(PollingLock):
 
     def renew(self, lease: Lease) -> bool:
         """Renew the lock; False when it is no longer ours."""
-        asked = now()
+        sent_at = now()
         if not lua("compare_and_expire")(self.client, [self.key], [lease.token, self.ttl_ms]):
             return False
-        lease.deadline = asked + self.ttl
+        lease.deadline = sent_at + self.ttl
         return True
 
     def _release(self, lease: Lease) -> Release:

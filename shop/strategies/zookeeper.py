@@ -120,8 +120,8 @@ class ZookeeperLock(Lock):
         """Make our node. If the connection is lost on the way it may be there: find it."""
         how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
         try:
-            made = self.client.create_async(f"{self.path}/{token}-", **how)
-            node, stat = made.get(timeout=self.ttl)
+            created = self.client.create_async(f"{self.path}/{token}-", **how)
+            node, stat = created.get(timeout=self.ttl)
         except ConnectionLoss:
             ours = [child for child in self._children(self.ttl) if child.startswith(token)]
             if not ours:
@@ -134,12 +134,14 @@ class ZookeeperLock(Lock):
         """Until `node` is the first. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
             point("zookeeper:before_watch")
-            gone = threading.Event()
-            watch = partial(self.client.exists_async, predecessor, lambda event, e=gone: e.set())
+            node_gone = threading.Event()
+            watch = partial(
+                self.client.exists_async, predecessor, lambda event, e=node_gone: e.set()
+            )
             if self._ask(watch, self.ttl) is None:
                 continue  # it went before we watched it
             left = until - now()
-            if left <= 0 or not gone.wait(None if left == math.inf else left):
+            if left <= 0 or not node_gone.wait(None if left == math.inf else left):
                 raise LockTimeout(name=self.name)
 
     def _predecessor(self, node: str) -> str | None:

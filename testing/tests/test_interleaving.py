@@ -42,14 +42,14 @@ Check = Callable[[Run], object]
 def test_a_lost_update_is_shown_between_two_statements() -> None:
     with pytest.raises(InterleavingFailed, match="AssertionError: 2 orders for 1 unit") as failed:
         interleave(buy_plainly, buy_plainly, before=one_unit, check=sold_once)
-    said = str(failed.value)
+    message = str(failed.value)
     assert (
         "Between A's\n    SELECT warehouse_stock WHERE id = 1\nand A's\n"
         "    UPDATE warehouse_stock SET amount = 0 WHERE id = 1\ncame\n"
         "    SELECT warehouse_stock WHERE id = 1    (B)\n"
         "    UPDATE warehouse_stock SET amount = 0 WHERE id = 1    (B)"
-    ) in said
-    assert re.search(r"in \d+ of \d+ orders that were tried\. There are 20\. The one with", said)
+    ) in message
+    assert re.search(r"in \d+ of \d+ orders that were tried\. There are 20\. The one with", message)
 
 
 def test_conditional_update_passes_every_order_soon() -> None:
@@ -129,10 +129,10 @@ def test_a_named_function_and_a_step_of_the_test_are_points_too() -> None:
         step("chosen")
         models.buy_plainly()
 
-    named = f"{models.__name__}.buy_plainly"
-    first, *_ = interleave(buy, buy, before=one_unit, at=["sql", named], limit=2)
+    call_name = f"{models.__name__}.buy_plainly"
+    first, *_ = interleave(buy, buy, before=one_unit, at=["sql", call_name], limit=2)
     assert next(step.text for step in first.steps if step.actor == "A") == "chosen"
-    runs = interleave(buy, buy, before=one_unit, at=[named], check=sold_once)
+    runs = interleave(buy, buy, before=one_unit, at=[call_name], check=sold_once)
     texts = {step.text for run in runs for step in run.steps if step.kind == "step"}
     assert texts == {"chosen", "buy_plainly()"}
 

@@ -5,20 +5,20 @@ from testing.run import switches
 
 
 def test_two_calls_of_three_steps_have_20_orders() -> None:
-    found = orders([3, 3], limit=100)
-    assert len(found) == len(set(found)) == count([3, 3]) == 20
+    all_orders = orders([3, 3], limit=100)
+    assert len(all_orders) == len(set(all_orders)) == count([3, 3]) == 20
 
 
 def test_those_with_the_fewest_switches_come_first() -> None:
-    found = orders([3, 3], limit=100)
-    assert found[:2] == ["AAABBB", "BBBAAA"]
-    assert [switches(one) for one in found] == sorted(switches(one) for one in found)
+    all_orders = orders([3, 3], limit=100)
+    assert all_orders[:2] == ["AAABBB", "BBBAAA"]
+    assert [switches(order) for order in all_orders] == sorted(switches(one) for one in all_orders)
 
 
 def test_three_calls_count_too() -> None:
-    found = orders([1, 2, 1], limit=100)
-    assert len(set(found)) == count([1, 2, 1]) == 12
-    assert all(sorted(one) == list("ABBC") for one in found)
+    all_orders = orders([1, 2, 1], limit=100)
+    assert len(set(all_orders)) == count([1, 2, 1]) == 12
+    assert all(sorted(order) == list("ABBC") for order in all_orders)
 
 
 def test_a_limit_keeps_the_simplest() -> None:

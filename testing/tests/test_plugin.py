@@ -24,8 +24,10 @@ pytest_plugins = ["testing.plugin"]
 def post(url: str) -> int:
     """The status of one POST over HTTP."""
     try:
-        with build_opener(ProxyHandler({})).open(Request(url, method="POST"), timeout=20) as got:
-            return int(got.status)
+        with build_opener(ProxyHandler({})).open(
+            Request(url, method="POST"), timeout=20
+        ) as response:
+            return int(response.status)
     except HTTPError as refused:
         return refused.code
 

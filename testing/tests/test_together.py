@@ -55,7 +55,7 @@ def test_base_exception_of_a_call_counts_as_raised(error: type[BaseException]) -
         return "ok"
 
     outcome = rush(call, 5)
-    assert [type(one) for one in outcome.raised] == [error]
+    assert [type(exception) for exception in outcome.raised] == [error]
     assert outcome.returned == ["ok"] * 4
 
 

@@ -42,10 +42,10 @@ def make_targets() -> set[str]:
 
 
 def manage_commands() -> set[str]:
-    found = set()
+    commands = set()
     for folder in ("core/management", "contrib/auth/management", "contrib/staticfiles/management"):
-        found |= set(find_commands(str(Path(django.__file__).parent / folder)))
-    return found | set(find_commands(str(ROOT / "shop/management")))
+        commands |= set(find_commands(str(Path(django.__file__).parent / folder)))
+    return commands | set(find_commands(str(ROOT / "shop/management")))
 
 
 def is_module(name: str) -> bool:
@@ -58,27 +58,27 @@ def is_module(name: str) -> bool:
 
 def commands_that_are_not_there(text: str) -> Iterator[str]:
     """The commands in a page that make, manage.py or Python would not find."""
-    shown = code(text)
-    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", shown):
+    code_shown = code(text)
+    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", code_shown):
         if target not in make_targets():
             yield f"make {target}"
-    for name in re.findall(r"manage\.py ([a-z]\w*)", shown):
+    for name in re.findall(r"manage\.py ([a-z]\w*)", code_shown):
         if name not in manage_commands():
             yield f"manage.py {name}"
-    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", shown):
+    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", code_shown):
         if not is_module(name) and name.partition(".")[0] not in sys.stdlib_module_names:
             yield f"python -m {name}"
 
 
 def arguments(text: str) -> Iterator[list[str]]:
     """The words of every command of loadtest in a page."""
-    shown = code(text)
+    code_shown = code(text)
     for command, _, quoted, plain in re.findall(
-        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", shown
+        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", code_shown
     ):
         if command in COMMANDS:
             yield [command, *shlex.split(quoted or plain)]
-    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", shown):
+    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", code_shown):
         yield shlex.split(line)
 
 
@@ -90,10 +90,10 @@ def paths_that_are_not_there(text: str) -> Iterator[str]:
     ):
         if path.startswith(MADE):
             continue
-        found = [each for each in FILES if f"/{path}" in f"/{each}"]
-        if not found:
+        matches = [file for file in FILES if f"/{path}" in f"/{file}"]
+        if not matches:
             yield path
-        elif name and name not in defined(ROOT / found[0]):
+        elif name and name not in defined(ROOT / matches[0]):
             yield f"{path}::{name}"
 
 
@@ -116,8 +116,8 @@ def variables() -> set[str]:
         for name in FILES
         if not name.endswith((".md", ".webp", ".lock", ".gz")) and "tests/" not in name
     ]
-    found = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
-    return {word for words in found for word in words}
+    variables = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
+    return {word for words in variables for word in words}
 
 
 def page_id(page: Path) -> str:
@@ -151,8 +151,8 @@ def prose(text: str) -> str:
 
 def links(text: str) -> list[str]:
     """The targets of links and pictures that are not on the web."""
-    found = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
-    return [target for target in found if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)]
+    links = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
+    return [target for target in links if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)]
 
 
 def headings(text: str) -> list[str]:
@@ -162,19 +162,23 @@ def headings(text: str) -> list[str]:
 def anchors(text: str) -> set[str]:
     """The anchors that a page's headings have on GitHub."""
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(text))
-    return {each.strip().replace(" ", "-") for each in words}
+    return {word.strip().replace(" ", "-") for word in words}
 
 
 def broken(page: Path, text: str) -> list[str]:
     """The links of a page that lead nowhere."""
-    found = []
+    broken_links = []
     for target in links(text):
         path, _, anchor = target.partition("#")
-        there = (page.parent / path).resolve() if path else page
-        lost = not there.exists() or not there.is_relative_to(ROOT)
-        if lost or (anchor and there.suffix == ".md" and anchor not in anchors(there.read_text())):
-            found.append(target)
-    return found
+        target_page = (page.parent / path).resolve() if path else page
+        lost = not target_page.exists() or not target_page.is_relative_to(ROOT)
+        if lost or (
+            anchor
+            and target_page.suffix == ".md"
+            and anchor not in anchors(target_page.read_text())
+        ):
+            broken_links.append(target)
+    return broken_links
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=page_id)

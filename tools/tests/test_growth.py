@@ -14,20 +14,20 @@ from tools.tests.conftest import summary
 
 def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
     seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
-    samples = [Sample(t, 0, 0, {"nodes": taken}) for t, taken in seconds.items()]
+    samples = [Sample(t, 0, 0, {"nodes": cpu_seconds}) for t, cpu_seconds in seconds.items()]
     assert growth.shares(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
 
 
 def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
     with growth.watched({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
-    found, *more = samples
-    assert more, "it looks at the end of a short block, too"
-    assert found.memory > 10 * 1024 * 1024
-    assert found.threads >= 1
-    assert found.cpu[NODES][os.getpid()] > 0
-    assert found.cpu["Locust"] == {}
-    assert found.cpu[MACHINE][0] > 0
+    first_sample, *later_samples = samples
+    assert later_samples, "it looks at the end of a short block, too"
+    assert first_sample.memory > 10 * 1024 * 1024
+    assert first_sample.threads >= 1
+    assert first_sample.cpu[NODES][os.getpid()] > 0
+    assert first_sample.cpu["Locust"] == {}
+    assert first_sample.cpu[MACHINE][0] > 0
 
 
 def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:

@@ -44,13 +44,13 @@ def main(check: str, path: Path) -> Refusal | None:
     return refusal
 
 
-def say(found: Refusal | Undecided | None) -> None:
+def say(outcome: Refusal | Undecided | None) -> None:
     """Print what was found, and end this process: no thread of the participant's may keep it."""
-    if isinstance(found, Undecided):
-        said: dict[str, object] = {"undecided": str(found)}
+    if isinstance(outcome, Undecided):
+        report: dict[str, object] = {"undecided": str(outcome)}
     else:
-        said = {"refusal": found and asdict(found)}
-    print(f"\n{json.dumps(said, default=str)}", flush=True)
+        report = {"refusal": outcome and asdict(outcome)}
+    print(f"\n{json.dumps(report, default=str)}", flush=True)
     os._exit(0)
 
 

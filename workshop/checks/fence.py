@@ -108,16 +108,16 @@ def _late(number: int, place: str) -> Refusal | None:
         b = run.enter("B", partial(outcome_of, "B"))
         overtaken = goes_on(b) and b.result == "sold"
         fences = kit.leases[-1].fence, Product.objects.get(name=PRODUCT).fence
-        said = answer_of(a.finish)
+        answer = answer_of(a.finish)
         b.finish()
     story = story_of(run.log)
     if sale_report(sale).lost_updates:
         compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
         late_write = overtaken or not compares
         return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
-    if overtaken and said == "sold":
+    if overtaken and answer == "sold":
         return _sold_late(sale, sent[: number - 1] if number else None, fences, story)
-    return Refusal("not-lost", {"said": said}, story) if said not in (*LATE, "sold") else None
+    return Refusal("not-lost", {"said": answer}, story) if answer not in (*LATE, "sold") else None
 
 
 def _sold_late(
@@ -132,8 +132,8 @@ def _sold_late(
         story: What happened.
     """
     if sent is not None:
-        asked = any("fence" in statement for statement in sent)
-        return Refusal("compared-in-python" if asked else "checks-then-writes", {}, story)
+        mentions_fence = any("fence" in statement for statement in sent)
+        return Refusal("compared-in-python" if mentions_fence else "checks-then-writes", {}, story)
     fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
     of_b, of_row = fences
     claimed = of_row if fence is None else fence  # an order need not have the fence

@@ -82,12 +82,13 @@ def _wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     if call is None or call[1] not in PASSED or _is_of(frames[-1].f_code.co_filename, module):
         return None
-    passed = PASSED[call[1]]
+    arguments = PASSED[call[1]]
     parameters = _parameters(call[1], module)
-    if parameters is None or parameters == len(passed):
+    if parameters is None or parameters == len(arguments):
         return None
     takes = f"{parameters} argument{'' if parameters == 1 else 's'}"
-    text = f"{call[1]}() takes {takes}, but the shop passes {len(passed)}: {', '.join(passed)}"
+    passes = f"{len(arguments)}: {', '.join(arguments)}"
+    text = f"{call[1]}() takes {takes}, but the shop passes {passes}"
     return Refusal("wrong-arguments", {"error": text})
 
 

@@ -101,11 +101,11 @@ class _Pipeline(Pipeline):
         self._client = client
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        there = bool(self.command_stack)
-        if there:
+        has_commands = bool(self.command_stack)
+        if has_commands:
             self._client.lose_a_command()
         replies = super().execute(raise_on_error)
-        if there:
+        if has_commands:
             self._client.answered(("EXEC",))
         return replies
 

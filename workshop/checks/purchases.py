@@ -220,8 +220,8 @@ def second_of_one() -> Refusal | None:
     """One unit, two buyers one after the other: the second one is told that it is sold out."""
     open_sale(1)
     outcome_of("A")
-    said = answer_of(partial(outcome_of, "B"))
-    return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
+    answer = answer_of(partial(outcome_of, "B"))
+    return None if answer == "sold_out" else Refusal("sold-out-not-said", {"said": answer})
 
 
 def goes_on(actor: Actor, to: str = "") -> bool:
@@ -290,9 +290,9 @@ def inside_out(module: ModuleType) -> Refusal | None:
 def _under_a_lock() -> Refusal | None:
     """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
     free: list[bool] = []
-    found = alone(lambda: free.append(_is_free()))
-    if found is not None:
-        return Refusal("waits-for-itself") if found.facts.get("outcome") == "busy" else found
+    refusal = alone(lambda: free.append(_is_free()))
+    if refusal is not None:
+        return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
     if any(free):
         return Refusal("not-held")
     return None if _is_free() else Refusal("never-released")
@@ -374,9 +374,9 @@ def any_purchase(module: ModuleType) -> Refusal | None:
 
 def _order_was_denied() -> Refusal | None:
     """The COMMIT is done and its answer gets lost: nobody may be told that nothing was sold."""
-    orders, said = _commit_without_an_answer()
-    if orders and said in FINAL:
-        return Refusal("denies-an-order", {"said": said}, COMMIT_WITHOUT_AN_ANSWER)
+    orders, answer = _commit_without_an_answer()
+    if orders and answer in FINAL:
+        return Refusal("denies-an-order", {"said": answer}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
@@ -419,8 +419,8 @@ def _answer_of_the_commit_lost() -> Iterator[None]:
 def _without_a_lock() -> Refusal | None:
     """The first buyer gets the unit, and Redis holds nothing meanwhile."""
     locked: list[int] = []
-    found = alone(lambda: locked.append(int(locks_client().dbsize())))
-    return found or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
+    refusal = alone(lambda: locked.append(int(locks_client().dbsize())))
+    return refusal or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
 
 
 def _schedules() -> Refusal | None:

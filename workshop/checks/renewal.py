@@ -132,15 +132,15 @@ def _at_work(probe: Probe) -> Refusal | None:
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
     began = time.monotonic()
-    came: list[float] = []
+    renewed_at: list[float] = []
     renew = lock.renew
 
     answers: list[object] = []
 
     def unreliable(token: str) -> bool:
-        came.append(time.monotonic() - began)
-        lock.client.loses_a_command = len(came) == 1
-        if len(came) > 2 * MOST:
+        renewed_at.append(time.monotonic() - began)
+        lock.client.loses_a_command = len(renewed_at) == 1
+        if len(renewed_at) > 2 * MOST:
             return False
         answers.append(renew(token))
         return bool(answers[-1])
@@ -150,19 +150,19 @@ def _at_work(probe: Probe) -> Refusal | None:
     time.sleep(1.6 * TTL)
     kept = probe.plain.get(lock.key) is not None
     lease.release()
-    if len(came) > MOST:
-        return probe.refuse("spins", times=len(came), period=lock.PERIOD)
-    times = ", ".join(f"{at:.2f}" for at in came) or "never"
+    if len(renewed_at) > MOST:
+        return probe.refuse("spins", times=len(renewed_at), period=lock.PERIOD)
+    times = ", ".join(f"{at:.2f}" for at in renewed_at) or "never"
     probe.says(
         f"A works for {1.6 * TTL:.1f} s, ttl {TTL:g} s; renewals at {times}, the first is lost"
     )
     if kept:
         return None
-    if len(came) == 1 and answers:
+    if len(renewed_at) == 1 and answers:
         probe.says(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
         return probe.refuse("error-is-lost", returned=repr(answers[0]))
-    period = came[0] if came else TTL
-    late = max((at - period * (n + 1) for n, at in enumerate(came)), default=0.0)
+    period = renewed_at[0] if renewed_at else TTL
+    late = max((at - period * (n + 1) for n, at in enumerate(renewed_at)), default=0.0)
     if late > LATE * TTL:
         raise Undecided(f"this machine woke the renewal {late:.1f} s late")
     probe.says("the lock has ended while A was working")

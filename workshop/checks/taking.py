@@ -66,10 +66,10 @@ def _seen_by_others(probe: Probe) -> Refusal | None:
     if probe.plain.exists(lock.key):
         lock.unlock("a")
         return None
-    others = [key.decode() for key in set(probe.plain.keys()) - before]
-    if others:
-        probe.says(f"Redis has no key {lock.key}, but {others[0]}")
-        return probe.refuse("another-key", key=lock.key, other=others[0])
+    other_keys = [key.decode() for key in set(probe.plain.keys()) - before]
+    if other_keys:
+        probe.says(f"Redis has no key {lock.key}, but {other_keys[0]}")
+        return probe.refuse("another-key", key=lock.key, other=other_keys[0])
     probe.says("Redis has no key: no other process can see it")
     return probe.refuse("still-in-one-process")
 
@@ -299,10 +299,10 @@ def _deaths(probe: Probe) -> Refusal | None:
             return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
         deadline = time.monotonic() + RECOVERED_WITHIN
         while True:
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             if probe.again(lock).try_lock("b"):
                 break
-            if asked > deadline:
+            if asked_at > deadline:
                 probe.says(f"B has asked for {RECOVERED_WITHIN:.1f} s, and is still refused")
                 return probe.refuse("crash-between", command=number, left=left)
             time.sleep(0.02)

@@ -57,16 +57,16 @@ def found_in(file: str) -> Refusal | Undecided:
         time.sleep(LOOK / LOOKS)
     spent = {thread: _processor_time(thread) - before[thread] for thread in lines}
     thread = max(lines, key=lambda thread: spent[thread])
-    seen = [look[thread] for look in looks if thread in look]
-    sleeping = [look.line for look in seen if look.sleeps]
+    looks_at_thread = [look[thread] for look in looks if thread in look]
+    sleeping = [look.line for look in looks_at_thread if look.sleeps]
     line = sleeping[0] if sleeping else lines[thread]
     where = f"line {line}: {linecache.getline(file, line).strip()}"
-    if len(sleeping) > len(seen) / 2:
+    if len(sleeping) > len(looks_at_thread) / 2:
         return Refusal("sleeps", {"where": where})
     if spent[thread] > SPINS:
         return Refusal("endless", {"where": where})
-    here = all(look.in_threading for look in seen)
-    return Refusal("waits-here" if here else "stands-still", {"where": where})
+    is_in_threading = all(look.in_threading for look in looks_at_thread)
+    return Refusal("waits-here" if is_in_threading else "stands-still", {"where": where})
 
 
 class Look(NamedTuple):

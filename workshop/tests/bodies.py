@@ -35,11 +35,11 @@ class Body(NamedTuple):
 def bodies(lesson: Lesson) -> list[Body]:
     """What bodies/ has for an exercise."""
     text = (FOLDER / f"{lesson.shipped.stem}.txt").read_text(encoding="utf-8")
-    before, *found = HEAD.split(text)
+    before, *sections = HEAD.split(text)
     assert not before.strip(), f"{lesson.shipped.stem}: {before[:60]!r} belongs to no solution"
     return [
         Body(lesson, right or wrong, code or "", body.strip("\n") + "\n")
-        for right, wrong, code, body in zip(*(iter(found),) * 4, strict=True)
+        for right, wrong, code, body in zip(*(iter(sections),) * 4, strict=True)
     ]
 
 

@@ -64,11 +64,11 @@ class Terminal:
     def expects(self, pattern: str) -> str:
         """Wait for this in what was printed since the last time; returns what it matched."""
         deadline = time.monotonic() + LONGEST
-        while not (found := re.search(pattern, self.text[self._seen :])):
+        while not (match := re.search(pattern, self.text[self._seen :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
             assert self._reads(), f"it ended without {pattern!r}: {self.text[-2000:]}"
-        self._seen += found.end()
-        return found[0]
+        self._seen += match.end()
+        return match[0]
 
     def ends(self) -> int:
         """Wait for its end; its exit code."""
@@ -82,9 +82,9 @@ class Terminal:
         if not select.select([self._fd], [], [], 1.0)[0]:
             return True
         try:
-            more = os.read(self._fd, 65536)
+            output = os.read(self._fd, 65536)
         except OSError:  # what Linux says of a terminal that nobody has open
             return False
-        self.raw += more.decode(errors="replace")
+        self.raw += output.decode(errors="replace")
         self.text = ESCAPE.sub("", self.raw).replace("\r\n", "\n")
-        return bool(more)
+        return bool(output)

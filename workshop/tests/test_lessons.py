@@ -42,8 +42,8 @@ def test_the_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
 
 @EACH
 def test_three_right_solutions_look_different(lesson: Lesson) -> None:
-    right = [each for each in (*SOLUTIONS, *RIGHT) if each.lesson is lesson]
-    assert len({ast.dump(ast.parse(each.file)) for each in right}) >= 3
+    right = [body for body in (*SOLUTIONS, *RIGHT) if body.lesson is lesson]
+    assert len({ast.dump(ast.parse(body.file)) for body in right}) >= 3
 
 
 @EACH
@@ -63,7 +63,7 @@ def test_refusals_and_wrong_solutions_match(
     lesson: Lesson,
 ) -> None:
     """Every refusal has a wrong solution, and every wrong solution a refusal."""
-    codes = {each.code for each in WRONG if each.lesson is lesson} | {next(iter(lesson.refusals))}
+    codes = {body.code for body in WRONG if body.lesson is lesson} | {next(iter(lesson.refusals))}
     codes |= set(BELIEFS.values()) & set(lesson.refusals)
     assert set(lesson.refusals) <= codes, "a code without a body that is refused with it"
     assert codes <= set(lesson.refusals) | set(common()), "a body whose code has no words"
@@ -91,7 +91,7 @@ def test_lesson_has_objective_key_points_and_beliefs(
     """Each wrong option has the belief behind it."""
     assert lesson.objective.endswith(".")
     assert 2 <= len(lesson.key_points) <= 4
-    assert list(lesson.misconceptions) == [each for each in "abcd" if each != lesson.answer]
+    assert list(lesson.misconceptions) == [letter for letter in "abcd" if letter != lesson.answer]
     for text in (*lesson.key_points, *lesson.misconceptions.values()):
         assert text.endswith(".")
 
@@ -112,14 +112,14 @@ def test_page_exercise_and_question_have_the_same_moves() -> None:
 )
 def test_every_schedule_in_a_text_is_one_that_the_exercise_takes(path: str) -> None:
     schedules = re.findall(r"\b[AB]{4,}\b", (HERE / path).read_text("utf-8"))
-    assert [each for each in schedules if sorted(each) != sorted("AAABBB")] == []
+    assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
 
 def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[ShopError | None] = [LockBusy(), None, None]
+    answers_in_turn: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:
-        if error := said.pop(0):
+        if error := answers_in_turn.pop(0):
             raise error
 
     monkeypatch.setattr(answers, "check_out", check_out)

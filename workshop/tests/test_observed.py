@@ -31,8 +31,8 @@ def test_the_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 @EACH
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
     text = observe_section(lesson)
-    found = BLOCK.findall(text)
-    assert len(found) == (1 if lesson.observed else 0)
+    blocks = BLOCK.findall(text)
+    assert len(blocks) == (1 if lesson.observed else 0)
     if lesson.observed:
         assert BLOCK.search(text)[0] == block(lesson, observed()), "python -m workshop observe"  # type: ignore[index]
     assert re.findall(r"\d", ARTICLE.sub("", BLOCK.sub("", text))) == []
@@ -48,10 +48,12 @@ def test_a_predicate_sees_nothing_but_what_was_observed() -> None:
 def test_a_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
     """Every verdict turned round: no answer may survive that."""
     turned = {"exact": "oversold", "oversold": "exact", "deadlock": "exact", "undersold": "exact"}
-    found = observed()
-    found["violates"] = {lock: 20 - number for lock, number in found["violates"].items()}
-    found["ratio"] = dict.fromkeys(found["ratio"], 1.0)
-    for table in (found["demo"], found["matrix"], *found["cells"].values()):
+    observations = observed()
+    observations["violates"] = {
+        lock: 20 - number for lock, number in observations["violates"].items()
+    }
+    observations["ratio"] = dict.fromkeys(observations["ratio"], 1.0)
+    for table in (observations["demo"], observations["matrix"], *observations["cells"].values()):
         for run in table.values():
             run["verdict"] = turned[run["verdict"]]
-    assert not holds(lesson, found)
+    assert not holds(lesson, observations)

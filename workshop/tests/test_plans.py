@@ -22,7 +22,7 @@ def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
     slack, breaks = LEAST[minutes]
     assert sum(takes for takes, *_ in plan["parts"]) + plan["slack"] == minutes
     assert plan["slack"] >= slack
-    titles = [what for _, what, *_ in plan["parts"] if isinstance(what, str)]
+    titles = [subject for _, subject, *_ in plan["parts"] if isinstance(subject, str)]
     assert sum(title.startswith("break") for title in titles) >= breaks
     lines = [line.split() for line in plan_lines(minutes)]
     end = lines.index([str(minutes), "end"])
@@ -54,9 +54,9 @@ def test_minutes_of_a_lesson_add_up(
     minutes: int,
 ) -> None:
     """They are the minutes of showing, working and talking."""
-    for takes, what, *_ in plans()[minutes]["parts"]:
-        if isinstance(what, dict):
-            assert what["show"] + what["do"] + what["talk"] == takes
+    for takes, subject, *_ in plans()[minutes]["parts"]:
+        if isinstance(subject, dict):
+            assert subject["show"] + subject["do"] + subject["talk"] == takes
 
 
 def test_plan_is_a_timetable() -> None:
@@ -73,24 +73,24 @@ def test_plan_is_a_timetable() -> None:
 def test_what_a_plan_has_typed_or_opened_is_there(minutes: int) -> None:
     """A word of the workshop, a command that loadtest takes, or a page with its presets."""
     plan = plans()[minutes]
-    for each in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:
-        if each in ("$ make doctor", "$ make workshop"):
+    for detail in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:
+        if detail in ("$ make doctor", "$ make workshop"):
             continue
-        if each.startswith("$ make workshop ARGS="):
-            word, *rest = shlex.split(shlex.split(each)[3].partition("=")[2])
-            assert (word, rest[0].isdigit()) == ("quiz", True), each
-        elif each.startswith("$ "):
-            _, make, name, *arguments = shlex.split(each)
+        if detail.startswith("$ make workshop ARGS="):
+            word, *rest = shlex.split(shlex.split(detail)[3].partition("=")[2])
+            assert (word, rest[0].isdigit()) == ("quiz", True), detail
+        elif detail.startswith("$ "):
+            _, make, name, *arguments = shlex.split(detail)
             assert make == "make"
-            given = parse([name, *shlex.split(" ".join(arguments).partition("=")[2])], None)
-            assert set(getattr(given, "locks", ())) <= set(EXPECTED)
-            assert set(getattr(given, "faults", ())) <= set(FAULTS)
-        elif each.startswith("/"):
-            asked = dict(parse_qsl(urlsplit(each).query))
-            assert int(asked.pop("lesson", "1")) in lessons()
-            assert asked.pop("lock", "none") in EXPECTED
-            assert asked == {}
-            assert urlsplit(each).fragment in ("", "steps")
+            options = parse([name, *shlex.split(" ".join(arguments).partition("=")[2])], None)
+            assert set(getattr(options, "locks", ())) <= set(EXPECTED)
+            assert set(getattr(options, "faults", ())) <= set(FAULTS)
+        elif detail.startswith("/"):
+            query = dict(parse_qsl(urlsplit(detail).query))
+            assert int(query.pop("lesson", "1")) in lessons()
+            assert query.pop("lock", "none") in EXPECTED
+            assert query == {}
+            assert urlsplit(detail).fragment in ("", "steps")
 
 
 def test_there_are_plans_for_45_90_and_180_minutes() -> None:

@@ -29,9 +29,9 @@ class Undecidable:
 
 @pytest.fixture
 def out() -> Console:
-    found = render.console()
-    found.record, found.width = True, 80
-    return found
+    console = render.console()
+    console.record, console.width = True, 80
+    return console
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def test_no_idea_is_listed_as_such(words: Words, out: Console) -> None:
 def test_the_same_code_undecided_twice_counts_and_says_what_to_look_at(
     words: Words, out: Console
 ) -> None:
-    known = words.progress.of(lessons()[1])
+    record = words.progress.of(lessons()[1])
     assert words.run("check") == 2
     first = out.export_text()
-    assert ("Type check to try again" in first, known["tries"]) == (True, 0)
+    assert ("Type check to try again" in first, record["tries"]) == (True, 0)
     for _ in range(TRIES_UNTIL_SOLUTION):
         words.run("check")
     assert "Twice undecided with the same code" in out.export_text()
-    assert (known["tries"], known["codes"]) == (3, ["undecided"] * 3)
+    assert (record["tries"], record["codes"]) == (3, ["undecided"] * 3)
     assert words.run("solution") == 0
 
 
@@ -121,13 +121,13 @@ def test_run_in_which_all_is_exact_shows_what_the_fault_did(
     out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In lesson 9 the lost answers and the orders that came back are the point."""
-    seen = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
-    cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": seen}
+    evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
+    cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
     (tmp_path / "latest").mkdir()
     (tmp_path / "latest" / "summary.json").write_text(json.dumps({"runs": [cell]}))
     monkeypatch.setattr(render, "RESULTS", tmp_path)
     render.show_story(out, time.time() - 60)
-    assert seen in " ".join(out.export_text().split())
+    assert evidence in " ".join(out.export_text().split())
 
 
 def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
@@ -152,8 +152,8 @@ def test_notes_have_answer_questions_and_solution(words: Words, out: Console) ->
         assert f"{lesson.answer}: " in text
         assert lesson.solution.splitlines()[0] in text
         flat = " ".join(text.split())
-        for told in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
-            assert told in flat
+        for note in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
+            assert note in flat
         assert text.count("ask:") == len(lesson.refusals) + len(common())
     assert words.run("notes") == 0
     assert out.export_text().count("lesson ") == len(lessons())
@@ -231,7 +231,7 @@ def test_report_as_json_has_what_a_facilitator_collects(words: Words, out: Conso
     assert words.run("report --json") == 0
     report = json.loads(out.export_text())
     assert report["quiz"] == {"before": {"answers": "abbcdcaa", "right": 7, "of": 8}}
-    assert [each["number"] for each in report["lessons"]] == list(lessons())
+    assert [lesson["number"] for lesson in report["lessons"]] == list(lessons())
     third = report["lessons"][2]
     assert third.pop("passed_at") is not None
     assert third == {

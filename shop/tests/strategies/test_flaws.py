@@ -59,16 +59,16 @@ def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
         assert other.submit(lock.try_acquire).result() is None
         assert lease.release() is Release.RELEASED
     assert lock.client.hvals(lock.key) == []
-    taken = other.submit(lock.acquire, 0).result()
-    assert other.submit(taken.release).result() is Release.RELEASED
+    others_lease = other.submit(lock.acquire, 0).result()
+    assert other.submit(others_lease.release).result() is Release.RELEASED
 
 
 def test_a_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> None:
     """A3: tryLock(100, 10, TimeUnit.SECONDS)."""
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, renew=False)
-    taken = lock.acquire(0)
+    lease = lock.acquire(0)
     mine = other.submit(lock.acquire, 5).result()
-    assert taken.release() is Release.EXPIRED
+    assert lease.release() is Release.EXPIRED
     assert other.submit(mine.release).result() is not Release.UNKNOWN
 
 
@@ -88,6 +88,6 @@ def test_unlock_before_the_subscription_is_not_missed(
         assert found_taken.wait(5)
         lease.release()
         unlocked.set()
-        taken = waiting.result(timeout=5)
-        assert taken.waited_seconds < 5
-        assert other.submit(taken.release).result() is Release.RELEASED
+        late_lease = waiting.result(timeout=5)
+        assert late_lease.waited_seconds < 5
+        assert other.submit(late_lease.release).result() is Release.RELEASED

@@ -47,20 +47,20 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
 
 def assert_the_second_one_waits(lock: str, run: Run) -> None:
     """Or the schedules would be serial ones by another name, and every strategy exact."""
-    one, two = run.schedule[0], run.schedule[1]
+    first, two = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
     if STRATEGIES[lock].waits_at_write:
-        read = [f"{one} after_read", f"{two} after_read"]
-        assert steps[:5] == [*read, f"{two} at_commit", f"{one} waits", f"{two} end"]
+        read = [f"{first} after_read", f"{two} after_read"]
+        assert steps[:5] == [*read, f"{two} at_commit", f"{first} waits", f"{two} end"]
     else:
-        assert steps[:3] == [f"{one} after_read", f"{two} waits", f"{one} at_commit"]
+        assert steps[:3] == [f"{first} after_read", f"{two} waits", f"{first} at_commit"]
 
 
 def read_between_release_and_commit(run: Run) -> bool:
     """Whether one buyer read after the other's release and before the other's commit."""
     at = run.log.index
     return any(
-        at(f"{one} unlocked_before_commit") < at(f"{two} after_read") < at(f"{one} end")
-        for one, two in ("AB", "BA")
-        if f"{one} unlocked_before_commit" in run.log
+        at(f"{first} unlocked_before_commit") < at(f"{two} after_read") < at(f"{first} end")
+        for first, two in ("AB", "BA")
+        if f"{first} unlocked_before_commit" in run.log
     )

@@ -31,9 +31,9 @@ def test_its_file_and_its_facts_say_what_it_is_and_a_flawed_one_says_so(strategy
     assert strategy.rush in {"exact", "oversold"}
     assert strategy.rush == "exact" or not strategy.sound
     assert not strategy.needs or not getattr(settings, strategy.needs)
-    said = ast.get_docstring(ast.parse(source(strategy))) or ""
-    assert ("FLAW: " in said) == (not strategy.sound)
-    timeline = re.search(r"^    (A |time +[0-9.]+ )", said, re.MULTILINE)
+    docstring = ast.get_docstring(ast.parse(source(strategy))) or ""
+    assert ("FLAW: " in docstring) == (not strategy.sound)
+    timeline = re.search(r"^    (A |time +[0-9.]+ )", docstring, re.MULTILINE)
     assert strategy.sound or timeline, "how it fails is told as a timeline"
 
 

@@ -70,8 +70,8 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
 def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
     buying = failing(*[Conflict()] * 10_000)
-    said = "gave up after repeated write conflicts; nothing was sold"
-    with pytest.raises(LockBusy, match=said) as caught:
+    message = "gave up after repeated write conflicts; nothing was sold"
+    with pytest.raises(LockBusy, match=message) as caught:
         buying(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
     assert 5.0 < sum(slept) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS

@@ -56,11 +56,11 @@ def test_a_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
 @many_rows
 def test_a_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     open_sale(1)
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         sale = open_sale(20_000, lock=lock)
-    inserts = [query for query in asked if query["sql"].startswith("INSERT INTO")]
+    inserts = [query for query in queries if query["sql"].startswith("INSERT INTO")]
     assert len(inserts) == 2, "the sale, and where its units lie"
-    assert len(asked) < 20
+    assert len(queries) < 20
     assert count_units_by_table(sale) == lies_where(lock, 20_000)
 
 
@@ -81,8 +81,8 @@ def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
 ) -> None:
     sale = open_sale(20, lock=lock)
     assert [buy(lock=lock, buyer=f"b{number}").status for number in range(3)] == [201] * 3
-    seen = reports.sale_report(sale.pk).as_dict()
-    assert (seen["orders"], seen["stock_left"], seen["lost_updates"]) == (3, 17, 0)
+    report = reports.sale_report(sale.pk).as_dict()
+    assert (report["orders"], report["stock_left"], report["lost_updates"]) == (3, 17, 0)
     assert get(f"/sales/{sale.pk}").body["stock_left"] == 17
     assert reports.recent_reports(APPLE)[0]["stock_left"] == 17
     call_command("sale_report", "--json")
@@ -146,7 +146,7 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
     with Interleaving() as threads:
         late = [threads.enter(name, asks("buckets", name)).run_to("after_read") for name in "AB"]
         assert buy(lock="buckets", buyer="early").status == 201
-        a, b = (one.run_to("after_read") for one in late)
+        a, b = (late_buyer.run_to("after_read") for late_buyer in late)
         a.run_to("before_commit")
         b.resume()
         eventually(has_waiting_statement, what="B waits for the last unit")
