@@ -84,8 +84,8 @@ class Saves:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known = self._stamps()
-        self._last = dict(self._known)
+        self._stamps_seen = self._stamps()
+        self._last = dict(self._stamps_seen)
 
     def saved(self) -> list[Path]:
         """The files that were saved since the last call."""
@@ -93,16 +93,16 @@ class Saves:
         changed = {
             path: stamp
             for path, stamp in self._last.items()
-            if stamp[1] > 0 and stamp == last.get(path) != self._known.get(path)
+            if stamp[1] > 0 and stamp == last.get(path) != self._stamps_seen.get(path)
         }
-        self._known |= changed
+        self._stamps_seen |= changed
         return list(changed)
 
     def ignore(self, path: Path) -> None:
         """Take this file as it is: nobody has saved it."""
-        self._known.pop(path, None)
+        self._stamps_seen.pop(path, None)
         with suppress(OSError):
-            self._known[path] = _stamp(path)
+            self._stamps_seen[path] = _stamp(path)
 
     def _stamps(self) -> dict[Path, Stamp]:
         stamps = {}

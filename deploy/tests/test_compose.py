@@ -310,9 +310,9 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
             assert value == "" or value.startswith("/run/oversold/")
 
 
-def make_secrets(folder: Path, *more: Path, **environment: str) -> dict[str, str]:
+def make_secrets(folder: Path, *extra_folders: Path, **environment: str) -> dict[str, str]:
     """Everything that the script has made, by its path."""
-    command = [DOCKER / "make_secrets.sh", folder, *more]
+    command = [DOCKER / "make_secrets.sh", folder, *extra_folders]
     subprocess.run(command, check=True, env={**os.environ, **environment})
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_text() for path in files}

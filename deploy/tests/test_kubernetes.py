@@ -107,9 +107,9 @@ def test_kubectl_renders_it_and_every_selector_finds_pods(folder: str) -> None:
     assert len(objects) == len(BASE)
     specs = [manifest.get("spec", {}) for manifest in objects]
     pods = [spec["template"]["metadata"]["labels"] for spec in specs if "template" in spec]
-    for each, spec in zip(objects, specs, strict=True):
+    for owner, spec in zip(objects, specs, strict=True):
         chosen = spec.get("podSelector", spec.get("selector", {}))
-        required_labels = chosen.get("matchLabels", {}) if each["kind"] != "Service" else chosen
-        assert any(required_labels.items() <= labels.items() for labels in pods), each["metadata"][
+        required_labels = chosen.get("matchLabels", {}) if owner["kind"] != "Service" else chosen
+        assert any(required_labels.items() <= labels.items() for labels in pods), owner["metadata"][
             "name"
         ]

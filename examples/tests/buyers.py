@@ -54,10 +54,10 @@ class Child:
         )
         assert self.hears() == "ready"
 
-    def ask(self, **what: Any) -> None:
+    def ask(self, **request: Any) -> None:
         """Send one request: the `name` of one buyer, or `buyers`, a number that buy at once."""
         assert self.process.stdin is not None
-        print(json.dumps(what), file=self.process.stdin, flush=True)
+        print(json.dumps(request), file=self.process.stdin, flush=True)
 
     def hears(self) -> Any:
         """Its next line."""

@@ -18,8 +18,8 @@ from django.db import connection
 from testing import rush
 
 
-def _say(what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def _say(message: Any) -> None:
+    print(json.dumps(message), flush=True)
 
 
 def _main(module: str, product: int, ttl: float) -> None:

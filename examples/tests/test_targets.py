@@ -52,7 +52,7 @@ def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.Mo
     monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=ctrl_c))
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)
-    before = {one: signal.getsignal(one) for one in signals.ENDING_SIGNALS}
+    before = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert launcher.main(["oscar"]) == 130

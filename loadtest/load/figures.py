@@ -73,8 +73,8 @@ class MeasuredWindow:
         """The attempts that were answered `sold` in the window."""
         return [
             attempt
-            for answered, attempt in self.sold_purchases
-            if self.begin <= answered <= self.end
+            for answered_at, attempt in self.sold_purchases
+            if self.begin <= answered_at <= self.end
         ]
 
 

@@ -16,14 +16,14 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
-    answered = [
+    answer_times = [
         (purchase[0].sent_at / 1e9, _answer_times(purchase))
         for purchase in purchases
         if _answer_times(purchase)
     ]
-    began_s = min((sent for sent, _ in answered), default=0.0)
-    ended_s = max((times[-1] for _, times in answered), default=0.0)
-    purchase_ms = [(times[-1] - sent) * 1000 for sent, times in answered]
+    began_s = min((sent for sent, _ in answer_times), default=0.0)
+    ended_s = max((times[-1] for _, times in answer_times), default=0.0)
+    purchase_ms = [(times[-1] - sent) * 1000 for sent, times in answer_times]
     request_ms = [
         (request.answered_at - request.sent_at) / 1e6
         for request in requests
@@ -36,15 +36,15 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": percentiles(request_ms, 50, 99),
-        "in_flight": max_in_flight([(sent, times[0]) for sent, times in answered]),
+        "in_flight": max_in_flight([(sent, times[0]) for sent, times in answer_times]),
     }
 
 
 def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of requests that were sent and not yet answered at one instant."""
     changes: list[tuple[float, int]] = []
-    for sent, answered in intervals:
-        changes += [(sent, 1), (answered, -1)]
+    for sent, answered_at in intervals:
+        changes += [(sent, 1), (answered_at, -1)]
     changes.sort()
     return max(accumulate(change for _, change in changes), default=0)
 

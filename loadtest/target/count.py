@@ -442,11 +442,10 @@ def scope(
         ),
         (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
     )
-    judged = [
-        orders,
-        *([] if listed else [totals]),
-        *(basis for is_known, basis, _ in facts if is_known),
-    ]
+    judged = [orders]
+    if not listed:
+        judged.append(totals)
+    judged += [basis for is_known, basis, _ in facts if is_known]
     if by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
     elif by_number:

@@ -42,10 +42,10 @@ def common_spelling(
     A spelling in which two numbers of one side become equal does not count.
     """
     for spelling in SPELLINGS:
-        answered = {spelling(number) for number in answered_numbers}
+        spellings_answered = {spelling(number) for number in answered_numbers}
         listed = {spelling(number) for number in listed_numbers}
-        keeps_answered_apart = len(answered) == len({*map(as_written, answered_numbers)})
+        keeps_answered_apart = len(spellings_answered) == len({*map(as_written, answered_numbers)})
         keeps_listed_apart = len(listed) == len({*map(as_written, listed_numbers)})
-        if keeps_answered_apart and keeps_listed_apart and answered & listed:
+        if keeps_answered_apart and keeps_listed_apart and spellings_answered & listed:
             return spelling
     return None

@@ -54,21 +54,21 @@ class Shop(BaseHTTPRequestHandler):
     stock = 0
     orders: list[tuple[str, str]] = []
     #: The paths of all requests, in their order.
-    seen: list[str] = []
+    requests_seen: list[str] = []
     carts: dict[str, list[str]] = {}
 
     def do_GET(self) -> None:
-        shown = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
-        kept = {"/orders": shown, "/stock": Shop.stock, "/seen": Shop.seen}
+        orders_listed = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
+        kept = {"/orders": orders_listed, "/stock": Shop.stock, "/seen": Shop.requests_seen}
         self._answer(200 if self.path in kept else 404, kept.get(self.path))
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or "{}")
         if self.path == "/restock":
-            Shop.stock, Shop.orders, Shop.seen, Shop.carts = body["stock"], [], [], {}
+            Shop.stock, Shop.orders, Shop.requests_seen, Shop.carts = body["stock"], [], [], {}
             return self._answer(200, None)
-        Shop.seen.append(self.path)
+        Shop.requests_seen.append(self.path)
         if self.path == "/login":
             cookie = {"Set-Cookie": f"user={body['user']}"}
             return self._answer(200, {"csrf": CSRF.format(body["user"])}, cookie)

@@ -146,7 +146,13 @@ class Customers:
     def wait_for(self, outcome: str, count: int) -> None:
         """Wait until that many requests, sent from now on, got this outcome."""
         since, deadline = time.monotonic(), time.monotonic() + 30
-        while sum(asked > since and got == outcome for asked, _, got in list(self.answers)) < count:
+        while (
+            sum(
+                asked_at > since and answered_outcome == outcome
+                for asked_at, _, answered_outcome in list(self.answers)
+            )
+            < count
+        ):
             assert not self.lost
             assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)
@@ -167,7 +173,7 @@ class Customers:
 
     def _ask(self, buyer: str, key: str) -> str:
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
-        asked, outcome = time.monotonic(), ""
+        asked_at, outcome = time.monotonic(), ""
         try:
             answer = whole_answer(self.port, post_buy(purchase, key=key), LOST)
             outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
@@ -175,5 +181,5 @@ class Customers:
             self.lost[key] = repr(error)
         if outcome == "sold":
             self.bought.append(key)
-        self.answers.append((asked, time.monotonic(), outcome))
+        self.answers.append((asked_at, time.monotonic(), outcome))
         return outcome

@@ -86,23 +86,23 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
         for mark in marks.values():
             (stack.records / "go" / mark).touch()
         purchases_on_b = {case: pool.submit(buy_at, b, case) for case in bounds}
-        for one, other in purchases_on_b.items():
+        for case, other in purchases_on_b.items():
             answer, at = other.result(60)
-            assert answer == (201, "sold"), one
-            assert at - since < bounds[one] + SLACK, one
+            assert answer == (201, "sold"), case
+            assert at - since < bounds[case] + SLACK, case
             assert at - since > 1, "A held the lock when it was cut off"
         if settings:
             assert not any(holder.done() for holder in holders.values())
             stack.postgres.pass_on()
-        for one, holder in holders.items():
+        for case, holder in holders.items():
             # busy: PostgreSQL's last message, idle for too long in a transaction, came through
             status, outcome = holder.result(60)
-            assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), one
+            assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), case
     stack.postgres.pass_on()
-    for one, sale in sales.items():
+    for case, sale in sales.items():
         report = b.sale(sale)
         assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)
-        eventually(lambda one=one: buy(a, one, "again")[1] == "sold", what="node A sells again")  # type: ignore[misc]
+        eventually(lambda case=case: buy(a, case, "again")[1] == "sold", what="node A sells again")  # type: ignore[misc]
 
 
 def buy(shop: Shop, case: tuple[str, str], buyer: str, stop: str = "") -> tuple[int, str]:

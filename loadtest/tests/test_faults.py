@@ -37,8 +37,8 @@ from locks import watchdog
 setup = django.setup
 watchdog.Watchdog.add = lambda watchdog, renewal: None
 
-def changed(**given):
-    setup(**given)
+def changed(**options):
+    setup(**options)
     from shop.strategies import setpx_del, token
     setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
 
@@ -111,10 +111,10 @@ def test_a_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[st
 def test_a_fence_that_was_not_raised_spoils_one_product_only(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def operator(*words: str, timeout: float, **given: Any) -> str:
+    def operator(*words: str, timeout: float, **options: Any) -> str:
         if "fence-at-write" in words:
             return "nothing to do"
-        return manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
+        return manage(*words, timeout=0.1 if "one-file" in words else timeout, **options)
 
     monkeypatch.setattr(fence_ahead, "manage", operator)
     cells_by_lock = cells(testbed, FenceAheadRaisedFault, "redis", "one-file", "fence-at-write")
@@ -158,13 +158,15 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
     assert set(STOPS) <= set(EXPECTED) == set(EVIDENCE)
-    for one in strategies:
-        row = EXPECTED[one["name"]]
-        assert one["expected"] == {"rush": row["rush"]}
-        takes_a_lock = one["backend"] in {"redis", "redlock", "zookeeper", "process"}
-        assert EVIDENCE[one["name"]].locked == (takes_a_lock and not one["reserves"])
-        assert one["sound"] == (not {"oversold", "deadlock"} & SURVIVABLE[one["name"]]), one["name"]
-        assert set(STOPS.get(one["name"], {})) <= set(row)
+    for facts in strategies:
+        row = EXPECTED[facts["name"]]
+        assert facts["expected"] == {"rush": row["rush"]}
+        takes_a_lock = facts["backend"] in {"redis", "redlock", "zookeeper", "process"}
+        assert EVIDENCE[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
+        assert facts["sound"] == (not {"oversold", "deadlock"} & SURVIVABLE[facts["name"]]), facts[
+            "name"
+        ]
+        assert set(STOPS.get(facts["name"], {})) <= set(row)
 
 
 def test_a_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:

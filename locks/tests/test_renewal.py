@@ -101,11 +101,11 @@ def test_an_unexpected_exception_in_one_renewal_stops_no_other(
 
 
 def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
-    go_on, called = threading.Event(), []
+    go_on, calls = threading.Event(), []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
         go_on.wait(5)
-        called.append(lease)
+        calls.append(lease)
 
     lock = RedisLock(client, "many losses", ttl=10, on_lost=on_lost)
     leases = []
@@ -117,7 +117,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
         lease.mark_lost(LossReason.GONE)
     assert threading.active_count() <= before + 10
     go_on.set()
-    eventually(lambda: len(called) == 200)
+    eventually(lambda: len(calls) == 200)
 
 
 def test_lease_lasts_for_its_ttl_if_no_thread_can_be_started(

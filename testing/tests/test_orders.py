@@ -12,7 +12,9 @@ def test_two_calls_of_three_steps_have_20_orders() -> None:
 def test_those_with_the_fewest_switches_come_first() -> None:
     all_orders = orders([3, 3], limit=100)
     assert all_orders[:2] == ["AAABBB", "BBBAAA"]
-    assert [switches(order) for order in all_orders] == sorted(switches(one) for one in all_orders)
+    assert [switches(order) for order in all_orders] == sorted(
+        switches(order) for order in all_orders
+    )
 
 
 def test_three_calls_count_too() -> None:

@@ -61,12 +61,12 @@ def title(path: Path) -> str:
 
 def stage(folder: Path) -> None:
     """Copy the documents into a folder, with the pictures and the code that they link to."""
-    known = {path for paths in documents().values() for path in paths}
+    document_paths = {path for paths in documents().values() for path in paths}
     linked: set[Path] = set()
-    for path in known:
+    for path in document_paths:
         place = folder / staged(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(_with_links_to_the_site(path, known, linked))
+        place.write_text(_with_links_to_the_site(path, document_paths, linked))
     for path in sorted(linked):
         if path.suffix == sources.PICTURE:
             place = folder / sources.address(path)
@@ -101,7 +101,7 @@ def config(folder: Path, site: Path, theme: Path) -> str:
     return json.dumps(options)
 
 
-def _with_links_to_the_site(page: Path, known: set[Path], linked: set[Path]) -> str:
+def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
     """Return the text of a page whose links lead to pages of the site.
 
     The files and folders that it links to and that are no documents are added to `linked`.
@@ -119,7 +119,7 @@ def _with_links_to_the_site(page: Path, known: set[Path], linked: set[Path]) -> 
             file /= "README.md"
         if file == ROOT / "docs/faults.md":  # the same cells, with their timelines
             place = "faults.html"
-        elif file in known:
+        elif file in document_paths:
             place = f"{staged(file)}{sign}{anchor}"
         elif file.is_dir() and not sources.is_copied(file):
             return text

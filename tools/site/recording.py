@@ -36,11 +36,11 @@ def strategies() -> dict[str, dict[str, Any]]:
     from shop.strategies import STRATEGIES
 
     return {
-        one.name: {
-            **{"title": one.title, "summary": one.summary, "marks": one.marks},
-            **{"file": one.file, "code": essence((ROOT / one.file).read_text())},
+        strategy.name: {
+            **{"title": strategy.title, "summary": strategy.summary, "marks": strategy.marks},
+            **{"file": strategy.file, "code": essence((ROOT / strategy.file).read_text())},
         }
-        for one in STRATEGIES.values()
+        for strategy in STRATEGIES.values()
     }
 
 
@@ -86,8 +86,8 @@ def kept() -> dict[str, dict[str, Any]]:
 
 def keep(lock: str, moves: dict[str, Any]) -> None:
     """Write the moves of a strategy among the others, in the order of the registry."""
-    found = kept() | {lock: moves}
-    in_order = {name: found[name] for name in strategies() if name in found}
+    all_moves = kept() | {lock: moves}
+    in_order = {name: all_moves[name] for name in strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
     text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
     SCHEDULES.write_text(text + "\n")
@@ -105,10 +105,12 @@ def differences(locks: Sequence[str] = ()) -> list[str]:
         if recorded == moves:
             continue
         names.append(name)
-        for so_far in sorted(recorded.keys() | moves.keys(), key=lambda turn: (len(turn), turn)):
-            if recorded.get(so_far) != moves.get(so_far):
-                print(f"{name} {so_far}, recorded: {recorded.get(so_far)}", file=sys.stderr)
-                print(f"{name} {so_far}, now:      {moves.get(so_far)}", file=sys.stderr)
+        for turns_made in sorted(
+            recorded.keys() | moves.keys(), key=lambda turn: (len(turn), turn)
+        ):
+            if recorded.get(turns_made) != moves.get(turns_made):
+                print(f"{name} {turns_made}, recorded: {recorded.get(turns_made)}", file=sys.stderr)
+                print(f"{name} {turns_made}, now:      {moves.get(turns_made)}", file=sys.stderr)
     return names
 
 
@@ -151,20 +153,20 @@ def rounded(value: Any) -> Any:
         return round(value)
     if isinstance(value, dict):
         return {name: v if name == "recovery_s" else rounded(v) for name, v in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list) else value
+    return [rounded(element) for element in value] if isinstance(value, list) else value
 
 
-def main(asked: Sequence[str]) -> int:
-    what, *more = asked or [""]
-    if what == "schedules":
-        for lock, moves in schedules(more):
+def main(arguments: Sequence[str]) -> int:
+    command, *names = arguments or [""]
+    if command == "schedules":
+        for lock, moves in schedules(names):
             keep(lock, moves)
-    elif what == "compare":
-        differ = differences(more)
+    elif command == "compare":
+        differ = differences(names)
         print(f"otherwise than recorded: {', '.join(differ) or 'none'}")
         return 1 if differ else 0
-    elif what == "faults":
-        data = faults([Path(folder) for folder in more])
+    elif command == "faults":
+        data = faults([Path(folder) for folder in names])
         text = json.dumps(data, separators=(",", ":")).encode()
         FAULTS.write_bytes(gzip.compress(text, 9, mtime=0))
     else:

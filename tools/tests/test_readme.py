@@ -87,8 +87,8 @@ def test_a_page_without_its_markers_is_refused(tmp_path: Path) -> None:
         readme.put(page, "demo", "| table |\n")
 
 
-def run_of(lock: str, fault: str, verdict: str, **more: object) -> Any:
-    return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **more}
+def run_of(lock: str, fault: str, verdict: str, **facts: object) -> Any:
+    return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **facts}
 
 
 def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:

@@ -49,7 +49,7 @@ statements: list[tuple[str, str, int]] = []
 #: The buyers of the present sale that called select_for_update().
 row_locks_requested: list[str] = []
 #: `buyer`: whose purchase runs in this thread.
-_here = threading.local()
+_this_thread = threading.local()
 #: Places of a schedule, in the words of the lessons.
 SAID = {
     "after_read": "reads",
@@ -98,7 +98,7 @@ def install(module: ModuleType) -> None:
             statements.append((attempt.buyer, text, rest[-1]["cursor"].rowcount))
             return result
 
-        _here.buyer = attempt.buyer
+        _this_thread.buyer = attempt.buyer
         try:
             with connection.execute_wrapper(record):
                 return strategy.buy(attempt)
@@ -106,7 +106,7 @@ def install(module: ModuleType) -> None:
             broken.append(str(error))
             raise
         finally:
-            _here.buyer = None
+            _this_thread.buyer = None
 
     STRATEGIES[MINE] = replace(strategy, buy=noting)
 
@@ -116,7 +116,7 @@ def _note_row_locks() -> None:
     select_for_update = QuerySet.select_for_update
 
     def noted(rows: Any, *args: Any, **options: Any) -> Any:
-        if buyer := getattr(_here, "buyer", None):
+        if buyer := getattr(_this_thread, "buyer", None):
             row_locks_requested.append(buyer)
         return select_for_update(rows, *args, **options)
 

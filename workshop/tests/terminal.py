@@ -30,7 +30,7 @@ class Terminal:
     def __init__(self, project: Path, **environment: str) -> None:
         self.project = project
         self.raw = self.text = ""
-        self._seen = 0
+        self._read_until = 0
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
@@ -64,10 +64,10 @@ class Terminal:
     def expects(self, pattern: str) -> str:
         """Wait for this in what was printed since the last time; returns what it matched."""
         deadline = time.monotonic() + LONGEST
-        while not (match := re.search(pattern, self.text[self._seen :])):
+        while not (match := re.search(pattern, self.text[self._read_until :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
             assert self._reads(), f"it ended without {pattern!r}: {self.text[-2000:]}"
-        self._seen += match.end()
+        self._read_until += match.end()
         return match[0]
 
     def ends(self) -> int:

@@ -10,10 +10,12 @@ from oscar.core.loading import get_model  # noqa: E402
 
 if get_model("partner", "StockRecord").objects.exists():
     sys.exit()
-made = get_model("catalogue", "ProductClass").objects.create(
+product_class = get_model("catalogue", "ProductClass").objects.create(
     name="thing", track_stock=True, requires_shipping=False
 )
-product = get_model("catalogue", "Product").objects.create(title="Apple", product_class=made)
+product = get_model("catalogue", "Product").objects.create(
+    title="Apple", product_class=product_class
+)
 get_model("partner", "StockRecord").objects.create(
     product=product,
     partner=get_model("partner", "Partner").objects.create(name="warehouse"),

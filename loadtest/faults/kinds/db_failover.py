@@ -28,7 +28,7 @@ class DbFailoverFault(Fault):
     stop = ""
     #: What a last buyer is answered first, and what the last orders show.
     answer = "sold"
-    shown = ", and lacks the {} orders that were acknowledged last"
+    observation = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
@@ -89,7 +89,7 @@ class DbFailoverFault(Fault):
         self.require(not self.has, f"the replica has {self.has} of the {count} last orders")
         return (
             f"{self.dropped} bytes of replication never arrived; the replica is no longer in "
-            f"recovery{self.shown.format(count)}"
+            f"recovery{self.observation.format(count)}"
         )
 
     def act(self, trial: Trial) -> None:
@@ -107,7 +107,7 @@ class DbFailoverSyncFault(DbFailoverFault):
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
     answer = "unknown"
-    shown = "; {} commits waited for it when the server was killed"
+    observation = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
         super().arm()

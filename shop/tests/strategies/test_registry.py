@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from shop.strategies import STRATEGIES, Strategy
 
-each = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
 def source(strategy: Strategy) -> str:
@@ -24,7 +24,7 @@ def test_names_and_titles_are_unique() -> None:
     assert len({strategy.title for strategy in STRATEGIES.values()}) == len(STRATEGIES)
 
 
-@each
+@every_strategy
 def test_its_file_and_its_facts_say_what_it_is_and_a_flawed_one_says_so(strategy: Strategy) -> None:
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)

@@ -119,8 +119,8 @@ def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> Ac
     return actor
 
 
-def asks(lock: str, buyer: str, **more: str) -> Callable[[], JsonReply]:
-    return partial(buy, lock=lock, buyer=buyer, **more)
+def asks(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
+    return partial(buy, lock=lock, buyer=buyer, **fields)
 
 
 @pytest.fixture

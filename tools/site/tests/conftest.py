@@ -22,8 +22,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+    with launched() as running:
+        yield running
 
 
 @pytest.fixture

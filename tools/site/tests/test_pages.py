@@ -136,13 +136,13 @@ def test_search_covers_every_document(site: Path) -> None:
     data = re.search(r'id="data">"(.*?)"</script>', (site / "search.html").read_text())
     assert data
     sections = json.loads(gzip.decompress(b64decode(data[1])))
-    found = {section["location"].partition("#")[0] for section in sections}
+    pages_with_sections = {section["location"].partition("#")[0] for section in sections}
     written = {
         str(page.relative_to(site))
         for page in site.rglob("*.html")
         if '<div class="document">' in page.read_text()
     }
-    assert found == written
+    assert pages_with_sections == written
 
 
 def test_first_page_says_what_the_project_is(site: Path, page: Page) -> None:

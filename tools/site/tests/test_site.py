@@ -27,19 +27,19 @@ def markup(path: Path) -> str:
 
 
 def broken(path: Path, site: Path) -> list[str]:
-    found = []
+    broken_links = []
     for target in targets(path):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = unquote(target).partition("#")
         there = (path.parent / name).resolve() if name else path
         inside = there.is_file() and there.is_relative_to(site)
-        known = (
+        anchors = (
             not anchor or "/" in anchor or f'id="{anchor}"' in (there.read_text() if inside else "")
         )
-        if not (inside and known):
-            found.append(target)
-    return found
+        if not (inside and anchors):
+            broken_links.append(target)
+    return broken_links
 
 
 def test_every_link_leads_to_a_page_of_the_site(site: Path) -> None:
@@ -47,12 +47,12 @@ def test_every_link_leads_to_a_page_of_the_site(site: Path) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, page: Page) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     for path in html(site):
         page.goto(path.as_uri())
-    assert len(asked) > len(html(site))
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert len(requests) > len(html(site))
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 def test_it_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
@@ -75,20 +75,22 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
     reached = set.union(first, *(leads_to(path) for path in first))
     pages = [path for paths in documents.documents().values() for path in paths]
     assert len(pages) > 30
-    wanted = {(site / documents.staged(path)).with_suffix(".html") for path in pages}
-    assert wanted - reached == set()
+    expected_pages = {(site / documents.staged(path)).with_suffix(".html") for path in pages}
+    assert expected_pages - reached == set()
 
 
 def test_code_to_copy_is_shown_whole(site: Path) -> None:
     """Every source page of a file under locks/, examples/ and the other folders of COPIED."""
-    shown = {
+    published = {
         str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
         for page in (site / "source").rglob("*.html")
         if page.name != "index.html"
     }
-    copied = [name for name in shown if sources.is_copied(ROOT / name)]
+    copied = [name for name in published if sources.is_copied(ROOT / name)]
     assert {"locks/one_file.py", "locks/redis_lock.py", "examples/checkout.py"} <= set(copied)
-    assert {name for name in copied if text_of(shown[name]) != (ROOT / name).read_text()} == set()
+    assert {
+        name for name in copied if text_of(published[name]) != (ROOT / name).read_text()
+    } == set()
 
 
 def text_of(source_page: str) -> str:

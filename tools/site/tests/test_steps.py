@@ -108,11 +108,11 @@ def test_axe_finds_nothing_and_nothing_runs_off_the_screen(
         page.goto("about:blank")
         page.goto(f"{site.as_uri()}/{name}")
         expect(page.locator("h1").first).to_be_visible()
-        found = Axe().run(page).response["violations"]
+        axe_violations = Axe().run(page).response["violations"]
         complaints += [
-            f"{name}: {one['id']}: {node['html'][:120]}"
-            for one in found
-            for node in one["nodes"][:3]
+            f"{name}: {violation['id']}: {node['html'][:120]}"
+            for violation in axe_violations
+            for node in violation["nodes"][:3]
         ]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             complaints.append(f"{name} is wider than {width}")
