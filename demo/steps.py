@@ -1,7 +1,7 @@
 """Two buyers and one unit, one step at a time, against the real database.
 
 A round has a lock and the buyers A and B. Each buyer is a thread that runs the real check_out() on
-a connection of its own, and waits at each of its stops until the permit for that stop arrives.
+its own connection, and waits at each of its stops until the permit for that stop arrives.
 There is one round at a time; a new one makes the buyers of the previous one roll back.
 
 Permits and the states of the buyers go through Redis, because the request for the next step may
@@ -161,7 +161,7 @@ def call_with_retry(command: Callable[[], Any]) -> Any:
 
 
 class SteppedBuyer:
-    """A buyer of a round, in a thread of its own."""
+    """A buyer of a round, in its own thread."""
 
     def __init__(self, round_id: str, name: str, lock: str) -> None:
         self.round_id = round_id

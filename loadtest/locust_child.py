@@ -1,4 +1,4 @@
-"""Locust as a library, in a process of its own: one start serves every rush.
+"""Locust as a library, in its own process: one start serves every rush.
 
 It reads the options of a rush as a JSON object on one line, and answers with the rush's run. A line
 with `look_again` is answered with how the orders of the last rush have changed. A line with a

@@ -31,7 +31,7 @@ LONGEST_PAUSE = 6.0
 LONGEST_RUSH = 60.0
 #: How the shop begins what it says when a purchase ended in an error of no kind that it knows.
 CRASHED = "the shop failed"
-#: Seconds for a check in a process of its own; each of its steps has its own end.
+#: Seconds for a check in its own process; each of its steps has its own end.
 LONGEST_CHECK = 60.0
 #: The nodes' connections; Testbed names them.
 OF_THE_NODES = """
@@ -94,7 +94,7 @@ class Bench(Testbed):
                     raise Undecided(f"a node does not answer: {error}") from error
 
     def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
-        """Run a check of the file in a process of its own, on these servers. What it found, and
+        """Run a check of the file in its own process, on these servers. What it found, and
         what the participant's code printed. Raises Undecided."""
         process = subprocess.Popen(
             [sys.executable, "-m", "workshop.checks", check, str(self.file)],

@@ -78,7 +78,7 @@ class Checking:
         self.out = out
         self.log = log
         self._bench: Bench | None = None
-        # A copy of its own for each session: two of them may run at a time.
+        # Each session has its own copy: two of them may run at a time.
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
         self._own = Path(self._folder.name) / CHECKED
 

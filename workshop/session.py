@@ -46,7 +46,7 @@ class Typed:
         return lines
 
     def line(self, seconds: float) -> str:
-        """The next line; `quit` at the end of the input. Raises Empty after so many seconds."""
+        """The next line; `quit` at the end of the input. Raises Empty after this many seconds."""
         line = self._next(seconds)
         return "quit" if line is None else line
 

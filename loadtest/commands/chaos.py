@@ -1,6 +1,6 @@
 """Rushes for the sound strategies and for canaries, with random faults at random times.
 
-Every rush has a seed of its own, drawn from the run's, for which faults come when and for how long.
+Every rush has its own seed, drawn from the run's, for which faults come when and for how long.
 A seed repeats the faults but not the interleaving of threads and servers, so the history of a
 violation is kept. Canaries are locks that break under such faults. A run in which one of them
 does not break would have missed a broken sound lock too, so it shows nothing.

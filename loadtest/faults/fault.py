@@ -31,7 +31,7 @@ class Fault(ABC):
     title           what is done, for tables
     stop            the point at which victims stop, unless the strategy has one of its own. Empty:
                     no victim comes, but a first buyer, who opens connections and loads scripts
-    grace           seconds that a rival has to get in beside the victim
+    grace           seconds that a rival has to get in besides the victim
     ttl             seconds that a lock survives a silent holder. More than TTL where the fault has
                     to take the lock away: it must not end by itself before that
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence

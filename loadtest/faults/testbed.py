@@ -122,7 +122,7 @@ class Testbed(Stack):
         return shop
 
     def restart(self, number: int, **settings: str) -> None:
-        """Restart a node, for this once with these settings beside its own."""
+        """Restart a node, for this once with these settings besides its own."""
         node = self.nodes[number]
         node.stop()
         own_environment = node.environment
@@ -164,7 +164,7 @@ class Testbed(Stack):
         return process
 
     def settle(self) -> None:
-        """Run a consumer beside each node."""
+        """Run a consumer next to each node."""
         for node in self.nodes:
             node.settle()
 

@@ -1,4 +1,4 @@
-"""One strategy under one fault: a product of its own, a victim, its rivals and other buyers."""
+"""One strategy under one fault: its own product, a victim, its rivals and other buyers."""
 
 import time
 from typing import Any
@@ -31,7 +31,7 @@ class Trial:
     stop         the point at which the victim stops
     ttl          seconds that a lock survives a silent holder under this fault
     missing      why the trial shows nothing, or empty
-    wrong        what was not as it must be, beside the verdict
+    wrong        what was not as it must be, in addition to the verdict
     victim       who stops at the point, once it has entered
     guest        who asks the victim's node while it ends, under `shutdown`
     lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
@@ -186,7 +186,7 @@ class Trial:
             self.miss(f"stopped for {seconds:.2f} s, and the lock lives for {ttl:.2f} s")
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
-        """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
+        """Resume the victim. If a rival blocks it, leave it waiting after this many seconds."""
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first, seconds)
 

@@ -59,7 +59,7 @@ class Target:
     #: A buyer whose answer was lost may ask again and not buy twice: it takes an idempotency key.
     repeatable: bool = False
     warm_up: str = "/"  # a path that every buyer gets before the rush, to be connected; "": none
-    prepare_s: float = 30.0  # that all buyers may take for prepare(), beside 50 ms for each buyer
+    prepare_s: float = 30.0  # that all buyers may take for prepare(), and 50 ms for each buyer
     settles_s: float = 10.0  # that orders and stock may be written after the answers: a queue, say
     file: str = ""  # the file of this class
     #: Only this project's shop has these.

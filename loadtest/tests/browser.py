@@ -30,7 +30,7 @@ def needed_chromium() -> str:
 
 @contextmanager
 def launched(*arguments: str) -> Iterator[Browser]:
-    """A browser without a window, started with these arguments beside its usual ones."""
+    """A browser without a window, started with these arguments besides its usual ones."""
     path = needed_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *arguments])

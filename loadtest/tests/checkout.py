@@ -1,4 +1,4 @@
-"""A copy of the project in a folder of its own, like a fresh clone."""
+"""A copy of the project in its own folder, like a fresh clone."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def start(
     stdin: int = subprocess.DEVNULL,
     preexec_fn: Callable[[], object] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a Python command there, in a process group of its own, as a terminal does."""
+    """Start a Python command there, in its own process group, as a terminal does."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,

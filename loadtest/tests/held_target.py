@@ -73,7 +73,7 @@ def hold(pool, buyer):
 def cart_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
-    """Start a shop of its own, of this mode of this module. Yields its address."""
+    """Start a shop in this mode of this module, and yield its address."""
     port = free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
@@ -101,7 +101,7 @@ class HeldTarget:
             (folder / f"hold-{place}").write_text(parity)
 
     def until_there(self, place: str, parity: int, count: int = 4) -> int:
-        """Wait until so many buyers came to this place. Returns the pid of their process."""
+        """Wait until this many buyers came to this place. Returns the pid of their process."""
 
         def there() -> list[Path]:
             paths = list(self.folder.glob(f"{place}-*"))
@@ -183,7 +183,7 @@ class HeldLocust(HeldTarget):
         return self.start("--web-port", str(self.web), "--master", "--result", str(self.result))
 
     def wait_for_workers(self, count: int, *states: str) -> None:
-        """Wait until the web UI shows so many workers, in one of these states."""
+        """Wait until the web UI shows this many workers, in one of these states."""
 
         def is_so() -> bool:
             try:

@@ -24,7 +24,7 @@ OBSERVED = 1.5
 
 
 def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """The bytes of one purchase, on a connection of its own. Without a key each is another one."""
+    """The bytes of one purchase, on its own connection. Without a key each is another one."""
     content = json.dumps(body).encode()
     key_header = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
@@ -35,7 +35,7 @@ def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
 
 
 def get(path: str) -> bytes:
-    """The bytes of a GET on a connection of its own."""
+    """The bytes of a GET on its own connection."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
@@ -77,7 +77,7 @@ HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
 
 
 def whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
-    """Ask on a connection of its own and read until the server closes it. Raises OSError."""
+    """Ask on its own connection and read until the server closes it. Raises OSError."""
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
         client.sendall(question)
         return b"".join(iter(lambda: client.recv(65536), b""))

@@ -1,6 +1,6 @@
 """What a web page of somebody else can do to make serve: nothing, and it reads nothing.
 
-It is open in the browser of the person who gives the demo: Chromium, beside the real stack. It
+It is open in the browser of the person who gives the demo: Chromium, next to the real stack. It
 knows the ports, may send what a browser lets any page send, and tries to have an effect or to read
 an answer. Where it comes from is one of ORIGINS.
 """

@@ -19,7 +19,7 @@ from loadtest.tests.checkout import (
     start,
 )
 
-#: Fields of every rush beside those of the judge.
+#: Fields of every rush in addition to those of the judge.
 FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 
 

@@ -13,7 +13,7 @@ from loadtest.target.ours import OurShop
 
 class SoldBoth(Shop):
     """A shop that sold its two units to the first buyers of a rush: to two, or to more. Each of
-    its orders is on a page of its own: the first page only would be a sale that lost orders."""
+    its orders is on its own page: the first page only would be a sale that lost orders."""
 
     sold = 2
     unsettled: int | None = 0

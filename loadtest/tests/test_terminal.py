@@ -28,7 +28,7 @@ from loadtest.tests.sample_reports import run_of, summary_of
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
-    """An exact run: two units for three buyers, in so many seconds."""
+    """An exact run: two units for three buyers, in this many seconds."""
     quick = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
     exact = run_of(sequential_sale(), lock, "rush", buy_ms=quick, duration_s=seconds)
     return {**exact, **changes}

@@ -1,4 +1,4 @@
-"""Runs in a process of its own: locks imported before gevent patches, then used by greenlets."""
+"""Runs in its own process: locks imported before gevent patches, then used by greenlets."""
 
 import sys
 

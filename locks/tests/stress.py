@@ -251,7 +251,7 @@ def count_renewing_threads() -> dict[str, int]:
 
 
 def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
-    """Return the counts once all are 0, or those after so many seconds."""
+    """Return the counts once all are 0, or those after this many seconds."""
     end = time.monotonic() + within
     while True:
         counts = count()

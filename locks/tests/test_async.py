@@ -89,7 +89,7 @@ async def test_connections_end_with_the_client(own_server: Server) -> None:
 
 
 async def verified_slowly(*_: object) -> None:
-    """AsyncWakeUps._verify, as where it closes a connection of its own."""
+    """AsyncWakeUps._verify, as where it closes its own connection."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -197,7 +197,7 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
 async def test_silent_server_does_not_stop_a_loop_of_thousands(
     proxy: LoopbackProxy,
 ) -> None:
-    """Each gives up in a moment of its own: no look at all the others."""
+    """Each waiter gives up at another moment, without a look at all waiters."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)

@@ -56,7 +56,7 @@ Scenario = Callable[[Make], Coroutine[Any, Any, None]]
 
 
 async def fuzz(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
-    """Whether the scenario has so many awaits. `held`: somebody holds the lock at first."""
+    """Whether the scenario has this many awaits. `held`: somebody holds the lock at first."""
     asyncio.get_running_loop().set_exception_handler(_fail)
     before, lock = tasks(), make(TESTED)
     holder = await lock.acquire(5) if held else None

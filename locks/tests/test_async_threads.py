@@ -113,7 +113,7 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
     other.release()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # beside threads, since 3.12
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # with threads, since 3.12
 def test_fork_while_subscribing_does_not_keep_the_subscription(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

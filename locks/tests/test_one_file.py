@@ -190,7 +190,7 @@ def test_a_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server:
         "        print(client.get('lock:{forked}') == lease.token.encode())\n"
         "if child: print(lease.outcome)"
     )
-    # Python 3.12 warns of a fork beside threads.
+    # Python 3.12 warns of a fork with threads.
     assert run(sys.executable, "-W", "ignore", "-c", program) == "True\nreleased\n"
 
 

@@ -99,7 +99,7 @@ TTL = 10.0
 
 
 def watch_of(number: int) -> tuple[Watch, list[float]]:
-    """A watch with so many waiters, and the second at which each of them asks."""
+    """A watch with this many waiters, and the second at which each of them asks."""
     watch = Watch()
     tokens = [new_token().encode() for _ in range(number)]
     watch.waiters.update(dict.fromkeys(tokens))

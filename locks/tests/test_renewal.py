@@ -70,7 +70,7 @@ def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
 
 
 class Odd(redis.Connection):
-    """A connection class with a bug of its own."""
+    """A connection class with a bug."""
 
     broken = False
 

@@ -36,7 +36,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 def queued(lock: Any, waiters: int) -> None:
-    """Return when so many wait in the lock's queue."""
+    """Return when this many wait in the lock's queue."""
     eventually(lambda: len(lock.inspect().waiters) == waiters)
 
 

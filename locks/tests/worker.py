@@ -1,7 +1,7 @@
 """A process for the tests to pause and to kill, and what it can be asked to do:
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token"}
-async_waiter  name ttl: a task waits, in a loop in a thread of its own
+async_waiter  name ttl: a task waits, in a loop in its own thread
 leave_a_child_now  the process id of a forked child that does nothing
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
 release                                              what it found
@@ -30,7 +30,7 @@ from ..testing.server import eventually
 
 
 class Worker:
-    """A process of its own that does one thing after the other."""
+    """A process that does one thing after the other."""
 
     def __init__(self, port: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -125,7 +125,7 @@ class Holder:
         return lock._server._idle[-1]._sock.getsockname()
 
     def fork(self, name: str) -> dict[str, Any]:
-        """A child tries the inherited lease, then holds a lock of its own for longer than a ttl."""
+        """A child tries the inherited lease, then holds its own lock for longer than a ttl."""
         inherited = self._connection_of(name)
         reading, writing = os.pipe()
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A copy of the project in a folder of its own, and processes that use its embedded servers.
+"""A copy of the project in its own folder, and processes that use its embedded servers.
 
 The embedded servers keep their data next to the code, so a test that stops them needs a copy.
 """

@@ -1,4 +1,4 @@
-"""Buyers in threads of their own, which stop at every point until the test resumes them.
+"""Buyers in their own threads, which stop at every point until the test resumes them.
 
     with Interleaving() as run:
         a = run.enter("A", buy_the_last_one)

@@ -64,7 +64,7 @@ SCHEDULES = sorted(orders([MOVES_OF_A_BUYER, MOVES_OF_A_BUYER], limit=20))
 
 
 class Buyers(Driver):
-    """A and B for one schedule, each in a thread and on a connection of its own."""
+    """A and B for one schedule, each in its own thread and on its own connection."""
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]

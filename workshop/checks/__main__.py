@@ -1,4 +1,4 @@
-"""Runs one check of a participant's file in a process of its own.
+"""Runs one check of a participant's file in its own process.
 
     python -m workshop.checks CHECK FILE
 

@@ -117,7 +117,7 @@ class _Pipeline(Pipeline):
 
 
 class Probe:
-    """A kind of lock, and a server of its own to try it on.
+    """A kind of lock, and its own server to try it on.
 
     module  the participant's file
     plain   a client that makes no points: the server as everybody sees it

@@ -107,7 +107,7 @@ def test_broken_file_is_refused_with_its_line(text: str, bench: Bench) -> None:
 
 
 def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
-    """All 18 that sell twice, each in a process of its own."""
+    """All 18 that sell twice, each in its own process."""
     orders = {"".join(moves) for moves in permutations("AAABBB")} - {"AAABBB", "BBBAAA"}
     assert len(orders) == 18
     refused = {}

@@ -1,6 +1,6 @@
 """The doors: each kind of client, and the lock for it, behind one blocking interface.
 
-The locks for asyncio run in a loop in a thread of its own; what a test calls is a call into it.
+The locks for asyncio run in a loop in its own thread; what a test calls is a call into it.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from .doors import AnyLock, Door, clustered
 
 
 def cluster_rules() -> list[str]:
-    """What a cluster needs beside acl_line()."""
+    """What a cluster needs besides acl_line()."""
     match = re.search(r"In a cluster add `(.*?)`", README)
     assert match is not None
     return match[1].split()

@@ -10,7 +10,7 @@ from oscar.apps.partner.abstract_models import AbstractStockRecord
 
 class StockRecord(AbstractStockRecord):  # type: ignore[misc]
     def allocate(self, quantity: int) -> Any:
-        """Oscar's own allocation, after a statement that locks the row if so many units are free.
+        """Oscar's own allocation, after a statement that locks the row if this many units are free.
 
         Who waits for that lock checks the row as the one before left it. Raises UnableToPlaceOrder;
         Oscar places an order in one transaction, so nothing of it stays.
