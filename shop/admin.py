@@ -22,7 +22,7 @@ admin.site.unregister([User, Group])
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """Writes the password's column only: the shop's role may not write the others."""
+    """Writes the password's column only: the shop's role may not write other columns."""
 
     def save(self, commit: bool = True) -> User:
         user = super().save(commit=False)

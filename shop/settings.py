@@ -31,7 +31,7 @@ env = environ.FileAwareEnv()
 environ.Env.read_env(BASE_DIR / ".env")
 
 #: What production must set and was left out; `check --deploy` names it. For the two URLs, manage.py
-#: brings servers of its own (servers.embedded), which are not production's.
+#: brings its own servers (servers.embedded), which are not production's.
 MISSING: list[str] = [
     name
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL")
@@ -66,7 +66,7 @@ SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
 #: The same for the strategy `token`: A1's own 3 s.
 SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 #: Seconds after which a living holder of RedisLock is renewed no more: one that hangs in a silent
-#: database keeps the others out for this and a ttl. Longer than a statement may take.
+#: database keeps all buyers out for this and a ttl. Longer than a statement may take.
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
@@ -113,7 +113,7 @@ SECURE_PROXY_SSL_HEADER = (
 SECURE_HSTS_SECONDS: int = env.int("HSTS_SECONDS", default=3600) if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS: bool = env.bool("HSTS_INCLUDE_SUBDOMAINS", default=False)
 SECURE_HSTS_PRELOAD: bool = env.bool("HSTS_PRELOAD", default=False)
-#: A 0 that somebody wrote down is a decision, and no reason for a warning.
+#: A 0 in the environment is a decision, and no reason for a warning.
 _decided = {"security.W005": "HSTS_INCLUDE_SUBDOMAINS", "security.W021": "HSTS_PRELOAD"}
 SILENCED_SYSTEM_CHECKS = [check for check, name in _decided.items() if env.str(name, default="")]
 
@@ -193,7 +193,7 @@ if env.str("DATABASE_URL", default=""):
 
 # --- Redis --------------------------------------------------------------------------------------
 
-#: For the Redis URLs that have no user and password of their own, REDLOCK_URLS included.
+#: For the Redis URLs without a user and a password, REDLOCK_URLS included.
 REDIS_LOGIN = {
     "user": env.str("REDIS_USER", default=""),
     "password": env.str("REDIS_PASSWORD", default=""),
@@ -201,7 +201,7 @@ REDIS_LOGIN = {
 REDIS_URL: str = with_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
 #: Connections to a Redis per process: at least one per thread.
 SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
-#: The locks live in a database of their own: cache.clear() is FLUSHDB. And django-redis keys its
+#: The locks live in their own database: cache.clear() is FLUSHDB. And django-redis keys its
 #: pools by URL, so that two aliases with one URL would share the first one's timeouts.
 REDIS_LOCKS_URL: str = with_login(
     env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL), **REDIS_LOGIN

@@ -30,7 +30,7 @@ INNODB_LOOK_INTERVAL_SECONDS = 0.11
 class Driver:
     """The calls of one order, each in its own thread.
 
-    A subclass may have steps of its own: it calls `stop` in the thread that reaches one. It may
+    A subclass may have its own steps: it calls `stop` in the thread that reaches one. It may
     override `wake` and `settle` to recognize other ways of waiting.
     """
 
@@ -87,7 +87,7 @@ class Driver:
 
         Args:
             schedule: The turns, such as `AABB`.
-            first: The call that goes first once the schedule is over; the others follow in order.
+            first: The call that goes first once the schedule is over; the rest follow in order.
 
         Returns:
             The steps and the outcome of the calls.

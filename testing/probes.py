@@ -116,7 +116,7 @@ def short(sql: str, params: Any = None, *, many: bool = False) -> str:
 
     Returns:
         The statement without its columns and with its values, cut at WIDTH. For `executemany`, the
-        values of the first row and the number of the others.
+        values of the first row and the number of further rows.
     """
     text = " ".join(sql.split()).replace('"', "").replace("`", "")
     text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)

@@ -22,8 +22,10 @@ from servers.loopback import ask_loopback_directly
 
 
 def run(console: Console) -> int:
-    """0 if every lock's verdict is the one that the shop's registry expects, 1 if not, 2 if a rush
-    could not be run. With arguments this process becomes Locust, and the exit code is Locust's."""
+    """Return 0 if every lock has its expected verdict, 1 if not, 2 if a rush could not be run.
+
+    With arguments this process becomes Locust, and the exit code is Locust's.
+    """
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")
     if file := os.environ.get("SHOP_RESTOCK_TOKEN_FILE"):

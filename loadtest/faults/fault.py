@@ -29,7 +29,7 @@ class Fault(ABC):
 
     name            as in loadtest/expected.py; with an @, a variant of another fault
     title           what is done, for tables
-    stop            the point at which victims stop, unless the strategy has one of its own. Empty:
+    stop            the point at which victims stop, unless the strategy names another. Empty:
                     no victim comes, but a first buyer, who opens connections and loads scripts
     grace           seconds that a rival has to get in besides the victim
     ttl             seconds that a lock survives a silent holder. More than TTL where the fault has

@@ -74,7 +74,7 @@ def names_of(lock: str, product: str) -> tuple[str, str]:
 def seconds_left(
     servers: Sequence[embedded.Valkey], strategy: StrategyFacts, product: str
 ) -> float | None:
-    """Seconds after which this product's lock ends by itself, if nobody renews it: by PTTL, or by
+    """Seconds after which this product's lock ends by itself, if it is not renewed: by PTTL, or by
     the time that is the lock's value. None: it never does, or there is none on a Redis.
 
     servers  the main Redis, and after it those of Redlock
@@ -104,14 +104,17 @@ def session_seconds(hosts: str) -> float | None:
 
 
 def clock_ahead(url: str) -> float:
-    """Seconds by which the node's clock is ahead of ours: by the Date of an answer, which has
-    whole seconds. Raises OSError when nobody answers."""
+    """Return the seconds by which the node's clock is ahead of this process's.
+
+    It is read from the Date of an answer, which has whole seconds. Raises OSError without an
+    answer.
+    """
     with urlopen(f"{url}/healthz", timeout=5) as answer:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
 def run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
-    """The run_id of a Redis, or of the one that answers through a proxy; empty if none does."""
+    """Return the run_id of a Redis, or of the Redis behind a proxy; empty without an answer."""
     try:
         return str(ask(server, "INFO", "server", timeout=timeout)["run_id"])
     except redis.RedisError:

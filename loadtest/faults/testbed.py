@@ -44,7 +44,7 @@ class Testbed(Stack):
     redis     the proxy of each node before it
     redlock   the proxies before Redlock's servers
     postgres  the proxy of node A before PostgreSQL
-    history   for the events of buyers and faults; the nodes write files of their own beside it
+    history   for the events of buyers and faults; the nodes write their own files next to it
     ttl       seconds that the locks of every strategy survive a silent holder
     """
 
@@ -69,7 +69,7 @@ class Testbed(Stack):
         return self.valkeys[0]
 
     def replace_main(self, replica: embedded.Valkey) -> None:
-        """The last server that was added is the one that both nodes use from now on."""
+        """Let both nodes use the server that was added last, from now on."""
         self.valkeys.remove(replica)
         self.valkeys[0] = replica
         replica.replica_of = None  # if it is started again

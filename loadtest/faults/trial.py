@@ -34,8 +34,8 @@ class Trial:
     wrong        what was not as it must be, in addition to the verdict
     victim       who stops at the point, once it has entered
     guest        who asks the victim's node while it ends, under `shutdown`
-    lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
-                 no end of its own, or none on a Redis
+    lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it
+                 does not end by itself, or not on a Redis
     stopped_for  seconds that the victim was stopped
     judgement    on its sale, once it is over
     """
@@ -117,8 +117,8 @@ class Trial:
         wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
-        """Measure how long the victim's lock would live on, and require that the fault's ttl is
-        the one that it has."""
+        """Measure how long the victim's lock would live on, and require that it is
+        the fault's ttl."""
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
             self.lock_ttl = measure.session_seconds(zookeeper.hosts)
@@ -220,7 +220,7 @@ class Trial:
         return [key for key in names if measure.ask(self.testbed.main, "EXISTS", key)]
 
     def recovery(self, since: float) -> float | None:
-        """Seconds to the next sale: 0 if the victim kept nobody out, None if nobody bought any
-        more."""
+        """Return the seconds to the next sale: 0 if the victim blocked no buyer, None if there was
+        no further sale."""
         sold = [buyer.sold_at for buyer in self.buyers if buyer.sold_at]
         return round(max(0.0, min(sold) - since), 3) if sold else None

@@ -130,7 +130,7 @@ def _is_connection_open(_: Any, connection: Any) -> bool:
     """Return whether a kept connection has received nothing, not even its end.
 
     geventhttpclient uses select(), which cannot watch files above 1,023: with more buyers in a
-    process, the others would have to connect again during the rush.
+    process, the later ones would have to connect again during the rush.
     """
     if connection is None or connection.fileno() < 0:
         return False

@@ -68,7 +68,7 @@ class LocalBuyers:
     def join(self, user: Any) -> Buyer:
         """Return the next buyer for a Locust user, and choose its node of the shop.
 
-        A surplus user waits forever: somebody pressed w in Locust's terminal.
+        A surplus user waits forever: `w` was pressed in Locust's terminal.
         """
         number = next(self._free_numbers, None)
         if number is None:
@@ -123,7 +123,7 @@ class LocalBuyers:
         """
         self._purchasing.add(buyer.key)
         answer = buy(buyer)
-        self.send(buyer.key)  # if buy() made no request of its own
+        self.send(buyer.key)  # if buy() made no request
         answer.record(self.requests[buyer.key][-1])
         return answer
 

@@ -221,7 +221,7 @@ def match(
     orders as orders() does.
 
     Where there is only a number of orders, each answer `sold` gets one, then each answer that left
-    it open, and what is left belongs to nobody: the totals are judged, and no single buyer. An
+    it open, and the rest have no buyer: the totals are judged, and no single buyer. An
     answer that names no order gets its buyer's.
 
     Raises TargetError where the answers cannot be compared with the orders: they name orders of

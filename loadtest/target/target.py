@@ -52,7 +52,7 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 class Target:
     """The way to buy from one shop and to count its orders. Override the four methods that
-    raise NotImplementedError; the others, and the attributes, where the shop needs it. `host` is
+    raise NotImplementedError; override other methods and the attributes as needed. `host` is
     the address of the shop, without a slash at its end."""
 
     name: str = ""  # the shop's in tables; the name of the file by default
@@ -63,7 +63,7 @@ class Target:
     settles_s: float = 10.0  # that orders and stock may be written after the answers: a queue, say
     file: str = ""  # the file of this class
     #: Only this project's shop has these.
-    keyed: bool = False  # each order has the key that it was bought with, whoever bought it
+    keyed: bool = False  # each order has the key that it was bought with
     product: str = "unit"
     hold_ms: int = 0
     sale: int = 0
@@ -76,8 +76,8 @@ class Target:
         raise NotImplementedError
 
     def prepare(self, buyer: Buyer) -> None:
-        """All that comes before the request that buys: login, CSRF token, cart. Nobody is in the
-        rush yet. An answer with a status of 400 or above ends the run with a message, unless the
+        """Do all that comes before the request that buys: login, CSRF token, cart. The rush has
+        not begun. An answer with a status of 400 or above ends the run with a message, unless the
         request was sent with catch_response=True."""
         if self.warm_up:
             buyer.client.get(self.warm_up, name="warm-up", catch_response=True)

@@ -27,7 +27,7 @@ def admit(request: HttpRequest) -> None:
     """Count one attempt of the request's address, if a rate is set.
 
     Raises Throttled when the address has had too many, and Unavailable when Redis does not answer,
-    so that an outage admits nobody.
+    so that an outage admits no buyer.
     """
     if settings.BUY_RATE_LIMIT is None:
         return

@@ -160,7 +160,7 @@ class Decision:
     """The endings of a batch, as far as they are known before its orders are written.
 
     endings   endings by entry, without those of `to_write`
-    to_write  promises whose orders are to be written
+    to_write  promises whose orders are not written yet
     problems  a log message for each promise that is not kept
     """
 

@@ -71,7 +71,7 @@ def held(
 def refuse_inside_transaction() -> None:
     """Raise LockInsideTransaction if this thread has a transaction.
 
-    The one that a TestCase wraps around its test is ignored, as `durable` ignores it.
+    The transaction that a TestCase wraps around its test is ignored, as `durable` ignores it.
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction

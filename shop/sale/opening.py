@@ -55,7 +55,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
 def restock_once(
     *, product: str, amount: int, lock: str | None = None, key: str | None
 ) -> tuple[Sale, bool]:
-    """Open a sale, or return the one that `key` has opened; and whether it had.
+    """Open a sale, or return the sale that `key` has opened, and whether it had.
 
     Raises KeyReused if the key came with another product or stock.
     """
@@ -72,8 +72,8 @@ def restock_once(
 def close(*, product: str) -> None:
     """Close the product's open sale, if there is one: from its commit on nothing more is sold.
 
-    Waits for purchases that have written, LONGEST_CLOSE_MS at most; the others are refused. Raises
-    OperationalError when that was too short.
+    Waits for purchases that have written, LONGEST_CLOSE_MS at most; all later ones are refused.
+    Raises OperationalError when that was too short.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":

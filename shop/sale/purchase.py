@@ -47,7 +47,7 @@ class Attempt:
     lock     name of the strategy
     hold     seconds spent between the check and the decrement
     key      Idempotency-Key, or None
-    sale     number of the sale that the buyer came for; None for the one that is open
+    sale     number of the sale that the buyer came for; None for the open sale
     """
 
     product: str

@@ -6,9 +6,9 @@ one first, the whole purchase begins anew with another. A bucket is never filled
 that finds all empty, in one snapshot, is the proof of `sold_out`. What it costs: a sum over the
 rows instead of one figure, and tries that meet an emptied bucket, at the end of a sale.
 
-A sale is opened for one strategy: its units are put where that one sells them from in the
-transaction that opens it, and what is left is taken back in the one that closes it. In between
-nothing is added. The stock left is the sum of the product's row, shop_bucket and shop_unit
+A sale is opened for one strategy: the transaction that opens it puts its units where the strategy
+sells them from, and the transaction that closes it takes the rest back. In between nothing is
+added. The stock left is the sum of the product's row, shop_bucket and shop_unit
 (shop/sale/reports.py).
 """
 
@@ -25,7 +25,7 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 #: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
 #: of the database, and each is a row to read for every purchase.
 BUCKETS = 16
-# Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
+# Without waits, processor time decides, and the ORM's queries took half of a sale's.
 READ = """
     SELECT product.id, product.sale_id, product.amount, bucket.number, bucket.amount
     FROM product LEFT JOIN shop_bucket AS bucket

@@ -1,7 +1,7 @@
 """UPDATE ... WHERE amount > 0: check and decrement in one statement, the database's own atom.
 
 The shortest correct way. The hold comes before the statement, outside any lock: with a hold, its
-duration cannot be compared with that of the others.
+duration cannot be compared with that of other strategies.
 """
 
 from django.db import transaction

@@ -1,4 +1,4 @@
-"""A counter in Redis hands out the units; PostgreSQL records who has one.
+"""A counter in Redis hands out the units; PostgreSQL records the orders.
 
 The usual way to keep a rush off the database. Two systems now have to agree:
 
@@ -73,7 +73,7 @@ def give_back(*, sale_id: int, holder: str) -> None:
 
 
 def keys_of(sale_id: int) -> list[str]:
-    """Units that nobody holds, and the attempts that hold one: in one cluster slot."""
+    """Units without a holder, and the attempts that hold one: in one cluster slot."""
     return [f"stock:{{{sale_id}}}", f"stock:{{{sale_id}}}:held"]
 
 

@@ -1,4 +1,4 @@
-"""FLAW: it locks out the threads of one process, and nobody else.
+"""FLAW: it locks out the threads of one process, and no other process.
 
 A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in two.
 

@@ -5,9 +5,9 @@ A0's first lock (also A2, A4): SETNX takes it, DEL gives it back, and nothing el
     time 0.0   A takes the lock
     time 0.1   A's process is killed, or its DEL never arrives
     time 0.2   B finds the key and waits
-    ...        B waits; the key has no ttl, so somebody has to delete it by hand
+    ...        B waits; the key has no ttl, so it must be deleted by hand
 
-The fault `crash` shows it. The rush does not: as long as nobody dies, this lock is exact.
+The fault `crash` shows it. The rush does not: as long as no holder dies, this lock is exact.
 """
 
 import math

@@ -10,10 +10,10 @@ sends GETSET, and has the lock if what comes back is what it had read.
 
 A1's own list: every client's clock must be right; of many that take over at once one has the
 lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code: a
-GETSET that comes after the holder's DEL gets nothing back, so that nobody has the lock, and
-nobody gets it until the time just written has passed.
+GETSET that comes after the holder's DEL gets nothing back, so that the lock has no holder, and
+no buyer gets it until the time just written has passed.
 
-A4's version takes the old value that is still past, not only the one that it read, for success;
+A4's version takes any old value that is past, not only the value that it read, for success;
 counts in seconds, plus one; and asks the holder to look at the time before DEL, which would end
 the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
 """

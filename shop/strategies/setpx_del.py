@@ -1,6 +1,6 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-A0's second lock, and the one that A2 ends its first part with: SET NX PX takes it in one command,
+A0's second lock, which is also the last of A2's first part: SET NX PX takes it in one command,
 and DEL gives it back without asking whose it is.
 
     time 0.0   A takes the lock for 3 s

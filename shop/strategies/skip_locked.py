@@ -1,7 +1,7 @@
-"""One row for each unit: SELECT ... FOR UPDATE SKIP LOCKED gives every buyer one of its own.
+"""One row for each unit: SELECT ... FOR UPDATE SKIP LOCKED gives every buyer another row.
 
-The way of queues in a database. Nobody waits while there is a unit that nobody has. But rows that
-are locked are not sold yet:
+The way of queues in a database. No buyer waits while there is a free unit. But rows that are
+locked are not sold yet:
 
     A and B have the last two units, C finds every row locked
     A commits, B rolls back, and one unit is left
@@ -23,7 +23,7 @@ from shop.sale.strategy import Strategy
 MOST_UNITS = 100_000
 #: Of one INSERT, where the database cannot make numbers itself.
 UNITS_PER_INSERT = 1_000
-# Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
+# Without waits, processor time decides, and the ORM's queries took half of a sale's.
 FREE = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
     FROM product CROSS JOIN LATERAL (

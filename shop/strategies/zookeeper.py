@@ -2,7 +2,8 @@
 but maybe too late.
 
 A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest number
-has the lock, and each of the others watches the one before it, so that a release wakes one. The
+has the lock, and every other contender watches the node before its own, so that a release
+wakes one. The
 node goes when its session ends.
 
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped

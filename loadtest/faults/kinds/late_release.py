@@ -6,7 +6,7 @@ from loadtest.faults.trial import Trial
 
 class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over. A first rival
-    gets the lock; the victim's late release must not let a second one in beside it."""
+    gets the lock; the victim's late release must not let a second rival in."""
 
     name = "late-release"
     title = "the release comes after the ttl"

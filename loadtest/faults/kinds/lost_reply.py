@@ -9,10 +9,12 @@ from loadtest.faults.trial import NotFired, Trial
 
 
 class LostReplyFault(Fault):
-    """The proxy drops the reply to the victim's first command that names its product: the one that
-    takes the lock. The victim is answered `unavailable`, its command took effect all the
-    same, and it asks again with the same key. Redlock does not need that one reply: its victim has
-    a majority, and stops there."""
+    """The proxy drops the reply to the victim's first command that names its product.
+
+    That command takes the lock. The victim is answered `unavailable` although its command took
+    effect, and it asks again with the same key. Redlock does not need that reply: its victim has a
+    majority, and stops there.
+    """
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"

@@ -23,7 +23,7 @@ class PartitionDbFault(PartitionFault):
     """A black hole between node A and PostgreSQL: no byte passes, no connection is closed, and the
     holders hang in their next statement. They still reach their locks' servers, so watchdogs renew.
 
-    How long nobody else can buy is measured: RedisLock's `max_hold` bounds it to that and a ttl,
+    The time without a sale is measured: RedisLock's `max_hold` bounds it to that and a ttl,
     the reply timeout of the shop's connections bounds it for every lock.
     """
 

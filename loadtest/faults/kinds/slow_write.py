@@ -56,8 +56,8 @@ class SlowWriteFault(Fault):
         return self.round_trips[-1]
 
     def resume(self, trial: Trial) -> None:
-        """The victims are writing. Wait for their answers before the rivals go on: else nobody
-        knows whose write was later."""
+        """Wait for the answers of the victims, which are writing, before the rivals go on.
+        Otherwise the order of the writes would be unknown."""
         trial.resume_rivals()
         trial.first_answer(2 * ANSWER_TIMEOUT)
         if not trial.victim.first:

@@ -16,7 +16,7 @@ CONNECT_DELAY_SECONDS = 0.05
 
 class StallFault(Fault):
     """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
-    carried out after SIGCONT: a lock that nobody knows of. That takes a connection which is open
+    carried out after SIGCONT: a lock without a holder. That takes a connection which is open
     already: a new one waits for Redis before it sends anything."""
 
     name = "stall"
@@ -48,6 +48,6 @@ class StallFault(Fault):
         sent = self.testbed.redis[VICTIMS].look_for(names.encode())
         self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
         sent.cancel()
-        is_own = "verdicts" in trial.strategy  # a lock of one's own has any name, or is none
+        is_own = "verdicts" in trial.strategy  # a participant's lock has any name, or none
         if not (sent.fired or is_own):
             trial.miss("no command of the victim was on its way to Redis")
