@@ -54,7 +54,7 @@ def is_installed() -> bool:
 class MariaDB:
     """A MariaDB server that listens on a Unix socket only.
 
-    Its user root needs no password, so nobody else may enter `folder`.
+    Its user root needs no password, so no other user may enter `folder`.
 
     folder   the folder of its data and its socket; its path must be short
     log      the file of its output

@@ -15,7 +15,7 @@ _is_ending = False
 def end_on(*numbers: signal.Signals) -> None:
     """Let the first of these signals end this process by an exception. Later ones are ignored.
 
-    SIGINT raises KeyboardInterrupt, the others SystemExit with the usual exit code. An ignored
+    SIGINT raises KeyboardInterrupt, any other SystemExit with the usual exit code. An ignored
     SIGHUP stays ignored, for nohup. An ignored SIGINT is handled: a shell's `&` ignores it, and
     Ctrl-C could not end the command.
     """

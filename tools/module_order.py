@@ -1,7 +1,7 @@
 """The modules that `make test` runs, and their order.
 
 A pytest plugin. Modules that run whole commands in a clone, a browser or a cluster are left to
-`make test-whole`, unless they are named. The others begin with the longest, so that none is left
+`make test-whole`, unless they are named. `make test` begins with the longest, so that none is left
 over at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
 with those that have most tests, and ends with the few that take half a minute each.
 """
@@ -47,7 +47,7 @@ WHOLE = (
     "tools/site/tests/test_steps.py",
     "tools/site/tests/test_pages.py",
 )
-#: Of the others, each at least some 8 seconds, by `make test ARGS=--durations=0`.
+#: Of the modules of `make test`, each at least some 8 seconds, by `make test ARGS=--durations=0`.
 LONGEST = (
     "servers/tests/test_embedded.py",
     "shop/tests/strategies/test_every_strategy.py",

@@ -18,7 +18,7 @@ from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
-#: Strategies with more than this many are all of them; only some are never so many.
+#: Strategies with more than this many are all of them; a selection has fewer.
 MAX_STRATEGIES_OF_A_PART = 20
 #: The strategies of the demo -> their descriptions.
 DEMO_STRATEGIES = {

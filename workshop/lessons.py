@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: An exercise: its first mark, what is to be changed, its second mark.
+#: An exercise: its first mark, the part to change, its second mark.
 MARKED = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
 
 

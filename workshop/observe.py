@@ -105,7 +105,7 @@ def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def holds(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
-    """Return whether a lesson's `expect` is true of what was observed."""
+    """Return whether a lesson's `expect` is true of the observations."""
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 
 

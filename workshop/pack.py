@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loadtest.stack.stack import ROOT, StackError
 
-#: What a checkout holds that was made in it, or is somebody's own.
+#: Files that were made in a checkout, or belong to its user.
 LEFT_OUT = shutil.ignore_patterns(
     ".git",
     ".venv*",

@@ -15,7 +15,7 @@ from workshop.lessons import HERE, Lesson, lessons
 MINE = HERE / "mine"
 #: Refusals after which the solution is shown before the exercise is passed.
 TRIES_UNTIL_SOLUTION = 3
-#: The progress of somebody who begins.
+#: The progress at the beginning.
 NEW = '{"lesson": 1, "lessons": {}, "quiz": {}}'
 
 

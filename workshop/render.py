@@ -53,7 +53,7 @@ WORDS_OF_A_STORY = (
     "shop's two servers; healed: the fault is over; off, or not as expected: a verdict that is not "
     "the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
-#: What is said where the same code was undecided twice.
+#: The message where the same code was undecided twice.
 AGAIN = (
     "Twice undecided with the same code, so it may be the code: what above did not happen, and "
     "which line could keep it from happening? It counts as a try. A busy machine does this too: "

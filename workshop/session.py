@@ -99,7 +99,7 @@ class Saves:
         return list(changed)
 
     def ignore(self, path: Path) -> None:
-        """Take this file as it is: nobody has saved it."""
+        """Take this file as it is: it was not saved by the participant."""
         self._stamps_seen.pop(path, None)
         with suppress(OSError):
             self._stamps_seen[path] = _stamp(path)
@@ -122,7 +122,7 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
     ends it as Ctrl-C does. Its exit code."""
     # A session begun by `make workshop` would make this a nested make, which prints its folder.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
-    # Of its own session: Ctrl-C is for us, who pass it on once, and wait.
+    # In its own session: this process gets Ctrl-C, passes it on once, and waits.
     child = subprocess.Popen(
         ["bash", "-c", command],
         cwd=ROOT,

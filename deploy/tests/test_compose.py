@@ -44,7 +44,7 @@ MOUNTS = {
     "migrate": "secrets-migrate",
     "postgres": "secrets-postgres",
 }
-#: Service of make_secrets.sh -> what it gets: nobody else's password, and the key of no certificate
+#: Service of make_secrets.sh -> what it gets: only its own password, and the key of no certificate
 #: but its own.
 GIVEN = {
     "shop": {

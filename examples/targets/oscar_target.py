@@ -1,4 +1,4 @@
-"""The target for django-oscar: a guest with a basket, who has come to the preview of the order."""
+"""The target for django-oscar: a guest with a basket, at the preview of the order."""
 
 import re
 from typing import Any

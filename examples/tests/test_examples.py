@@ -1,4 +1,4 @@
-"""The examples under forced interleavings, a pause and a rush; and beside them what a copy without
+"""The examples under forced interleavings, a pause and a rush; for contrast, what a copy without
 their idea does."""
 
 import os

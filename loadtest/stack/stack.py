@@ -52,7 +52,7 @@ TEMPLATE_PREFIX = "oversold_template_"
 MIGRATE_ARGUMENTS = ("migrate", "--no-input", "--verbosity", "0")
 #: Node names.
 NAMES = "ABCDEFGH"
-#: Threads of each process that serve the page and the reports while buyers wait in the others.
+#: Threads of each process that serve the page and the reports while buyers wait in the rest.
 SPARE_THREADS = 8
 #: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")

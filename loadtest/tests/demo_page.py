@@ -35,7 +35,7 @@ REPORT = """addEventListener("securitypolicyviolation", (event) =>
 def opened(
     context: BrowserContext, stack: Stack, watched: Watched, address: str = "/"
 ) -> Iterator[Page]:
-    """A tab. At the end: it asked nobody but this machine, complained of nothing, and its policy
+    """A tab. At the end: it asked no other machine, complained of nothing, and its policy
     was strict and blocked nothing. What the stack logs meanwhile is printed: pytest shows it where
     the test failed."""
     log = stack.log.fileno()  # its place is that of the processes that write there: not moved

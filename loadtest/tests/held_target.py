@@ -101,7 +101,7 @@ class HeldTarget:
             (folder / f"hold-{place}").write_text(parity)
 
     def until_there(self, place: str, parity: int, count: int = 4) -> int:
-        """Wait until this many buyers came to this place. Returns the pid of their process."""
+        """Wait until this many buyers have reached this place. Returns the pid of their process."""
 
         def there() -> list[Path]:
             paths = list(self.folder.glob(f"{place}-*"))

@@ -1,4 +1,4 @@
-"""What a web page of somebody else can do to make serve: nothing, and it reads nothing.
+"""A foreign web page can do nothing to make serve, and reads nothing from it.
 
 It is open in the browser of the person who gives the demo: Chromium, next to the real stack. It
 knows the ports, may send what a browser lets any page send, and tries to have an effect or to read
@@ -30,14 +30,14 @@ NAME = "evil.test"
 ARGUMENTS = (
     f"--host-resolver-rules=MAP {NAME} 127.0.0.1",
     # Newer Chromiums let no public page ask this machine. Other browsers do. And no renderer is
-    # started for a page that nobody has opened yet.
+    # started for a page that is not open yet.
     "--disable-features=LocalNetworkAccessChecks,SpareRendererForSitePerProcess",
     # What a server is asked does not depend on the process that asks: one is enough for all sites.
     "--disable-site-isolation-trials",
     "--renderer-process-limit=1",
 )
 #: Another site; another port of this machine (the same site to a browser); the target's own origin
-#: by DNS rebinding: the page was loaded from the attacker, then its name came to mean 127.0.0.1.
+#: by DNS rebinding: the page was loaded from the attacker, then its name was changed to 127.0.0.1.
 ORIGINS = ("another site", "another port", "DNS rebinding")
 #: How a page sends a POST to wherever it likes.
 WAYS = ("form", "text form", "no-cors", "cors")
@@ -212,7 +212,7 @@ def context() -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[int]:
-    """The port where the attacker would like requests to go: nobody has connected at the end."""
+    """The port where the attacker would like requests to go; it gets no connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
         listening.setblocking(False)

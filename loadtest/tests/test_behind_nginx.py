@@ -1,4 +1,4 @@
-"""Two stock nodes behind nginx with the project's own configuration: slow clients hold up nobody,
+"""Two stock nodes behind nginx with the project's own configuration: slow clients hold up no buyer,
 and no purchase is lost when a node is restarted."""
 
 import json
@@ -175,7 +175,7 @@ def test_restart_of_each_node_loses_no_purchase(
     stack: Stack, nginx: Nginx, announced: bool
 ) -> None:
     """A node that is taken out first leaves no answer unknown. Unannounced, an answer may be
-    `unknown`: its key says what became of it."""
+    `unknown`: its key tells its outcome."""
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         customers.wait_for("sold", SOLD)
@@ -210,7 +210,7 @@ def test_sixth_guess_at_the_password_is_429(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
 def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
-    """Whoever has one address of a /64 has all of them."""
+    """An owner of one address of a /64 has all of them."""
     statuses = [guess_from(nginx, f"{prefix}{number}") for number in range(1, 8)]
     assert statuses == [403] * 5 + [429] * 2
     assert guess_from(nginx, "2001:db8:1:3::1") != 429

@@ -197,7 +197,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
     together = threading.Barrier(3)
 
     def meets(testbed: Testbed, chance: Random) -> str:
-        together.wait(10)  # nobody passes before all three are there
+        together.wait(10)  # none passes before all three are there
         return "met"
 
     chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]

@@ -1,4 +1,4 @@
-"""A node is cut off from PostgreSQL while it holds the lock: how long nobody else can buy."""
+"""A node is cut off from PostgreSQL while it holds the lock: the time without a sale."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
 TTL, MAX_HOLD = 1.0, 2.0
-#: Seconds after which PostgreSQL ends a transaction that nobody continues, and frees its row
+#: Seconds after which PostgreSQL ends an idle transaction, and frees its row
 #: (DB_TIMEOUTS_MS in shop/settings.py).
 IDLE_IN_TRANSACTION = 6.0
 #: REPLY_TIMEOUT of shop/ops/postgres.py, which docs/production.md states as the bound.

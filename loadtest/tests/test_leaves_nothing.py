@@ -181,7 +181,7 @@ def children(root: Path) -> list[dict[str, Any]]:
 def test_a_command_leaves_no_process_and_is_forgotten(
     held: Path, start_command: Callable[..., Command], ends: Callable[[Command], None]
 ) -> None:
-    """With SIGINT ignored, as a shell's `&` does: otherwise nobody could end it by Ctrl-C."""
+    """With SIGINT ignored, as a shell's `&` does: otherwise Ctrl-C could not end it."""
     command = start_command(ignoring=signal.SIGINT)
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"
@@ -201,7 +201,7 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
 def test_next_command_ends_what_a_killed_one_left(
     held: Path, start_command: Callable[..., Command]
 ) -> None:
-    """Forgotten before they have ended, nobody would ever end them."""
+    """Processes that were forgotten before their end would run forever."""
     killed = start_command(stop_timeout=60)
     left = children(held)[1:]  # the nodes
     killed.send(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""python -m loadtest load in a clone: real nodes, servers, and Locust with workers of its own."""
+"""python -m loadtest load in a clone: real nodes, servers, and Locust with its own workers."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from servers.tests.polling import eventually
 
 SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
 
-#: Clients whose answers take a while, ended in the middle: nobody may be found between two tasks.
+#: Clients whose answers take a while, ended in the middle: none may be found between two tasks.
 ENDED_IN_THE_MIDDLE = """
 import gevent.monkey; gevent.monkey.patch_all()
 import gevent

@@ -1,5 +1,5 @@
 """The shop's page in a browser, as make serve shows it: a rush by button, and what a teacher and a
-participant use: a lesson, presets, and a file of one's own."""
+participant use: a lesson, presets, and the participant's file."""
 
 import re
 import tempfile
@@ -44,7 +44,7 @@ def stack() -> Iterator[Stack]:
 
 @contextmanager
 def another_holder(stack: Stack) -> Iterator[None]:
-    """Somebody else has the lock of `redis` while the block lasts: a rush does not end in it."""
+    """Another holder has the lock of `redis` while the block lasts: a rush does not end in it."""
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
         assert client.set("lock:{redis:apple}", "another", nx=True, px=60_000)
         yield
@@ -69,7 +69,7 @@ def test_a_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> 
     expect(page.locator("#code-marked mark")).to_have_count(2)
     first_mark = page.locator("#code-marked mark").first
     expect(first_mark).to_contain_text("with held(redis_lock(attempt))")
-    expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")  # that of its own lock
+    expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")  # its own lock's
 
 
 def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> None:

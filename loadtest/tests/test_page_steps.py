@@ -119,7 +119,7 @@ def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None
 
 
 def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: Page) -> None:
-    """Both look the same, where nobody has come yet: the step would be refused, or be lost with the
+    """Both look the same, before a buyer has come: the step would be refused, or be lost with the
     old round."""
     begin(page, "none")
     late: list[Route] = []

@@ -106,7 +106,7 @@ def test_the_stock_that_was_asked_for_is_what_counts() -> None:
 
 @pytest.mark.parametrize("unsettled", [1, None])
 def test_a_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int | None) -> None:
-    """As the page and Locust's own tab show it: nobody looks at the nodes' records there."""
+    """As the page and Locust's own tab show it: the nodes' records are not read there."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)

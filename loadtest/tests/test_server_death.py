@@ -21,7 +21,7 @@ from servers.tests.polling import eventually
 #: A rush of half a minute.
 DEMO = ("-m", "loadtest", "demo", "--lock", "redis", "--buyers", "6", "--stock", "6")
 HOLD = ("--hold-ms", "5000")
-#: Buyers give up after 60 s: what is said before that is not said by them.
+#: Buyers give up after 60 s: a message before that is not theirs.
 LONGEST_SILENCE_SECONDS = 20.0
 
 Victims = Callable[[psutil.Process, Path], list[psutil.Process]]

@@ -90,7 +90,7 @@ BEFORE = [Order("old-1", "buyer-0"), Order("old-2", "somebody")]
 NUMBERED = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
 BY_UUID = [Order(cast(Any, UUID(int=number)), f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
 AS_TEXT = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
-#: Two of the orders are somebody else's.
+#: Two of the orders belong to another buyer.
 SWAPPED = [*listed(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
 LOST = ("lost_update", "lost_ack", "false_sold_out")
 NAMED: dict[str, Any] = {"order": True}

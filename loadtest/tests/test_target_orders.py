@@ -119,7 +119,7 @@ def test_order_listed_twice_is_the_targets_fault() -> None:
 
 
 def test_orders_of_guests_are_known_by_their_numbers() -> None:
-    """Some orders name a buyer, others nobody or an address for mail."""
+    """Some orders name a buyer, others none or a mail address."""
     books = [*listed(0, 1), Order("no-3", cast(Any, None)), Order("no-4", "a@example.com")]
     run = rushed(Shown(books, 0), "ssssoo", order=True)
     assert (run["verdict"], run["findings"]) == ("exact", [])

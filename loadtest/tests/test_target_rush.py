@@ -129,7 +129,7 @@ def test_correct_shop_of_another_design_is_found_in_no_rush(
 
 
 def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path) -> None:
-    """A shop of one order for each customer shows the one that it has."""
+    """A shop of one order for each customer shows the existing order."""
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(ByName): pass\n")
     console = Console(file=io.StringIO(), width=120)

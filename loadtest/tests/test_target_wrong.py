@@ -1,4 +1,4 @@
-"""What is said of a target that is wrong: its file, how it reads an answer, where it counts, and
+"""Messages for a wrong target: its file, how it reads an answer, where it counts, and
 which machine may be rushed."""
 
 import json

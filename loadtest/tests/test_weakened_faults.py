@@ -38,7 +38,7 @@ CHOSEN = [
     for fault in weakened.faults.split()
     if ALL or (fault, weakened.how) in SOME
 ]
-#: Locks that a long ttl does not change: the database's, and three that have no ttl of their own.
+#: Locks that a long ttl does not change: the database's, and three without a ttl.
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
     "serializable",
     "buckets",

@@ -39,7 +39,7 @@ class WeakenedFault:
     """How a fault is neutered: what it has under this name is something else instead.
 
     faults    names of the faults, each of which is neutered in this way
-    only_ttl  whether only locks that end by themselves notice: the others have no ttl
+    only_ttl  whether only locks that end by themselves notice: all other locks have no ttl
     """
 
     faults: str
@@ -147,7 +147,7 @@ def cut_off_both(fault: PartitionFault) -> None:
 
 
 def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS) -> FaultBuyer:
-    """The buyer who is to be cut off asks the node that is not, and is sold a unit."""
+    """The buyer of the node that will be cut off asks the other node, and buys a unit."""
     return _send(trial, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
 
 

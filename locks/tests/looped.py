@@ -29,7 +29,7 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def locks_on(port: int) -> AsyncIterator[Make]:
-    """Makes locks of one client of its own, whose tasks end with the block."""
+    """Makes locks of its own client, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._shared.pop(client.connection_pool, {}).values():
@@ -66,7 +66,7 @@ class Stepped:
 
     late   False: before what it awaits is done. True: after, but before the task goes on, so that
            what it was given (a reply, a lock) has reached nobody
-    fired  whether it came to the n-th await at all
+    fired  whether it reached the n-th await
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, *, late: bool) -> None:

@@ -20,7 +20,7 @@ from .looped import Make, Stepped, is_free, lock_on, locks_on, looped, until, wa
 
 #: More awaits than any of the scenarios has.
 MOST = 60
-#: The lock that somebody else may hold, and those that are taken before it and after it.
+#: The lock that another holder may have, and those that are taken before it and after it.
 TESTED, OTHERS = "tested", ("a first one", "the last one")
 
 
@@ -56,7 +56,7 @@ Scenario = Callable[[Make], Coroutine[Any, Any, None]]
 
 
 async def fuzz(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
-    """Whether the scenario has this many awaits. `held`: somebody holds the lock at first."""
+    """Return whether the scenario has this many awaits. `held`: the lock is held at first."""
     asyncio.get_running_loop().set_exception_handler(_fail)
     before, lock = tasks(), make(TESTED)
     holder = await lock.acquire(5) if held else None

@@ -103,6 +103,6 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
     assert overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
     assert len(holds(events)) > len(plan) / 4
     assert [key for key in client.scan_iter() if client.pttl(key) == -1] == []
-    lock.acquire(2 * TTL).release()  # nobody that died or gave up is in the way
+    lock.acquire(2 * TTL).release()  # no dead waiter is in the way
     # With each turn waiters that have been away for too long are dropped.
     eventually(lambda: lock.acquire(1).release() and not lock.inspect().waiters)

@@ -1,7 +1,7 @@
 """locks.compat.Lock does what redis-py's Lock promises, in our own words.
 
 What does not hold, and why: no lock is without an end (a `timeout` of None is renewed, so the key
-has a ttl), and nobody polls (a wait is exact, and `sleep` is not counted out in pauses).
+has a ttl), and no waiter polls (a wait is exact, and `sleep` is not counted out in pauses).
 """
 
 import gc

@@ -164,7 +164,7 @@ def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) 
         roles = _calls(pair.master, "role")
         eventually(lambda: _calls(pair.master, "role") > roles + 1)
         assert lock._wakeups.waiters.channel == channel
-        pair.name.lead_to(free_port())  # nobody there to ask: the probe itself must decide
+        pair.name.lead_to(free_port())  # no server to ask: the probe itself must decide
         pings = _calls(pair.master, "ping")
         eventually(lambda: _calls(pair.master, "ping") > pings + 1)
         assert lock._wakeups.waiters.channel == channel

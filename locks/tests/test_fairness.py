@@ -40,7 +40,7 @@ def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, wor
 def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
-    """Whoever can be woken goes first; not those who come when the others are back."""
+    """Waiters that can be woken go first; newcomers come after waiters that are back."""
     order: list[str] = []
     first, second, last = worker(), worker(), worker()
 
@@ -187,7 +187,7 @@ def test_the_waiters_of_a_process_that_was_paused_have_their_places_back(
         other = waiter(lock, wait=30)
         process.pause()
         lease.release()
-        mine = other.result(10)  # it asks once a ttl, and notices that the others are silent
+        mine = other.result(10)  # it asks once a ttl, and notices that all before it are silent
     process.resume()
     queued(lock, 8)
     assert lock.inspect().waiters == before

@@ -44,7 +44,7 @@ def test_grant_that_came_too_late_is_asked_for_again(own_server: Server) -> None
 
 
 def test_silent_server_blocks_for_the_client_s_time_outs_only(own_server: Server) -> None:
-    """Acquiring asks for as long as the client does, and what cleans up blocks nobody."""
+    """Acquiring asks for as long as the client does, and its cleanup blocks no caller."""
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):

@@ -66,7 +66,7 @@ def _once(block: Block) -> None:
 def test_a_waiter_finds_within_a_moment_that_an_old_lock_was_released(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
-    """Its release wakes nobody, and it may have had a minute left, or no end at all."""
+    """Its release wakes no waiter, and it may have had a minute left, or no end at all."""
     lock = client.lock(NAME, timeout=timeout)
     assert lock.acquire(token=token)
     look = RedisLock(client, NAME, key=NAME, ttl=30)

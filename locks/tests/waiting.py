@@ -93,7 +93,7 @@ def run(
 
 @contextmanager
 def held(lock: Any) -> Iterator[Lease]:
-    """Somebody holds the lock; released at the end unless the test did it."""
+    """Hold the lock for the block, and release it unless the test did."""
     lease = lock.acquire(5)
     yield lease
     if lease.outcome is None:

@@ -252,7 +252,7 @@ def raise_generator_exit(run: Run) -> None:
     ],
 )
 def test_check_may_fail_with_a_base_exception(check: Check, message: str) -> None:
-    """The order counts as failed, the others are run, and the timeline is shown."""
+    """The order counts as failed, all later ones are run, and the timeline is shown."""
     with pytest.raises(InterleavingFailed, match=rf"^{message}(.|\n)*Between [AB]'s") as failed:
         interleave(buy_plainly, buy_plainly, before=one_unit, check=check)
     count = re.search(r"in (\d+) of (\d+) orders", str(failed.value))

@@ -31,7 +31,7 @@ SALES = [
     ((10, 10, 1), (0, 1)),
     ((10, 5, 5), (0, 0)),
 ]
-#: Cell -> what somebody believes who answers it wrong.
+#: Cell -> the belief behind a wrong answer.
 BELIEFS = {
     ("token", "failover"): "replication-keeps-it",
     ("token-watchdog", "restart"): "a-restart-keeps-it",

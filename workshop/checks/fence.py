@@ -1,4 +1,4 @@
-"""Lesson 8: a buyer who has lost the lock sells nothing, however late it finds out."""
+"""Lesson 8: a buyer without the lock sells nothing, however late it finds out."""
 
 from collections.abc import Sequence
 from contextlib import suppress

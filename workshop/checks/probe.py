@@ -1,6 +1,6 @@
 """Tries a participant's lock by itself, on a real server.
 
-The lock is taken, given back, and stopped after each of its commands, while somebody else acts or
+The lock is taken, given back, and stopped after each of its commands, while another buyer acts or
 its process is killed. What counts is what the server and a second contender see.
 """
 
@@ -84,13 +84,13 @@ class Commands(redis.Redis):
         return _Pipeline(self, transaction, shard_hint)
 
     def lose_a_command(self) -> None:
-        """Raise ConnectionError instead of sending a command, if this one is to be lost."""
+        """Raise ConnectionError instead of sending a command that shall be lost."""
         if self.loses_a_command:
             self.loses_a_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
     def answered(self, args: tuple[Any, ...]) -> None:
-        """A command was answered: stop here if somebody asked for that."""
+        """A command was answered: stop here if a check asked for that."""
         self.sent.append(str(args[0]))
         points.point(COMMAND)
 

@@ -59,7 +59,7 @@ SAID = {
 PRODUCT = "apple"
 #: Outcomes after which a buyer goes home without a unit.
 FINAL = ("sold_out", "error")
-#: Another product, of which nobody buys, and its stock.
+#: Another product, which is not bought, and its stock.
 OTHER, MANY = "pear", 5
 #: The story of a refusal for what follows on a lost answer of the database.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
@@ -188,7 +188,7 @@ def kill() -> None:
 
 
 def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
-    """One buyer, one unit, nobody else: the buyer gets it, and of no other product. `look` is
+    """One buyer and one unit: the buyer gets it, and of no other product. `look` is
     called once the stock was read."""
     opening.restock(product=OTHER, amount=MANY)
     sale = open_sale(1)
@@ -373,7 +373,7 @@ def any_purchase(module: ModuleType) -> Refusal | None:
 
 
 def _order_was_denied() -> Refusal | None:
-    """The COMMIT is done and its answer gets lost: nobody may be told that nothing was sold."""
+    """The COMMIT is done and its answer gets lost: no buyer may be told that nothing was sold."""
     orders, answer = _commit_without_an_answer()
     if orders and answer in FINAL:
         return Refusal("denies-an-order", {"said": answer}, COMMIT_WITHOUT_AN_ANSWER)

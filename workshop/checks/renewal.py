@@ -30,7 +30,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 
 def _alone(probe: Probe) -> Refusal | None:
-    """A renewal that comes when the lock is somebody else's, nobody's, or its own."""
+    """A renewal that comes when the lock is another holder's, free, or its own."""
     lock = probe.lock()
     probe.plain.set(lock.key, "b", px=BEFORE)
     of_another = lock.renew("a")

@@ -160,7 +160,7 @@ def _refused_by_another_process(probe: Probe) -> Refusal | None:
 
 
 def _in_between(probe: Probe) -> Refusal | None:
-    """Somebody else comes in after each command of taking the lock but the last."""
+    """Another buyer comes in after each command of taking the lock but the last."""
     answers: list[bool] = []
 
     def rival(lock: Any, number: int) -> None:
@@ -198,7 +198,7 @@ def _closed_without_an_answer(probe: Probe) -> Refusal | None:
 
 
 def _lives(probe: Probe) -> Refusal | None:
-    """One holder, nobody else: its lock lives as long as it was asked to."""
+    """One holder and no contender: its lock lives as long as it was asked to."""
     lock = probe.lock()
     if refusal := probe.first_try(lock):
         return refusal
@@ -287,7 +287,7 @@ def _waiters(probe: Probe) -> Refusal | None:
 
 
 def _deaths(probe: Probe) -> Refusal | None:
-    """Kill a holder after each of its commands: somebody else has the lock in time."""
+    """Kill a holder after each of its commands: another buyer has the lock in time."""
     commands = probe.commands_of(partial(probe.lock(ttl=TTL).try_lock, "a"))
     for number in range(1, commands + 1):
         lock = probe.lock(ttl=TTL)
@@ -378,7 +378,7 @@ def _is_unchanged(before: KeyState, after: KeyState) -> bool:
 
 
 def _late_and_nobody_has_it(probe: Probe) -> Refusal | None:
-    """A's lock has ended, and nobody has it: there is nothing to give back."""
+    """A's lock has ended, and is free: there is nothing to give back."""
     lock = probe.lock()
     lock.try_lock("a")
     probe.plain.delete(lock.key)

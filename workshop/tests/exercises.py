@@ -39,7 +39,7 @@ BROKEN = {
 
 
 def each(bodies: list[Body]) -> pytest.MarkDecorator:
-    """For xdist: groups that take about as long, each with servers of its own. The whole row of
+    """For xdist: groups that take about as long, each with its own servers. The whole row of
     faults is one, for it takes a minute for each solution."""
 
     def group(lesson: Lesson) -> pytest.MarkDecorator:

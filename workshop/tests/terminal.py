@@ -78,12 +78,12 @@ class Terminal:
         return self.process.wait(LONGEST)
 
     def _reads(self) -> bool:
-        """Read what is there; False once nobody can write any more."""
+        """Read what is there; False once no process can write any more."""
         if not select.select([self._fd], [], [], 1.0)[0]:
             return True
         try:
             output = os.read(self._fd, 65536)
-        except OSError:  # what Linux says of a terminal that nobody has open
+        except OSError:  # Linux's error for a terminal that no process has open
             return False
         self.raw += output.decode(errors="replace")
         self.text = ESCAPE.sub("", self.raw).replace("\r\n", "\n")

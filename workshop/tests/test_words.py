@@ -341,7 +341,7 @@ def test_second_reset_keeps_what_the_first_one_put_aside(words: Words) -> None:
 def test_run_shows_what_to_do_and_explain_shows_it_again(
     words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The prompt says: a letter, run, explain. Nobody who follows it reads `explain` before."""
+    """The prompt says: a letter, run, explain. Who follows it reads `explain` last."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
     words.run("c")

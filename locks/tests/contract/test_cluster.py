@@ -135,7 +135,7 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 
 
 def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
-    """It says that nobody has any slot. The others know better."""
+    """It says that no node has a slot. All other nodes know better."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
     doors = [clustered(cluster.port)[kind]() for kind in CLUSTERED]
@@ -165,7 +165,7 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door)
     """Meanwhile nothing is renewed where it was asked for, no loss is noticed, and all wait."""
     with ExitStack() as silent:
         lock = door.lock("asks")
-        assert not lock.locked()  # from here on it is known who has which slot
+        assert not lock.locked()  # from here on the client knows the owners of the slots
         nodes = shared_of(door, lock).watchdog
         known_places = nodes.topology.places
         mute = [silent.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Nobody waits longer than the ttl of a dead holder, whatever was promised before it.
+"""No waiter waits longer than the ttl of a dead holder, whatever was promised before it.
 
 A lease that is not renewed and never released stands for a holder that died.
 """

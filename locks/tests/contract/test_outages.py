@@ -56,7 +56,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
     lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
     lease = lock.acquire(1)
     own_server.signal(signal.SIGSTOP)
-    time.sleep(0.45)  # the first renewal, at a third, is in vain
+    time.sleep(0.45)  # the first renewal, at a third, fails
     own_server.signal(signal.SIGCONT)
     first = lease.deadline
     eventually(lambda: lease.deadline > first)
@@ -120,7 +120,7 @@ def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
 def test_a_release_that_the_server_never_saw_is_repeated_at_once(
     far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenth of a second later would be a tenth in which nobody has the lock and many wait."""
+    """A tenth of a second later would be a tenth in which the lock is free and many wait."""
     monkeypatch.setattr(renewals, "FIRST_RELEASE_PAUSE_SECONDS", 60)
     near = RedisLock(client, "repeated", ttl=60)
     lease = far.lock("repeated", ttl=60).acquire(1)
@@ -132,7 +132,7 @@ def test_a_release_that_the_server_never_saw_is_repeated_at_once(
 def test_a_release_that_failed_may_be_called_again(
     far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nobody else repeats it
+    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nothing else repeats it
     lease = far.lock("twice").acquire(1)
     proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN

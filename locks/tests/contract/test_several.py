@@ -44,7 +44,7 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Do
         waiting = {in_thread(lambda: MultiLock([a, b]).acquire(5))}
         waiting.add(in_thread(lambda: MultiLock([b, a]).acquire(5)))
         queued(a, 2)
-        assert b.inspect().waiters == ()  # nobody asks for the second before it has the first
+        assert b.inspect().waiters == ()  # the second is asked for after the first
     while waiting:
         done, waiting = wait_for(waiting, 5, FIRST_COMPLETED)
         assert [waiting_thread.result().release() for waiting_thread in done] == [Release.RELEASED]
@@ -82,7 +82,7 @@ def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) ->
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
         first = lease.fences
         assert list(first) == ["a", "b"]
-        assert 4 < lease.remaining() <= 5  # of the one that ends first
+        assert 4 < lease.remaining() <= 5  # of the lock that ends first
         assert lease.owned()
         lease.extend(60)
         assert lease.remaining() > 50
@@ -102,7 +102,7 @@ def test_losing_one_is_losing_the_lease(door: Door) -> None:
     assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
     with pytest.raises(LockLost):
         lease.check()
-    assert locks[0].locked()  # nobody works on the other one before we have left the block
+    assert locks[0].locked()  # the other task starts after this block
     assert lease.release() is Release.EXPIRED
     assert not locks[0].locked()
 
@@ -152,7 +152,7 @@ def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
         MultiLock([])
     with pytest.raises(ValueError, match="another name"):
         MultiLock([door.lock("a"), door.lock("a", key="b")])
-    with pytest.raises(ValueError, match="one key"):  # else the second is waited for in vain
+    with pytest.raises(ValueError, match="one key"):  # else the wait for the second never ends
         MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):

@@ -50,7 +50,7 @@ def test_a_client_of_valkey_py_will_do(door: Door) -> None:
 
 
 def test_an_error_reply_over_valkey_py_is_valkey_py_s(own_server: Server) -> None:
-    """Whoever catches valkey-py's exceptions need not install redis-py for those of the lock."""
+    """Code that catches valkey-py's exceptions needs no redis-py for those of the lock."""
     own_server.client().execute_command("ACL", "SETUSER", "nobody", "on", ">pw", "-@all", "+hello")
     of_user: Any = {"port": own_server.port, "username": "nobody", "password": "pw"}
     for kind, opens in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("transaction_mode", ["IMMEDIATE", "DEFERRED"])
 def test_only_code_without_a_transaction_oversells(transaction_mode: str, tmp_path: Path) -> None:
-    """SQLite's transactions are serializable: who has read is not overtaken."""
+    """SQLite's transactions are serializable: no buyer is overtaken after its read."""
     no_server = {"REDIS_URL": "redis://127.0.0.1:1/0", "DATABASE_URL_FILE": ""}
     done = subprocess.run(
         [sys.executable, "-m", "shop.tests.schedules.on_sqlite", str(tmp_path), transaction_mode],

@@ -22,7 +22,7 @@ buy_by_counter = partial(buy, lock="counter")
 
 
 def state(sale: int = SALE) -> tuple[int | None, set[bytes]]:
-    """Units that nobody holds, and who holds one."""
+    """Units without a holder, and the holders of the rest."""
     count, held = keys_of(sale)
     client: Any = locks_client()
     left = client.get(count)

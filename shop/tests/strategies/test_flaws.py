@@ -1,4 +1,4 @@
-"""Locks of the articles, where no fault shows it: a takeover that nobody wins, and what Redisson's
+"""Locks of the articles, where no fault shows it: a takeover without a winner, and what Redisson's
 lock promises."""
 
 import threading

@@ -112,7 +112,7 @@ def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
 
 
 def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> Actor:
-    """A buyer who waits for a row that somebody else holds."""
+    """A buyer who waits for a row that another buyer holds."""
     actor = threads.enter(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
