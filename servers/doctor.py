@@ -30,7 +30,7 @@ LEAST_DISK = 700
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One line. `todo` says what has to be done first, if anything."""
 
     name: str
@@ -59,17 +59,19 @@ def main() -> int:
     return 0
 
 
-def machine() -> Iterator[Finding]:
+def machine() -> Iterator[Diagnosis]:
     """Check system and processor: the wheels of the servers exist for some only."""
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())
     release = platform.release()
     says = " ".join(filter(None, (system, processor, libc)))
     wsl = "microsoft" in release.lower()
-    yield Finding("system", says + (" in WSL" if wsl else ""), _no_wheels(system, processor, libc))
+    yield Diagnosis(
+        "system", says + (" in WSL" if wsl else ""), _no_wheels(system, processor, libc)
+    )
     if wsl and str(ROOT).startswith("/mnt/"):
         todo = "move the checkout into WSL's own file system, as in ~/oversold"
-        yield Finding("file system", f"{ROOT} is Windows's: PostgreSQL cannot use it", todo)
+        yield Diagnosis("file system", f"{ROOT} is Windows's: PostgreSQL cannot use it", todo)
 
 
 def _no_wheels(system: str, processor: str, libc: str) -> str:
@@ -83,26 +85,26 @@ def _no_wheels(system: str, processor: str, libc: str) -> str:
     return "use Linux or macOS on x86-64 or ARM64, or servers of your own: DATABASE_URL, REDIS_URL"
 
 
-def python_itself() -> Iterator[Finding]:
+def python_itself() -> Iterator[Diagnosis]:
     version = platform.python_version()
     if sys.version_info[:2] > NEWEST:
         version += ": newer than was tried; wheels may be missing"
     is_too_old = sys.version_info < OLDEST
     todo = "install Python 3.11 or newer; then make PYTHON=python3.12" if is_too_old else ""
-    yield Finding("Python", version, todo)
+    yield Diagnosis("Python", version, todo)
 
 
-def installed() -> Iterator[Finding]:
+def installed() -> Iterator[Diagnosis]:
     """Check that the packages of the lock file are installed."""
     pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
-        yield Finding("packages", "nothing is installed yet", "make install")
+        yield Diagnosis("packages", "nothing is installed yet", "make install")
     elif lacking:
         says = f"{len(lacking)} of {len(pins)} are missing or of another version: {lacking[0]} ..."
-        yield Finding("packages", says, "make clean, then make install")
+        yield Diagnosis("packages", says, "make clean, then make install")
     else:
-        yield Finding("packages", f"all {len(pins)} of {LOCK}")
+        yield Diagnosis("packages", f"all {len(pins)} of {LOCK}")
 
 
 def _version(name: str) -> str | None:
@@ -112,14 +114,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def room() -> Iterator[Finding]:
+def room() -> Iterator[Diagnosis]:
     """Check the disk space for .venv, the data of PostgreSQL and some results."""
     free = shutil.disk_usage(ROOT).free // MB
     todo = "" if free >= LEAST_DISK else f"free some disk space: {LEAST_DISK} MB are needed"
-    yield Finding("disk", f"{free} MB free", todo)
+    yield Diagnosis("disk", f"{free} MB free", todo)
 
 
-def servers() -> Iterator[Finding]:
+def servers() -> Iterator[Diagnosis]:
     """Start PostgreSQL and Valkey as the commands do, and ask them; or ask those of the URLs."""
     if sys.prefix == sys.base_prefix:
         return
@@ -129,17 +131,17 @@ def servers() -> Iterator[Finding]:
 
         embedded.provide_urls()
     except Exception as error:
-        yield Finding("PostgreSQL", *_refused(error))
+        yield Diagnosis("PostgreSQL", *_refused(error))
         return
     for name, ask in (("PostgreSQL", postgres.version), ("Valkey or Redis", valkey.version)):
         try:
-            yield Finding(name, f"{ask()} answers, {time.monotonic() - began:.1f} s")
+            yield Diagnosis(name, f"{ask()} answers, {time.monotonic() - began:.1f} s")
         except Exception as error:
-            yield Finding(name, *_refused(error))
+            yield Diagnosis(name, *_refused(error))
     embedded.detach()
 
 
-def other_databases() -> Iterator[Finding]:
+def other_databases() -> Iterator[Diagnosis]:
     """Name what a comparison with MariaDB lacks. Nothing else needs it."""
     if sys.prefix == sys.base_prefix:
         return
@@ -154,7 +156,7 @@ def other_databases() -> Iterator[Finding]:
     says = f"PyMySQL {client_version}, {mariadb.server_path()}"
     if missing:
         says = f"absent, and only comparisons need it: {'; '.join(missing)}"
-    yield Finding("MariaDB", says)
+    yield Diagnosis("MariaDB", says)
 
 
 def _refused(error: Exception) -> tuple[str, str]:

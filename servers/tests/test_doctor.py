@@ -104,7 +104,7 @@ def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
 )
 def test_what_a_machine_lacks_is_named_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
-    check: Callable[[], Iterator[doctor.Finding]],
+    check: Callable[[], Iterator[doctor.Diagnosis]],
     machine: dict[str, Any],
     says: str,
 ) -> None:

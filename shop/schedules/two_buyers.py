@@ -46,7 +46,7 @@ class TimedOut(RuntimeError):
     """A timeout of the database ended a transaction of the schedule, so it has no outcome."""
 
 
-class Run(NamedTuple):
+class ScheduleRun(NamedTuple):
     """The outcome of one schedule. `log` has the stop that each buyer reached, in order."""
 
     schedule: str
@@ -152,12 +152,12 @@ class Buyers(Driver):
         return has_stopped
 
 
-def every_run(lock: str, units: int) -> Iterator[Run]:
+def every_run(lock: str, units: int) -> Iterator[ScheduleRun]:
     """Yield the outcome of every schedule under this strategy, each in a new sale."""
     return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
 
 
-def run_schedule(lock: str, schedule: str, units: int) -> Run:
+def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """Return the outcome of one schedule, in a new sale of this many units.
 
     Raises TimedOut if the database ended a transaction that was idle for too long.
@@ -171,7 +171,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> Run:
     for name, error in zip("AB", completed_run.errors, strict=True):
         if error is not None:
             raise AssertionError(f"{name} failed: {buyers.log}") from error
-    return Run(schedule, buyers.log, sale_report(sale.pk, buyers=2))
+    return ScheduleRun(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
 def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:

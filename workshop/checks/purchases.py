@@ -244,7 +244,7 @@ def story_of(log: Sequence[str]) -> tuple[str, ...]:
     return (", ".join(f"{buyer} {PLACES.get(place, place)}" for buyer, _, place in entries),)
 
 
-def every_run() -> Iterator[two_buyers.Run]:
+def every_run() -> Iterator[two_buyers.ScheduleRun]:
     """Every schedule of two buyers, for one unit and for two."""
     open_sale(1)  # and with it no lock of the purchase before
     for units in (1, 2):
@@ -253,7 +253,7 @@ def every_run() -> Iterator[two_buyers.Run]:
             yield run
 
 
-def told(run: two_buyers.Run) -> str:
+def told(run: two_buyers.ScheduleRun) -> str:
     """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
     words = []
     for number, entry in enumerate(run.log):

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from shop.schedules import two_buyers
-from shop.schedules.two_buyers import Run, TimedOut
+from shop.schedules.two_buyers import ScheduleRun, TimedOut
 from workshop.checks import __main__ as checks
 from workshop.lessons import lessons
 from workshop.refusal import Undecided
@@ -29,7 +29,7 @@ def test_timeout_of_the_database_is_undecided(
 ) -> None:
     """A schedule without an outcome refuses nothing."""
 
-    def run_schedule(lock: str, schedule: str, units: int) -> Run:
+    def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
         raise TimedOut("PostgreSQL ended a transaction")
 
     monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)

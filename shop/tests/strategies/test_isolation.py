@@ -2,7 +2,7 @@
 
 import pytest
 
-from shop.schedules.two_buyers import SCHEDULES, Run, run_schedule
+from shop.schedules.two_buyers import SCHEDULES, ScheduleRun, run_schedule
 from shop.strategies import STRATEGIES
 from shop.tests.purchases import committed
 
@@ -45,7 +45,7 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
             assert run.violates == read_between_release_and_commit(run), run
 
 
-def assert_the_second_one_waits(lock: str, run: Run) -> None:
+def assert_the_second_one_waits(lock: str, run: ScheduleRun) -> None:
     """Or the schedules would be serial ones by another name, and every strategy exact."""
     first, two = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
@@ -56,7 +56,7 @@ def assert_the_second_one_waits(lock: str, run: Run) -> None:
         assert steps[:3] == [f"{first} after_read", f"{two} waits", f"{first} at_commit"]
 
 
-def read_between_release_and_commit(run: Run) -> bool:
+def read_between_release_and_commit(run: ScheduleRun) -> bool:
     """Whether one buyer read after the other's release and before the other's commit."""
     at = run.log.index
     return any(
