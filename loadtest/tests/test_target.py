@@ -41,14 +41,16 @@ class Shown(Target):
 
 
 def rushed(
-    target: Target, answers: str, *, order: bool = False, called: str = "no-{}"
+    target: Target, answers: str, *, order: bool = False, spelling: str = "no-{}"
 ) -> dict[str, Any]:
     """The run of a rush in which buyer n got the nth answer: s sold, o sold out, e error, - none.
 
     order   whether an answer `sold` names the order of its buyer: n plus 1, as a word
-    called  that word
+    spelling  that word
     """
-    order_numbers = [called.format(number + 1) if order else None for number in range(len(answers))]
+    order_numbers = [
+        spelling.format(number + 1) if order else None for number in range(len(answers))
+    ]
     return _rush(target, answers, order_numbers).compute_run()
 
 
@@ -153,13 +155,15 @@ def case(
             oversold=1,
             **NAMED,
         ),
-        case("a number given as text", Shown(AS_TEXT, 0), "ssssoo", "exact", called="{}", **NAMED),
+        case(
+            "a number given as text", Shown(AS_TEXT, 0), "ssssoo", "exact", spelling="{}", **NAMED
+        ),
         case(
             "a UUID",
             Shown(BY_UUID, 0),
             "ssssoo",
             "exact",
-            called=str(UUID(int=0))[:-1] + "{}",
+            spelling=str(UUID(int=0))[:-1] + "{}",
             **NAMED,
         ),
         case(

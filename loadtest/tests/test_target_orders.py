@@ -22,7 +22,7 @@ def orders_of(numbers: Sequence[object]) -> list[Order]:
 
 
 @pytest.mark.parametrize(
-    ("called", "books"),
+    ("spelling", "books"),
     [
         ("00010{}", [101, 102, 103, 104]),
         ("#10{}", [101, 102, 103, 104]),
@@ -35,8 +35,8 @@ def orders_of(numbers: Sequence[object]) -> list[Order]:
     ],
     ids=["zeros", "sharp", "reference", "float", "float in the books", "capitals", "CHAR", "UUID"],
 )
-def test_numbers_are_compared_as_the_shop_means_them(called: str, books: list[object]) -> None:
-    run = rushed(Shown(orders_of(books), 0), "ssssoo", order=True, called=called)
+def test_numbers_are_compared_as_the_shop_means_them(spelling: str, books: list[object]) -> None:
+    run = rushed(Shown(orders_of(books), 0), "ssssoo", order=True, spelling=spelling)
     assert (run["verdict"], run["findings"]) == ("exact", [])
 
 
@@ -44,7 +44,7 @@ def test_numbers_are_compared_as_the_shop_means_them(called: str, books: list[ob
 def test_other_names_of_orders_are_the_targets_fault(books: list[object]) -> None:
     """Two spellings are quoted, and none is made up."""
     with pytest.raises(TargetError) as refused:
-        rushed(Shown(orders_of(books), 0), "ssssoo", order=True, called="KITE-{}")
+        rushed(Shown(orders_of(books), 0), "ssssoo", order=True, spelling="KITE-{}")
     assert f"names an order 'KITE-1', and orders() names that buyer's only order {books[0]!r}" in (
         str(refused.value)
     )
@@ -62,14 +62,14 @@ def test_finding_quotes_the_words_of_the_shop() -> None:
 # --- orders of before the rush --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("called", ["no-{}", "#no-{}"])
+@pytest.mark.parametrize("spelling", ["no-{}", "#no-{}"])
 @pytest.mark.parametrize("new", [listed(4, 5), []])
-def test_order_of_before_is_no_verdict(new: list[Order], called: str) -> None:
+def test_order_of_before_is_no_verdict(new: list[Order], spelling: str) -> None:
     """The shop shows returning customers the order that they have."""
     before = listed(0, 1, 2, 3)
     target = Shown([*before, *new], STOCK - len(new), showed=before)
     with pytest.raises(TargetError) as refused:
-        rushed(target, "ssssss" if new else "ssssoo", order=True, called=called)
+        rushed(target, "ssssss" if new else "ssssoo", order=True, spelling=spelling)
     assert "buyer-0 was answered with order no-1, and buyer-0 had order no-1 before this rush" in (
         str(refused.value)
     )

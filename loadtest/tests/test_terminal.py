@@ -87,7 +87,7 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "says"),
     [
         ("--repeat 3", "unrecognized arguments: --repeat 3"),
         ("target shop.py", "the following arguments are required: --host"),
@@ -105,10 +105,10 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
     ],
 )
 def test_what_a_command_does_not_use_is_refused_with_what_to_do(
-    given: str, says: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as refused:
-        parse(given.split(), "")
+        parse(arguments.split(), "")
     assert refused.value.code == 2
     assert says in capsys.readouterr().err
 

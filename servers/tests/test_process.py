@@ -134,16 +134,16 @@ def test_a_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("known", "becomes"),
+    ("configured", "becomes"),
     [("", "127.0.0.1,localhost"), ("a.org", "a.org,127.0.0.1,localhost"), ("*", "*")],
 )
 def test_this_machine_is_asked_without_a_proxy(
-    known: str, becomes: str, monkeypatch: pytest.MonkeyPatch
+    configured: str, becomes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://proxy.invalid:1")
     for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, known)
+        monkeypatch.setenv(name, configured)
     ask_loopback_directly()
     assert proxy_bypass("127.0.0.1:8000")
     assert proxy_bypass("localhost")
@@ -194,7 +194,7 @@ def test_runtime_folder_that_others_may_write_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("named", "starts"),
+    ("names_set", "starts"),
     [
         ({"DATABASE_URL_FILE", "REDIS_URL_FILE"}, False),
         ({"DATABASE_URL_FILE", "REDIS_SENTINELS"}, False),
@@ -203,13 +203,13 @@ def test_runtime_folder_that_others_may_write_is_refused(
     ],
 )
 def test_a_server_is_started_only_where_one_of_the_two_is_not_named(
-    named: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
+    names_set: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container has neither server in it: `manage.py migrate` failed there for want of one."""
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
-    for name in named:
+    for name in names_set:
         monkeypatch.setenv(name, "/somewhere")
 
     def attach() -> None:
