@@ -32,7 +32,7 @@ def is_passed(point: str) -> bool:
     return point in PASSED_POINTS or ":" in point
 
 
-class Actor(testing.actor.Actor):
+class StoppingActor(testing.actor.Actor):
     """A thread that is stopped at a point, on its way to one, or at its end."""
 
     def run_to(self, point: str) -> Self:
@@ -71,12 +71,12 @@ class Interleaving:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self._actors: dict[threading.Thread, Actor] = {}
+        self._actors: dict[threading.Thread, StoppingActor] = {}
         self._cleanup = ExitStack()
 
-    def enter(self, name: str, call: Callable[[], Any]) -> Actor:
+    def enter(self, name: str, call: Callable[[], Any]) -> StoppingActor:
         """Start a thread. It stops at its first point."""
-        actor = Actor(name, call)
+        actor = StoppingActor(name, call)
         self._actors[actor.thread] = actor
         actor.start()
         return actor.resume()

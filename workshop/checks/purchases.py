@@ -36,7 +36,7 @@ from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.reports import sale_report
 from shop.schedules import two_buyers
-from shop.schedules.interleaving import Actor, Interleaving
+from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
 from workshop.checks.watch import alive
 from workshop.refusal import Refusal
@@ -224,7 +224,7 @@ def second_of_one() -> Refusal | None:
     return None if answer == "sold_out" else Refusal("sold-out-not-said", {"said": answer})
 
 
-def goes_on(actor: Actor, to: str = "") -> bool:
+def goes_on(actor: StoppingActor, to: str = "") -> bool:
     """Let it go on to its end, or to a place. False: it waits for another buyer in the database."""
     alive()
     while True:

@@ -18,7 +18,7 @@ from shop.sale.checkout import check_out
 from shop.sale.fences import raise_fence
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from shop.schedules.interleaving import Actor, Interleaving
+from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
 from shop.tests.database import has_waiting_statement
 from shop.tests.outage import Outage
@@ -34,7 +34,7 @@ def drop_lock() -> None:
 
 
 @contextmanager
-def stale_holder(*, at: str) -> Iterator[tuple[Actor, Actor, Interleaving]]:
+def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
     """Stop a holder at the point `at`, and drop its lock. The rival has not started."""
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))

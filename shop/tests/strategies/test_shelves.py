@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from shop.errors import BadInput, Unavailable
 from shop.sale import opening, reports
-from shop.schedules.interleaving import Actor, Interleaving
+from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import skip_locked
 from shop.tests.database import has_waiting_statement
 from shop.tests.purchases import (
@@ -111,7 +111,7 @@ def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
 # --- who takes the last one ---------------------------------------------------------------------
 
 
-def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> Actor:
+def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> StoppingActor:
     """A buyer who waits for a row that another buyer holds."""
     actor = threads.enter(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
@@ -129,7 +129,7 @@ def first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "choice", min)
 
 
-def turns_back(buyer: Actor) -> None:
+def turns_back(buyer: StoppingActor) -> None:
     """The buyer rolls back what it has done, and sells nothing."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
