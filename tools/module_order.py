@@ -20,6 +20,7 @@ from _pytest.runner import runtestprotocol
 #: the processors at once.
 WHOLE = (
     "tools/site/tests/test_live.py",
+    "tools/site/tests/test_worlds_live.py",
     "loadtest/tests/test_behind_nginx.py",
     "tools/tests/test_readme.py",
     "loadtest/tests/test_faults.py",
