@@ -64,8 +64,8 @@ class PipedTrace(Trace):
         super().__init__()
         self.pipe = pipe
 
-    def add(self, what: str, *facts: object) -> None:
-        self.pipe.send([what, *facts])
+    def add(self, kind: str, *facts: object) -> None:
+        self.pipe.send([kind, *facts])
 
 
 class ProcessRecorder(Recorder):
@@ -109,7 +109,7 @@ def _buy_in_process(name: str, strategy: str, ttl: float, pipe: Connection) -> N
     buyer.join()
 
 
-class Buyer:
+class BuyerProcess:
     """A buyer's process, as the recording process sees it."""
 
     def __init__(self, name: str, strategy: str, ttl: float) -> None:
@@ -149,7 +149,7 @@ class Schedule:
         self.sale = restock(product=PRODUCT, amount=1, lock=strategy).pk
         connections.close_all()  # a process that is forked must not share them
         ttl = SHORT_TTL_SECONDS if event in (PAUSE, TIME_PASSES, KILL) else LONG_TTL_SECONDS
-        self.buyers = {name: Buyer(name, strategy, ttl) for name in BUYERS}
+        self.buyers = {name: BuyerProcess(name, strategy, ttl) for name in BUYERS}
 
     def close(self) -> None:
         for buyer in self.buyers.values():
@@ -247,20 +247,20 @@ class Schedule:
                     self._add(buyer, buyer.pipe.recv())
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
-    def _add(self, buyer: Buyer, event: list[Any]) -> None:
-        what, *facts = event
+    def _add(self, buyer: BuyerProcess, event: list[Any]) -> None:
+        kind, *facts = event
         holders = self.trace.holders
-        if what == "acquired":
+        if kind == "acquired":
             holders.append(buyer.name)
-        if what in ("released", "unlocked_before_commit") and buyer.name in holders:
+        if kind in ("released", "unlocked_before_commit") and buyer.name in holders:
             holders.remove(buyer.name)
-        if what == "stops":
+        if kind == "stops":
             buyer.status = "stopped"
             facts = [self._look()]
-        if what == "ends":
+        if kind == "ends":
             buyer.status = "ended"
             facts[-1] = self._look()
-        self.trace.events.append([buyer.name, what, *facts])
+        self.trace.events.append([buyer.name, kind, *facts])
 
     def _look(self) -> list[Any]:
         """Return the stock left, the orders, and who believes to have the lock."""
@@ -281,30 +281,30 @@ def play(strategy: str, event: str, prefix: str, valkey: Valkey) -> tuple[str, M
     a turn of `prefix` is impossible.
     """
     schedule = Schedule(strategy, event, valkey)
-    so_far = ""
+    turns_made = ""
     not_taken: list[str] = []
     try:
         while choices := schedule.choices():
-            turn = prefix[len(so_far)] if len(so_far) < len(prefix) else choices[0]
+            turn = prefix[len(turns_made)] if len(turns_made) < len(prefix) else choices[0]
             if turn not in choices:
-                raise Differs(f"{turn} is impossible after {so_far}")
-            if len(so_far) >= len(prefix):
-                not_taken += [so_far + choice for choice in choices[1:]]
+                raise Differs(f"{turn} is impossible after {turns_made}")
+            if len(turns_made) >= len(prefix):
+                not_taken += [turns_made + choice for choice in choices[1:]]
             schedule.play(turn)
-            so_far += turn
+            turns_made += turn
     finally:
         schedule.close()
-    return so_far, turns(schedule.trace.events), not_taken
+    return turns_made, turns(schedule.trace.events), not_taken
 
 
-def require_agreement(known: Moves, moves: Moves) -> None:
+def require_agreement(known_moves: Moves, moves: Moves) -> None:
     """Raise Differs if a turn of these moves is known and did something else."""
     for key in moves:
-        if known.get(key, moves[key]) != moves[key]:
-            raise Differs(f"{key} was {known[key]}, is {moves[key]}")
+        if known_moves.get(key, moves[key]) != moves[key]:
+            raise Differs(f"{key} was {known_moves[key]}, is {moves[key]}")
 
 
-def explore(strategy: str, event: str, valkey: Valkey, known: Moves) -> int:
+def explore(strategy: str, event: str, valkey: Valkey, known_moves: Moves) -> int:
     """Play every schedule of a strategy and an event once, add its moves to `known`, count them.
 
     Raises Differs where two schedules that begin alike differ in what they share, ATTEMPTS times.
@@ -316,14 +316,14 @@ def explore(strategy: str, event: str, valkey: Valkey, known: Moves) -> int:
         for _ in range(ATTEMPTS):
             try:
                 _, moves, not_taken = play(strategy, event, beginning, valkey)
-                require_agreement(known, moves)
+                require_agreement(known_moves, moves)
                 break
             except Differs as error:
                 problem = error
                 print(f"{strategy} {beginning}: {error}", file=sys.stderr, flush=True)
         else:
             raise problem
-        known.update(moves)
+        known_moves.update(moves)
         beginnings += not_taken
         count += 1
     return count

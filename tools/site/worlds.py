@@ -47,10 +47,10 @@ def whole_schedules(moves: Moves) -> list[str]:
     return [key for key in moves if key not in beginnings]
 
 
-def choices(moves: Moves, so_far: str) -> Iterator[str]:
+def choices(moves: Moves, turns_made: str) -> Iterator[str]:
     """Yield the turns that were recorded after these."""
     for key in moves:
-        if key[:-1] == so_far:
+        if key[:-1] == turns_made:
             yield key[-1]
 
 

@@ -31,7 +31,9 @@ def test_every_schedule_comes_to_an_end() -> None:
 
 def verdict_of(moves: worlds.Moves, event: str) -> str:
     """Return the worst verdict over the schedules of an event, in the words of the matrix."""
-    schedules = [one for one in worlds.whole_schedules(moves) if event_of(one) == event]
+    schedules = [
+        schedule for schedule in worlds.whole_schedules(moves) if event_of(schedule) == event
+    ]
     if any(oversells(moves, schedule) for schedule in schedules):
         return "oversold"
     if any(is_stuck(moves, schedule) for schedule in schedules):
