@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
-class PackageMetadata(MetadataHookInterface):
+class PluginMetadata(MetadataHookInterface):
     """The build hook that sets the project URLs."""
 
     PLUGIN_NAME = "custom"

@@ -19,7 +19,7 @@ README = "locks/README.md"
 LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)")
 
 
-class PackageMetadata(MetadataHookInterface):
+class LocksMetadata(MetadataHookInterface):
     """Set the readme and the URLs."""
 
     PLUGIN_NAME = "custom"
