@@ -23,6 +23,8 @@ HALF = round(LONG * 500)
 SLOW = 5_000
 #: Seconds that are no whole number. A wall clock in whole seconds is wrong for one of the two.
 FRACTIONS = (1.25, 1.75)
+#: Milliseconds by which PTTL may differ from the time that has passed: Redis counts whole ones.
+PTTL_ROUNDING_MS = 2.0
 #: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
 SHORTEST, LONGEST = 0.95, 1.05
 #: Part of the ttl below which its unit is wrong.
@@ -249,7 +251,7 @@ def _lives_for(probe: Probe, seconds: float) -> Refusal | None:
     if SHORTEST * ttl - elapsed <= left <= LONGEST * ttl:
         return None
     probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
-    rounded_up = -left % 1000 <= elapsed
+    rounded_up = -left % 1000 <= elapsed + PTTL_ROUNDING_MS
     too_long = left > ttl and not rounded_up
     return probe.refuse("too-long" if too_long else "whole-seconds", left=left, ttl=ttl)
 
