@@ -17,7 +17,7 @@ from examples import checkout, no_lock
 from examples.models import Order, Product
 from examples.tests.buyers import Child, stepped
 from locks import LockError, RedisLock
-from shop.schedules.interleaving import Actor, Interleaving
+from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.tests.purchases import eventually
 
 MODULES = ("checkout", "no_lock")
@@ -163,7 +163,7 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
     assert books() == (1, 0)
 
 
-def error_of(actor: Actor) -> Exception | None:
+def error_of(actor: StoppingActor) -> Exception | None:
     try:
         actor.finish()
     except Exception as error:
