@@ -6,7 +6,7 @@ The table was reasoned from the algorithms first, and corrected by measurements.
 x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
 `partition-db` is not tried with `lock-then-read`: `max_hold` ends the lock of its holder, which
-hangs in a transaction that no fence refuses, so that the verdict would be left to chance.
+hangs, and no fence excuses that two hold it then. The sale is exact and the verdict `unknown`.
 
 A fault with an @ is a variant of the one before the @. `rush-one-process` is the rush against a
 single process (1 node, 1 worker).
@@ -231,7 +231,7 @@ def expected_on(lock: str, fault: str, database: str) -> str:
 
 
 def needed_seconds(lock: str, database: str) -> float:
-    """Return for how long the buyers of a rush have to be able to ask; 0 where any time will do."""
+    """Return for how long the buyers of a rush ask at least, whatever --deadline says; else 0."""
     return SLOW_ON.get(database, {}).get(lock, 0.0)
 
 

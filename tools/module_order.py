@@ -79,7 +79,7 @@ FLAKY = {
     "shop/tests/sale/test_asgi_node.py": "files that are closed meanwhile",
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
-    "tools/site/tests/test_worlds_live.py": "a buyer's silence counts as a wait",
+    "tools/site/tests/test_worlds_live.py": "a buyer who is silent for 0.3 s counts as waiting",
 }
 #: How much of the first failure of a repeated test the summary shows.
 FAILURE_LINES = 15

@@ -54,15 +54,15 @@ def observe() -> dict[str, Any]:
 
 def _asked() -> dict[str, dict[str, list[str]]]:
     """Command -> option -> every value that a lesson gives it."""
-    verdicts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    values_by_option: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for lesson in lessons().values():
         make, name, *rest = shlex.split(lesson.command)
         assert make == "make", lesson.command
         options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
         for option, values in zip(options[::2], options[1::2], strict=True):
-            kept = verdicts[name][option]
+            kept = values_by_option[name][option]
             kept += [value for value in values.split(",") if value not in kept]
-    return verdicts
+    return values_by_option
 
 
 def violations() -> dict[str, int]:

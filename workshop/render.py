@@ -64,10 +64,10 @@ AGAIN = (
 def console() -> Console:
     """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
     console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
-    console = Console(highlight=False, markup=False, emoji=False)
-    if console.width > WIDTH or not console.is_terminal:
-        console.width = WIDTH
-    return console
+    plain_console = Console(highlight=False, markup=False, emoji=False)
+    if plain_console.width > WIDTH or not plain_console.is_terminal:
+        plain_console.width = WIDTH
+    return plain_console
 
 
 def show_result(

@@ -130,10 +130,10 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    requests: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: requests.append(number))
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        while not (requests or shall_end()):
+        while not (interrupts or shall_end()):
             with suppress(subprocess.TimeoutExpired):
                 return child.wait(ENDED_EVERY)
     finally:

@@ -71,9 +71,8 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["missing"] and fault in OF_A_LOCK:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
-        row_cells.append(
-            {**cell, "as_expected": True}
-        )  # of a participant's file nothing is expected
+        # No verdict is expected of a participant's file.
+        row_cells.append({**cell, "as_expected": True})
         if cell["verdict"] == "unknown" or cell["missing"]:
             return _beside_another(bench, fault), row_cells
         if cell["verdict"] != "exact":

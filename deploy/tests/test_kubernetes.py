@@ -110,6 +110,5 @@ def test_kubectl_renders_it_and_every_selector_finds_pods(folder: str) -> None:
     for owner, spec in zip(objects, specs, strict=True):
         chosen = spec.get("podSelector", spec.get("selector", {}))
         required_labels = chosen.get("matchLabels", {}) if owner["kind"] != "Service" else chosen
-        assert any(required_labels.items() <= labels.items() for labels in pods), owner["metadata"][
-            "name"
-        ]
+        is_matched = any(required_labels.items() <= labels.items() for labels in pods)
+        assert is_matched, owner["metadata"]["name"]

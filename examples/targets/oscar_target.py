@@ -70,7 +70,7 @@ class OscarShop(Target):
 
 def csrf(page: Any) -> str:
     """The CSRF token of a page. Raises TargetError."""
-    token = CSRF.search(page.text or "")
-    if token is None:
+    match = CSRF.search(page.text or "")
+    if match is None:
         raise TargetError(f"{page.url} has no form with a CSRF token")
-    return token[1]
+    return match[1]

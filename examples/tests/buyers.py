@@ -38,15 +38,15 @@ class Child:
     """A process that buys when it is asked to (child.py)."""
 
     def __init__(self, module: str, product: int, *, ttl: float = 10.0) -> None:
-        database_parameters = connection.get_connection_params()
-        host = quote(str(database_parameters["host"]), safe="")
+        database = connection.get_connection_params()
+        host = quote(str(database["host"]), safe="")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "examples.tests.child", module, str(product), str(ttl)],
             cwd=ROOT,
             env={
                 **os.environ,
                 "DJANGO_SETTINGS_MODULE": "shop.settings",
-                "DATABASE_URL": f"postgresql://{database_parameters['user']}@/{database_parameters['dbname']}?host={host}",
+                "DATABASE_URL": f"postgresql://{database['user']}@/{database['dbname']}?host={host}",
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

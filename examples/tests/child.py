@@ -25,14 +25,14 @@ def _say(message: Any) -> None:
 def _main(module: str, product: int, ttl: float) -> None:
     django.setup()
     example = import_module(f"examples.{module}")
-    facts: dict[str, Any] = {"product": product}
+    arguments: dict[str, Any] = {"product": product}
     if module == "checkout":
         example.LOCK_TTL_SECONDS = ttl
-        facts["client"] = redis.Redis.from_url(os.environ["REDIS_URL"], socket_timeout=5)
+        arguments["client"] = redis.Redis.from_url(os.environ["REDIS_URL"], socket_timeout=5)
 
     def buy(name: str) -> str:
         try:
-            return f"order {example.buy(**facts, buyer=name, key=name).pk}"
+            return f"order {example.buy(**arguments, buyer=name, key=name).pk}"
         except (example.SoldOut, example.TryAgain) as error:
             return type(error).__name__
 

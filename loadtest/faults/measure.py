@@ -29,12 +29,12 @@ ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 def session_of(leader: int) -> list[int]:
     """The pids of a session, its leader's first: also a worker whose master is gone. Zombies have
     ended and are not counted."""
-    intervals = []
+    pids = []
     for pid in psutil.pids():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                intervals.append(pid)
-    return sorted(intervals, key=lambda pid: (pid != leader, pid))
+                pids.append(pid)
+    return sorted(pids, key=lambda pid: (pid != leader, pid))
 
 
 def state_of(pid: int) -> str:

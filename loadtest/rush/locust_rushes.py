@@ -202,19 +202,19 @@ class LocustRushes:
             return None
         if self.buyers is not None and self.buyers.id == rush.id:
             arrived = self.buyers.arrived
-            buyers_left = self.buyers.left
+            buyers_answered = self.buyers.left
         else:
             arrived = sum(
                 len(process.buyers) for process in rush.processes.values() if process.arrived
             )
-            buyers_left = rush.arrived
+            buyers_answered = rush.arrived
         seconds_left = rush.released_at + rush.deadline_s - time.monotonic()
         return {
             "sale": rush.target.sale,
             "lock": rush.target.name,
             "buyers": rush.buyers,
             "arrived": arrived,
-            "answered": buyers_left,
+            "answered": buyers_answered,
             "left_s": round(max(0.0, seconds_left), 1) if rush.released_at else None,
         }
 

@@ -16,14 +16,14 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
-    answer_times = [
+    timed_purchases = [
         (purchase[0].sent_at / 1e9, _answer_times(purchase))
         for purchase in purchases
         if _answer_times(purchase)
     ]
-    began_s = min((sent for sent, _ in answer_times), default=0.0)
-    ended_s = max((times[-1] for _, times in answer_times), default=0.0)
-    purchase_ms = [(times[-1] - sent) * 1000 for sent, times in answer_times]
+    began_s = min((sent for sent, _ in timed_purchases), default=0.0)
+    ended_s = max((times[-1] for _, times in timed_purchases), default=0.0)
+    purchase_ms = [(times[-1] - sent) * 1000 for sent, times in timed_purchases]
     request_ms = [
         (request.answered_at - request.sent_at) / 1e6
         for request in requests
@@ -36,7 +36,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": percentiles(request_ms, 50, 99),
-        "in_flight": max_in_flight([(sent, times[0]) for sent, times in answer_times]),
+        "in_flight": max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
 
 

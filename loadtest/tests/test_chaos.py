@@ -201,9 +201,9 @@ def test_disturbances_of_different_servers_overlap() -> None:
         return "met"
 
     chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]
-    chaos = ChaosRush(1, 1, chosen, 0)
-    disturb(chaos, Nothing())
-    assert list(chaos.evidence.values()) == ["met"] * 3
+    only_rush = ChaosRush(1, 1, chosen, 0)
+    disturb(only_rush, Nothing())
+    assert list(only_rush.evidence.values()) == ["met"] * 3
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
@@ -217,16 +217,16 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
         return "alone"
 
     on = threading.Lock()
-    chaos = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
-    disturb(chaos, Nothing())
-    assert list(chaos.evidence.values()) == ["alone"] * 3
+    only_rush = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
+    disturb(only_rush, Nothing())
+    assert list(only_rush.evidence.values()) == ["alone"] * 3
 
 
 def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
     def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
-    testbed, chaos = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
-    disturb(chaos, testbed)
-    assert (chaos.evidence, chaos.errors) == ({}, ["ZeroDivisionError: an error of ours"])
+    testbed, only_rush = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
+    disturb(only_rush, testbed)
+    assert (only_rush.evidence, only_rush.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

@@ -163,9 +163,8 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
         assert facts["expected"] == {"rush": row["rush"]}
         takes_a_lock = facts["backend"] in {"redis", "redlock", "zookeeper", "process"}
         assert EVIDENCE[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
-        assert facts["sound"] == (not {"oversold", "deadlock"} & SURVIVABLE[facts["name"]]), facts[
-            "name"
-        ]
+        is_sound = not {"oversold", "deadlock"} & SURVIVABLE[facts["name"]]
+        assert facts["sound"] == is_sound, facts["name"]
         assert set(STOPS.get(facts["name"], {})) <= set(row)
 
 

@@ -67,9 +67,9 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
         os.killpg(serving.pid, signal.SIGINT)
         serving.communicate(timeout=30)
     for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
-        (port_in_use,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
-        assert int(port_in_use) != port
-        assert f"port {port} is taken, so this is {port_in_use}" in printed
+        (chosen_port,) = re.findall(rf"^{name} +http://127.0.0.1:(\d+)/", printed, re.MULTILINE)
+        assert int(chosen_port) != port
+        assert f"port {port} is taken, so this is {chosen_port}" in printed
     assert_nothing_is_left(clone)
 
 

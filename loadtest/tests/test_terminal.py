@@ -262,8 +262,8 @@ def cells() -> list[Any]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
-    lines = fault_report.tables(cells(), width)
-    texts = [rendered(table, width) for table in lines]
+    tables = fault_report.tables(cells(), width)
+    texts = [rendered(table, width) for table in tables]
     headings = [text.splitlines()[0].split() for text in texts]
     numbers = [int(number) for heading in headings for number in heading if number != "lock"]
     assert numbers == list(range(1, len(FAULTS) + 1))

@@ -19,17 +19,17 @@ class Interrupted(BaseException):
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    reasons = []
+    queues = []
 
     def interrupt(*_: object) -> None:
-        reasons.append(lock.inspect().waiters)
+        queues.append(lock.inspect().waiters)
         raise error
 
     with held(lock):
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(error):
             lock.acquire(5)
-        assert len(reasons[0]) == 1
+        assert len(queues[0]) == 1
         assert lock.inspect().waiters == ()
 
 

@@ -87,14 +87,14 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
-    reply_arrived, publication_arrived = threading.Event(), threading.Event()
+    reply_arrived, lock_was_taken = threading.Event(), threading.Event()
     kind: Any = type(lock._watchdog)
     ask = kind._ask
 
     def slow(*args: Any) -> Any:
         replies = ask(*args)
         reply_arrived.set()
-        assert publication_arrived.wait(5)
+        assert lock_was_taken.wait(5)
         return replies
 
     with held(lock) as lease:
@@ -108,7 +108,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
             lease.hand_over(within=0.4)
         assert lease.remaining() < 0.4
         client.set("lock:{unheard}", "somebody", px=30_000)  # as if it had ended
-        publication_arrived.set()
+        lock_was_taken.set()
         assert lease.lost_event.wait(5)
         assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)
     client.delete("lock:{unheard}")

@@ -152,11 +152,11 @@ def error(cause: Exception, *, sent: bool = True) -> WireError:
 
 def drive(topology: Topology, *answers: Any, until: float = math.inf, **options: Any) -> list[Any]:
     """The steps, and at the end what came out of them."""
-    calls: list[Any] = []
+    steps: list[Any] = []
     rest = list(answers)
 
     def do(step: Hop) -> Any:
-        calls.append(step)
+        steps.append(step)
         answer = rest.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
             raise answer
@@ -164,9 +164,9 @@ def drive(topology: Topology, *answers: Any, until: float = math.inf, **options:
 
     try:
         reply = run_steps(route(topology, SLOT, until, **options), do)
-        return [*calls, reply]
+        return [*steps, reply]
     except WireError as failed:
-        return [*calls, failed]
+        return [*steps, failed]
 
 
 def sends(steps: list[Any]) -> list[tuple[str, bool]]:

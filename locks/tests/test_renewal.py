@@ -31,22 +31,21 @@ def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
 def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renewals: dict[int, float] = {}
+    timeouts_by_ttl: dict[int, float] = {}
 
     def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
         for _script, _keys, (_token, ttl_ms, *_how) in calls:
             assert isinstance(ttl_ms, int)
-            renewals[ttl_ms] = timeout
+            timeouts_by_ttl[ttl_ms] = timeout
         return [1] * len(calls)
 
     monkeypatch.setattr(watchdog.Watchdog, "_ask", note)
     short = RedisLock(client, "short", ttl=0.3).acquire(1)
     long = RedisLock(client, "long", ttl=1.2).acquire(1)
-    eventually(lambda: {300, 1200} <= set(renewals))
-    assert renewals[300] <= 0.051
-    assert (
-        0.1 < renewals[1200] <= 0.201
-    )  # less than a sixth when the other lease would end meanwhile
+    eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
+    assert timeouts_by_ttl[300] <= 0.051
+    # Less than a sixth of the ttl, because the other lease would end meanwhile.
+    assert 0.1 < timeouts_by_ttl[1200] <= 0.201
     short.release()
     long.release()
 

@@ -27,10 +27,10 @@ class Sentinels:
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
-    master, other = Server(), Server()
-    yield master, other
-    master.stop()
-    other.stop()
+    first, second = Server(), Server()
+    yield first, second
+    first.stop()
+    second.stop()
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def sentinels(servers: tuple[Server, Server]) -> Sentinels:
 
 @pytest.fixture
 def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
-    sentinel_client: Any = sentinels
+    pool_manager: Any = sentinels
     pool = SentinelConnectionPool(
-        "any", sentinel_client, retry=Retry(NoBackoff(), 0), socket_timeout=2
+        "any", pool_manager, retry=Retry(NoBackoff(), 0), socket_timeout=2
     )
     with redis.Redis.from_pool(pool) as client:
         yield client

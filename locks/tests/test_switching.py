@@ -83,11 +83,11 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     holder = lock.acquire(1)
     other = waiter(lock)
-    clients_asked: list[object] = []
-    monkeypatch.setattr(lock._server, "call", lambda *call, **_: clients_asked.append(call))
+    calls: list[object] = []
+    monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
     with pytest.raises(TimeoutError):
         other.result(0.5)
-    assert clients_asked == []
+    assert calls == []
     monkeypatch.undo()
     holder.release()
     other.result(5).release()

@@ -6,6 +6,8 @@ it waits for the row, changes the row as it is now, and what a transaction has c
 UPDATE that claims the fence is such a statement; SELECT ... FOR UPDATE would be another. A database
 that checks snapshots (MariaDB from 11.6.2, PostgreSQL) refuses the UPDATE of an old snapshot
 instead, and the buyer asks again (docs/databases.md).
+
+Use `redis` where you can: here every buyer who waits for the lock keeps a transaction open.
 """
 
 from contextlib import ExitStack

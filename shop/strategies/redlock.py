@@ -71,11 +71,12 @@ class RedlockLock(Polling):
         # Give back at once what we got, and what we may have got: others need a majority too.
         asked_of = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in asked_of if reply is not None], token)
-        answers = sum(not _failed(reply) for reply in replies)
-        if answers < self.quorum:
+        answer_count = sum(not _failed(reply) for reply in replies)
+        if answer_count < self.quorum:
+            failure = next(filter(_failed, replies))
             raise LockBackendError(
-                f"{answers} of {len(self.clients)} servers answered, a majority of {self.quorum} "
-                f"is needed; start the others. One said: {next(filter(_failed, replies))}",
+                f"{answer_count} of {len(self.clients)} servers answered, a majority of "
+                f"{self.quorum} is needed; start the others. One said: {failure}",
                 name=self.name,
             )
         return False

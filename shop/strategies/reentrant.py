@@ -121,10 +121,10 @@ class ReentrantLock(Lock):
             renewal.stop()
         args: list[str | int] = [UNLOCKED, self.ttl_ms, lease.token]
         try:
-            holds_left = lua("reentrant_release")(self.client, [self.key, self.channel], args)
+            reply = lua("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:
             return Release.UNKNOWN
-        return Release.EXPIRED if holds_left is None else Release.RELEASED
+        return Release.EXPIRED if reply is None else Release.RELEASED
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -92,9 +92,9 @@ def test_a_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
         one_unit()
         Stock.objects.create(pk=2, amount=1)
 
-    def both(first: int, two: int) -> None:
+    def both(first: int, second: int) -> None:
         with transaction.atomic():
-            for pk in (first, two):
+            for pk in (first, second):
                 Stock.objects.select_for_update().get(pk=pk)
 
     with pytest.raises(InterleavingFailed, match="deadlock detected"):

@@ -116,8 +116,8 @@ def variables() -> set[str]:
         for name in FILES
         if not name.endswith((".md", ".webp", ".lock", ".gz")) and "tests/" not in name
     ]
-    variables = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
-    return {word for words in variables for word in words}
+    words_by_file = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
+    return {word for words in words_by_file for word in words}
 
 
 def page_id(page: Path) -> str:
@@ -151,8 +151,12 @@ def prose(text: str) -> str:
 
 def links(text: str) -> list[str]:
     """The targets of links and pictures that are not on the web."""
-    links = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
-    return [target for target in links if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)]
+    link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
+    return [
+        target
+        for target in link_targets
+        if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)
+    ]
 
 
 def headings(text: str) -> list[str]:

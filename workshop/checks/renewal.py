@@ -132,15 +132,15 @@ def _at_work(probe: Probe) -> Refusal | None:
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
     began = time.monotonic()
-    renewed_at: list[float] = []
+    renewal_times: list[float] = []
     renew = lock.renew
 
     answers: list[object] = []
 
     def unreliable(token: str) -> bool:
-        renewed_at.append(time.monotonic() - began)
-        lock.client.loses_a_command = len(renewed_at) == 1
-        if len(renewed_at) > 2 * MOST:
+        renewal_times.append(time.monotonic() - began)
+        lock.client.loses_a_command = len(renewal_times) == 1
+        if len(renewal_times) > 2 * MOST:
             return False
         answers.append(renew(token))
         return bool(answers[-1])
@@ -150,19 +150,19 @@ def _at_work(probe: Probe) -> Refusal | None:
     time.sleep(1.6 * TTL)
     kept = probe.plain.get(lock.key) is not None
     lease.release()
-    if len(renewed_at) > MOST:
-        return probe.refuse("spins", times=len(renewed_at), period=lock.PERIOD)
-    times = ", ".join(f"{at:.2f}" for at in renewed_at) or "never"
+    if len(renewal_times) > MOST:
+        return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
+    times = ", ".join(f"{at:.2f}" for at in renewal_times) or "never"
     probe.says(
         f"A works for {1.6 * TTL:.1f} s, ttl {TTL:g} s; renewals at {times}, the first is lost"
     )
     if kept:
         return None
-    if len(renewed_at) == 1 and answers:
+    if len(renewal_times) == 1 and answers:
         probe.says(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
         return probe.refuse("error-is-lost", returned=repr(answers[0]))
-    period = renewed_at[0] if renewed_at else TTL
-    late = max((at - period * (n + 1) for n, at in enumerate(renewed_at)), default=0.0)
+    period = renewal_times[0] if renewal_times else TTL
+    late = max((at - period * (n + 1) for n, at in enumerate(renewal_times)), default=0.0)
     if late > LATE * TTL:
         raise Undecided(f"this machine woke the renewal {late:.1f} s late")
     probe.says("the lock has ended while A was working")

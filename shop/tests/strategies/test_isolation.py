@@ -1,4 +1,4 @@
-"""Every interleaving of two buyers, on real PostgreSQL: which strategies hold, and where not."""
+"""Every interleaving of second buyers, on real PostgreSQL: which strategies hold, and where not."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_two_buyers_of_three_moves_each_have_20_interleavings() -> None:
 
 
 def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: str) -> None:
-    """For two units where A begins, for one where B does: what differs is only who is who."""
+    """For second units where A begins, for one where B does: what differs is only who is who."""
     strategy = STRATEGIES[lock]
     if strategy.deferred:
         pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
@@ -47,20 +47,20 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
 
 def assert_the_second_one_waits(lock: str, run: ScheduleRun) -> None:
     """Or the schedules would be serial ones by another name, and every strategy exact."""
-    first, two = run.schedule[0], run.schedule[1]
+    first, second = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
     if STRATEGIES[lock].waits_at_write:
-        read = [f"{first} after_read", f"{two} after_read"]
-        assert steps[:5] == [*read, f"{two} at_commit", f"{first} waits", f"{two} end"]
+        read = [f"{first} after_read", f"{second} after_read"]
+        assert steps[:5] == [*read, f"{second} at_commit", f"{first} waits", f"{second} end"]
     else:
-        assert steps[:3] == [f"{first} after_read", f"{two} waits", f"{first} at_commit"]
+        assert steps[:3] == [f"{first} after_read", f"{second} waits", f"{first} at_commit"]
 
 
 def read_between_release_and_commit(run: ScheduleRun) -> bool:
     """Whether one buyer read after the other's release and before the other's commit."""
     at = run.log.index
     return any(
-        at(f"{first} unlocked_before_commit") < at(f"{two} after_read") < at(f"{first} end")
-        for first, two in ("AB", "BA")
+        at(f"{first} unlocked_before_commit") < at(f"{second} after_read") < at(f"{first} end")
+        for first, second in ("AB", "BA")
         if f"{first} unlocked_before_commit" in run.log
     )

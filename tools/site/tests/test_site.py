@@ -32,12 +32,12 @@ def broken(path: Path, site: Path) -> list[str]:
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = unquote(target).partition("#")
-        there = (path.parent / name).resolve() if name else path
-        inside = there.is_file() and there.is_relative_to(site)
-        anchors = (
-            not anchor or "/" in anchor or f'id="{anchor}"' in (there.read_text() if inside else "")
+        page = (path.parent / name).resolve() if name else path
+        inside = page.is_file() and page.is_relative_to(site)
+        has_anchor = (
+            not anchor or "/" in anchor or f'id="{anchor}"' in (page.read_text() if inside else "")
         )
-        if not (inside and anchors):
+        if not (inside and has_anchor):
             broken_links.append(target)
     return broken_links
 
