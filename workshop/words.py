@@ -21,6 +21,8 @@ from workshop.teaching import NotDone, Teaching
 
 #: Seconds between two looks at the participant's files.
 LOOK_EVERY = 0.3
+#: The words that ask something, which Ctrl-C leaves without ending the session.
+ASKING_WORDS = ("quiz", "predict")
 
 
 class Words(Teaching):
@@ -83,6 +85,11 @@ class Words(Teaching):
             return do(rest) or 0
         except (NotDone, EOFError) as why:
             self.out.print(str(why))
+            return 2
+        except KeyboardInterrupt:
+            if not self.in_a_session or word not in ASKING_WORDS:
+                raise
+            self.out.print(f"\n{word} is left, nothing is kept; quit ends the session")
             return 2
 
     def _lesson_of(self, word: str, rest: list[str]) -> Lesson:
@@ -275,6 +282,7 @@ class Words(Teaching):
         todo = "Type a letter, then run." if predicted is None else "run shows it."
         how = "saving it checks it" if self.in_a_session else "check checks it"
         self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how}).")
+        self.out.print("hint helps, quiz asks eight questions before and after, help has all words.")
 
 
 def _numbers() -> str:

@@ -191,6 +191,28 @@ def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
     assert "nothing is kept" in out.export_text()
 
 
+def _interrupt(*_: object) -> str:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_only_the_quiz(
+    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the quiz is left; as a command by itself it ends."""
+    monkeypatch.setattr(sys, "stdin", Keyboard(b""))
+    monkeypatch.setattr(words.typed, "letter", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        words.run("quiz")
+    words.in_a_session = True
+    assert (words.run("quiz"), words.progress.quiz) == (2, {})
+    assert "nothing is kept" in out.export_text()
+
+
+def test_first_screen_names_hint_and_help(words: Words, out: Console) -> None:
+    words.introduce()
+    assert "hint helps, quiz asks eight questions" in out.export_text()
+
+
 def test_a_byte_that_is_no_text_does_not_end_the_session(
     words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
