@@ -1,74 +1,96 @@
 """Writes recorded/worlds.json: the schedules of two processes with one event of the world.
 
-python -m tools.site.recorded_worlds record [STRATEGY ...]   play every schedule of these, or of all
-python -m tools.site.recorded_worlds compare [STRATEGY ...]  play them again; name who differs
-python -m tools.site.recorded_worlds sample [STRATEGY ...]   the same of a few of each event
+python -m tools.site.recorded_worlds record [WORLD ...]   play every schedule of these, or of all
+python -m tools.site.recorded_worlds compare [WORLD ...]  play them again; name who differs
+python -m tools.site.recorded_worlds sample [WORLD ...]   the same of a few of each event
 """
 
-import fcntl
 import json
+import multiprocessing
 import os
 import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import django
 from django.db import connection
 
 from loadtest.stack.stack import Stack
-from servers.embedded import VAR
-from servers.valkey import Valkey, version
+from servers.valkey import version
+from tools.site.lock_servers import LockServers
 from tools.site.worlds import (
     EVENTS,
-    STRATEGIES,
     WORLDS,
+    WORLDS_FILE,
     Moves,
     by_length,
     event_of,
-    kept,
+    read_moves,
+    read_worlds,
     whole_schedules,
 )
 
-#: The file that a command locks while it writes WORLDS.
-LOCKED = VAR / "worlds.lock"
-#: Schedules of each strategy and event that are played again as a sample.
+#: Worlds that are played at a time: their buyers wait most of the time.
+PARALLEL_WORLDS = 4
+#: Schedules of each world and event that are played again as a sample.
 SAMPLE = 6
+#: The query for the version of a database, by what Django calls it.
+VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version()"}
 
 
 @contextmanager
-def shop_on_own_servers() -> Iterator[Valkey]:
-    """Set up Django in this process on the servers of a new stack; yield the locks' server."""
+def shop_on_own_servers(database: str) -> Iterator[LockServers]:
+    """Set up Django in this process on the servers of a new stack; yield the locks' servers."""
     own = {"SHOP_DB_POOL": "0", "SHOP_DEMO_PAUSES": ""}
     with (
         tempfile.NamedTemporaryFile() as log,
-        Stack(count=1, workers=1, threads=1, log=log) as stack,
+        tempfile.TemporaryDirectory() as folder,
+        Stack(count=1, workers=1, threads=1, log=log, database=database) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | own)
         django.setup()
         from tools.site.world import warm_up
 
         warm_up()
-        yield stack.valkeys[0]
+        yield LockServers(stack.valkeys[0], Path(folder))
 
 
-def record(strategies: Sequence[str]) -> Iterator[tuple[str, Moves]]:
-    """Yield each strategy with the moves of all its schedules."""
-    with shop_on_own_servers() as valkey:
+def record(name: str) -> dict[str, Any]:
+    """Return the moves of all schedules of a world, with what they were recorded on.
+
+    `schedules` and `seconds` are counted by event.
+    """
+    world = WORLDS[name]
+    moves: Moves = {}
+    schedules = {}
+    seconds = {}
+    with shop_on_own_servers(world.database) as servers:
         from tools.site.world import explore
 
-        for strategy in strategies:
-            moves: Moves = {}
-            for event in STRATEGIES[strategy]:
-                started = time.monotonic()
-                count = explore(strategy, event, valkey, moves)
-                seconds = time.monotonic() - started
-                name = EVENTS.get(event, "no event")
-                print(f"{strategy}, {name}: {count} in {seconds:.0f} s", file=sys.stderr)
-            yield strategy, by_length(moves)
+        for event in world.events:
+            started = time.monotonic()
+            event_name = EVENTS.get(event, "no event")
+            schedules[event_name] = explore(world, event, servers, moves)
+            seconds[event_name] = round(time.monotonic() - started)
+            print(
+                f"{name}, {event_name}: {schedules[event_name]} in {seconds[event_name]} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        return {
+            "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": machine(),
+            "schedules": schedules,
+            "seconds": seconds,
+            "moves": by_length(moves),
+        }
 
 
 def sample(moves: Moves) -> list[str]:
@@ -83,66 +105,76 @@ def sample(moves: Moves) -> list[str]:
     ]
 
 
-def replay_samples(strategies: Sequence[str]) -> list[str]:
-    """Play a sample of each of these strategies again.
+def replay_sample(name: str) -> list[str]:
+    """Play a sample of a world again.
 
-    Return the schedules, with the strategy before each, that do not do what was recorded.
+    Return the schedules, with the world's name before each, that do not do what was recorded.
     """
-    recorded = kept()
-    with shop_on_own_servers() as valkey:
+    moves = read_moves()[name]
+    with shop_on_own_servers(WORLDS[name].database) as servers:
         from tools.site.world import replay
 
         return [
-            f"{strategy} {schedule}"
-            for strategy in strategies
-            for schedule in sample(recorded[strategy])
-            if not replay(strategy, schedule, recorded[strategy], valkey)
+            f"{name} {schedule}"
+            for schedule in sample(moves)
+            if not replay(WORLDS[name], schedule, moves, servers)
         ]
+
+
+def in_processes(worlds: Sequence[str]) -> ProcessPoolExecutor:
+    """Return a pool with a new process for each world: Django is set up once in each."""
+    return ProcessPoolExecutor(
+        min(PARALLEL_WORLDS, len(worlds)),
+        mp_context=multiprocessing.get_context("spawn"),
+        max_tasks_per_child=1,
+    )
 
 
 def machine() -> str:
     """Return the machine and the versions of its servers."""
     with connection.cursor() as cursor:
-        cursor.execute("SHOW server_version")
-        postgres = cursor.fetchone()[0]
+        cursor.execute(VERSION_QUERIES[connection.vendor])
+        database = cursor.fetchone()[0]
     return (
         f"{os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"PostgreSQL {postgres}, {version()}"
+        f"{connection.display_name} {database}, {version()}"
     )
 
 
-def keep(strategy: str, moves: Moves) -> None:
-    """Write the moves of a strategy among the others, while the servers run."""
-    with LOCKED.open("w") as locked:
-        fcntl.flock(locked, fcntl.LOCK_EX)  # several commands may record at a time
-        strategies = (kept() if WORLDS.exists() else {}) | {strategy: moves}
-        data = {
-            "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
-            "machine": machine(),
-            "moves": {name: strategies[name] for name in STRATEGIES if name in strategies},
-        }
-        text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
-        WORLDS.write_text(text + "\n")
+def keep(name: str, recording: dict[str, Any]) -> None:
+    """Write the recording of a world among the others."""
+    recordings = (read_worlds() if WORLDS_FILE.exists() else {}) | {name: recording}
+    in_order = {name: recordings[name] for name in WORLDS if name in recordings}
+    text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
+    WORLDS_FILE.write_text(text + "\n")
+
+
+def differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the worlds of these recordings whose moves are not those that are kept."""
+    kept_moves = read_moves()
+    return [
+        name for name, recording in recordings.items() if recording["moves"] != kept_moves.get(name)
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     command, *names = arguments or [""]
-    strategies = names or list(STRATEGIES)
-    if command == "record":
-        for strategy, moves in record(strategies):
-            keep(strategy, moves)
-        return 0
-    if command == "compare":
-        recorded = kept()
-        differing = [name for name, moves in record(strategies) if recorded.get(name) != moves]
-        print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
-        return 1 if differing else 0
-    if command == "sample":
-        differing = replay_samples(strategies)
-        print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
-        return 1 if differing else 0
-    print(__doc__, file=sys.stderr)
-    return 2
+    worlds = names or list(WORLDS)
+    if command not in ("record", "compare", "sample"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    differing: list[str] = []
+    with in_processes(worlds) as pool:
+        if command == "sample":
+            differing = [name for names in pool.map(replay_sample, worlds) for name in names]
+        if command == "compare":
+            differing = differing_worlds(dict(zip(worlds, pool.map(record, worlds), strict=True)))
+        if command == "record":
+            for name, recording in zip(worlds, pool.map(record, worlds), strict=True):
+                keep(name, recording)
+            return 0
+    print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
+    return 1 if differing else 0
 
 
 if __name__ == "__main__":

@@ -10,21 +10,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from django.conf import settings
 from django.db import connections
 
-from servers.valkey import Valkey, client_at
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from tools.site.live import BUYERS, PRODUCT, Recorder, Trace, turns
+from tools.site.live import BUYERS, PRODUCT, Recorder, Trace, here, turns
+from tools.site.lock_servers import LockServers
 from tools.site.worlds import (
+    ASKS_AGAIN,
+    FAILOVER,
     GOES_ON,
     KILL,
     PAUSE,
@@ -32,6 +34,7 @@ from tools.site.worlds import (
     TIME_PASSES,
     WAITS_ON,
     Moves,
+    World,
     event_of,
 )
 
@@ -39,10 +42,14 @@ from tools.site.worlds import (
 STOPS = ("setnx:before_expire", "acquired")
 #: A buyer without news for this long waits for the other.
 BLOCKED_AFTER_SECONDS = 0.3
+#: After a change of the locks' server a buyer who waits connects again, and may get the lock.
+RECONNECTED_AFTER_SECONDS = 1.0
 #: The ttl of the locks where it has to pass.
 SHORT_TTL_SECONDS = 1.5
 #: The ttl of the locks where it must not pass: no machine is that slow.
 LONG_TTL_SECONDS = 60.0
+#: The events for which the ttl passes.
+TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a ttl to be over, and for a waiter to notice.
 TTL_PASSES_SECONDS = SHORT_TTL_SECONDS + 0.2
 #: A buyer who has not moved after this time waits forever: two ttls are over.
@@ -71,15 +78,19 @@ class PipedTrace(Trace):
 class ProcessRecorder(Recorder):
     """A buyer's side of a recording, in the buyer's process."""
 
-    def __init__(self, strategy: str, pipe: Connection) -> None:
+    def __init__(self, strategy: str, key: str | None, pipe: Connection) -> None:
         super().__init__(strategy)
         self.trace = PipedTrace(pipe)
+        self._key = key
         self._pipe = pipe
         self._has_begun = False
 
     def buy(self) -> None:
         with installed(self._at_point):
             self._buy()
+
+    def _attempt(self) -> Attempt:
+        return Attempt(PRODUCT, here(), self.lock, key=self._key)
 
     def _move(self) -> None:
         if self._has_begun:
@@ -90,6 +101,8 @@ class ProcessRecorder(Recorder):
     def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
         if place == "setnx:before_expire":
             self.trace.add(place)
+        if place == "acquired":
+            self.trace.add("token", facts["token"])
         super()._at_point(place, facts)
         if place in STOPS:
             self._move()
@@ -98,25 +111,30 @@ class ProcessRecorder(Recorder):
         return []  # the recording process looks
 
 
-def _buy_in_process(name: str, strategy: str, ttl: float, pipe: Connection) -> None:
+def _buy_in_process(
+    name: str, strategy: str, key: str | None, ttl: float, pipe: Connection
+) -> None:
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_TOKEN_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
     buyer = threading.Thread(
-        target=ProcessRecorder(strategy, pipe).buy, name=f"interleaved-{name}", daemon=True
+        target=ProcessRecorder(strategy, key, pipe).buy, name=f"interleaved-{name}", daemon=True
     )
     buyer.start()
     buyer.join()
 
 
 class BuyerProcess:
-    """A buyer's process, as the recording process sees it."""
+    """A buyer's process, as the recording process sees it.
 
-    def __init__(self, name: str, strategy: str, ttl: float) -> None:
+    key  the Idempotency-Key of its request, or None
+    """
+
+    def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
         self.pipe, theirs = fork.Pipe()
         self.process = fork.Process(
-            target=_buy_in_process, args=(name, strategy, ttl, theirs), daemon=True
+            target=_buy_in_process, args=(name, strategy, key, ttl, theirs), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -138,36 +156,53 @@ class Schedule:
     A buyer's status is `new`, `stopped`, `moving` (also while it waits), `paused` or `ended`.
     """
 
-    def __init__(self, strategy: str, event: str, valkey: Valkey) -> None:
+    def __init__(self, world: World, event: str, servers: LockServers) -> None:
         self.event = event
         self.has_happened = not event
         self.is_stuck = False
-        self.valkey = valkey
+        self.strategy = world.strategy
+        self.servers = servers
         self.trace = Trace()
-        with client_at(valkey.port) as client:
-            client.flushall()  # a lock without a ttl, whose holder was killed
-        self.sale = restock(product=PRODUCT, amount=1, lock=strategy).pk
+        self.buyers_by_token: dict[str, str] = {}
+        servers.prepare(with_replica=event == FAILOVER)
+        self.sale = restock(product=PRODUCT, amount=world.units, lock=world.strategy).pk
+        self.ttl = SHORT_TTL_SECONDS if event in TTL_PASSES_IN else LONG_TTL_SECONDS
+        self.buyers = {name: self._new_buyer(name) for name in BUYERS}
+
+    def _new_buyer(self, name: str) -> BuyerProcess:
         connections.close_all()  # a process that is forked must not share them
-        ttl = SHORT_TTL_SECONDS if event in (PAUSE, TIME_PASSES, KILL) else LONG_TTL_SECONDS
-        self.buyers = {name: BuyerProcess(name, strategy, ttl) for name in BUYERS}
+        key = f"{self.sale}-{name}" if self.event == ASKS_AGAIN else None
+        return BuyerProcess(name, self.strategy, key, self.ttl)
 
     def close(self) -> None:
         for buyer in self.buyers.values():
             buyer.end()
+        self.servers.restore()
 
     def choices(self) -> list[str]:
         """Return the turns that are possible now."""
         if self.is_stuck:
             return []
         names = [n for n, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
-        victim = self.buyers["A"]
-        if victim.status == "paused":
+        if self.buyers["A"].status == "paused":
             names.append(GOES_ON)
-        if not self.has_happened and victim.status == "stopped":
+        if not self.has_happened and self._can_happen(self.event):
             names.append(self.event)
         if not names and any(buyer.status == "moving" for buyer in self.buyers.values()):
             names.append(WAITS_ON)
         return names
+
+    def possible_events(self, events: Sequence[str]) -> list[str]:
+        """Return which of these events could come next in a schedule that has had none."""
+        if self.event:
+            return []
+        return [event for event in events if event and self._can_happen(event)]
+
+    def _can_happen(self, event: str) -> bool:
+        """Return whether A is where the event can meet it."""
+        if event == ASKS_AGAIN:
+            return any(fact[:3] == ["A", "ends", "sold"] for fact in self.trace.events)
+        return self.buyers["A"].status == "stopped"
 
     def play(self, turn: str) -> None:
         """Make one turn, and let everything come to rest that it sets off."""
@@ -182,7 +217,9 @@ class Schedule:
             GOES_ON: self._go_on,
             TIME_PASSES: lambda: self._settle(TTL_PASSES_SECONDS, whole=True),
             KILL: self._kill,
-            RESTART: self._restart,
+            RESTART: lambda: self._change_servers(self.servers.restart_empty),
+            FAILOVER: lambda: self._change_servers(self.servers.fail_over),
+            ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
         self.has_happened |= turn == self.event
@@ -205,19 +242,22 @@ class Schedule:
         self.buyers["A"].status = "ended"
         self._settle(BLOCKED_AFTER_SECONDS)
 
-    def _restart(self) -> None:
-        """Restart the locks' server between two questions of those who wait.
+    def _change_servers(self, change: Callable[[], None]) -> None:
+        """Change the locks' server between two questions of the buyers who wait.
 
         A waiter that asked while the server is down would be told so, or not, by luck.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "moving"]
         for buyer in waiting:
             buyer.signal(signal.SIGSTOP)
-        self.valkey.stop(signal.SIGKILL)
-        self.valkey.start()
+        change()
         for buyer in waiting:
             buyer.signal(signal.SIGCONT)
-        self._settle(2 * BLOCKED_AFTER_SECONDS)
+        self._settle(RECONNECTED_AFTER_SECONDS)
+
+    def _ask_again(self) -> None:
+        self.buyers["A"].end()
+        self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
         """Wait for a buyer who waits while nobody else can move; past FOREVER_SECONDS forever."""
@@ -249,6 +289,9 @@ class Schedule:
 
     def _add(self, buyer: BuyerProcess, event: list[Any]) -> None:
         kind, *facts = event
+        if kind == "token":
+            self.buyers_by_token[str(facts[0])] = buyer.name
+            return
         holders = self.trace.holders
         if kind == "acquired":
             holders.append(buyer.name)
@@ -263,9 +306,11 @@ class Schedule:
         self.trace.events.append([buyer.name, kind, *facts])
 
     def _look(self) -> list[Any]:
-        """Return the stock left, the orders, and who believes to have the lock."""
+        """Return a state as Moves describes it."""
         report = sale_report(self.sale)
-        return [report.stock_left, report.orders, "".join(sorted(self.trace.holders))]
+        believers = "".join(sorted(self.trace.holders))
+        owner = self.servers.owner(self.buyers_by_token)
+        return [report.stock_left, report.orders, believers, owner]
 
 
 def warm_up() -> None:
@@ -274,13 +319,15 @@ def warm_up() -> None:
     check_out(Attempt(PRODUCT, "first", "none"))
 
 
-def play(strategy: str, event: str, prefix: str, valkey: Valkey) -> tuple[str, Moves, list[str]]:
+def play(
+    world: World, event: str, prefix: str, servers: LockServers
+) -> tuple[str, Moves, list[str]]:
     """Play a schedule that begins with `prefix`; at every later turn take the first choice.
 
     Return the schedule, its moves, and the beginnings of the schedules not taken. Raises Differs if
     a turn of `prefix` is impossible.
     """
-    schedule = Schedule(strategy, event, valkey)
+    schedule = Schedule(world, event, servers)
     turns_made = ""
     not_taken: list[str] = []
     try:
@@ -304,8 +351,8 @@ def require_agreement(known_moves: Moves, moves: Moves) -> None:
             raise Differs(f"{key} was {known_moves[key]}, is {moves[key]}")
 
 
-def explore(strategy: str, event: str, valkey: Valkey, known_moves: Moves) -> int:
-    """Play every schedule of a strategy and an event once, add its moves to `known_moves`, and
+def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
+    """Play every schedule of a world and an event once, add its moves to `known_moves`, and
     count them.
 
     Raises Differs where two schedules that begin alike differ in what they share, ATTEMPTS times.
@@ -316,12 +363,12 @@ def explore(strategy: str, event: str, valkey: Valkey, known_moves: Moves) -> in
         beginning = beginnings.pop()
         for _ in range(ATTEMPTS):
             try:
-                _, moves, not_taken = play(strategy, event, beginning, valkey)
+                _, moves, not_taken = play(world, event, beginning, servers)
                 require_agreement(known_moves, moves)
                 break
             except Differs as error:
                 problem = error
-                print(f"{strategy} {beginning}: {error}", file=sys.stderr, flush=True)
+                print(f"{world.strategy} {beginning}: {error}", file=sys.stderr, flush=True)
         else:
             raise problem
         known_moves.update(moves)
@@ -330,12 +377,12 @@ def explore(strategy: str, event: str, valkey: Valkey, known_moves: Moves) -> in
     return count
 
 
-def replay(strategy: str, schedule: str, recorded: Moves, valkey: Valkey) -> bool:
+def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
     """Return whether a whole schedule does what was recorded. Print where it differs."""
     try:
-        played, moves, _ = play(strategy, event_of(schedule), schedule, valkey)
+        played, moves, _ = play(world, event_of(schedule), schedule, servers)
         require_agreement(recorded, moves)
     except Differs as error:
-        print(f"{strategy} {schedule}: {error}", file=sys.stderr, flush=True)
+        print(f"{world.strategy} {schedule}: {error}", file=sys.stderr, flush=True)
         return False
     return played == schedule

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from loadtest.stack.databases import POSTGRES
 from tools.site.recording import RECORDED
 
-#: Who has moved so far -> what the last turn did, and the state that it left.
+#: Who has moved so far -> what the last turn did, and the state that it left: the stock, the
+#: orders, the buyers who believe to have the lock, and whose lock it is on the locks' server.
 Moves = dict[str, dict[str, Any]]
 
-WORLDS = RECORDED / "worlds.json"
+WORLDS_FILE = RECORDED / "worlds.json"
 #: A's process is stopped for longer than the ttl, and later goes on.
 PAUSE = "P"
 GOES_ON = "G"
@@ -19,25 +22,68 @@ TIME_PASSES = "T"
 KILL = "K"
 #: The server of the locks restarts empty.
 RESTART = "R"
+#: The server of the locks dies, and a replica without the lock takes its address.
+FAILOVER = "F"
+#: A has bought, its answer is lost, and A asks again with the same key.
+ASKS_AGAIN = "L"
 #: A buyer who waits goes on waiting while nobody else can move.
 WAITS_ON = "W"
 #: The events, each with the fault of the matrix that it is.
-EVENTS = {TIME_PASSES: "slow", PAUSE: "pause", KILL: "crash", RESTART: "restart"}
-#: The recorded strategies with their events; "" is the schedules without one.
-STRATEGIES = {
-    "none": ("", KILL),
-    "setnx": ("", *EVENTS),
-    "redis": ("", *EVENTS),
-    "row-lock": ("", PAUSE, KILL),
+EVENTS = {
+    TIME_PASSES: "slow",
+    PAUSE: "pause",
+    KILL: "crash",
+    RESTART: "restart",
+    FAILOVER: "failover",
+    ASKS_AGAIN: "unknown-commit",
 }
 
 
-def kept() -> dict[str, Moves]:
-    """Return the recorded moves by strategy."""
-    return dict(json.loads(WORLDS.read_text())["moves"])
+@dataclass(frozen=True, slots=True)
+class World:
+    """The schedules of a strategy that are recorded together.
+
+    events    the events of its schedules; "" stands for the schedules without an event
+    units     the stock at the beginning
+    database  one of loadtest.stack.databases
+    """
+
+    strategy: str
+    events: tuple[str, ...]
+    units: int = 1
+    database: str = POSTGRES
+
+
+#: The events that the server of the locks can meet, or a holder of a lock with a ttl.
+LOCK_EVENTS = (TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
+#: What is recorded, by the name in WORLDS_FILE.
+WORLDS = {
+    "none": World("none", ("", KILL)),
+    "setnx": World("setnx", ("", *LOCK_EVENTS)),
+    "setnx-expire": World("setnx-expire", ("", KILL)),
+    "setpx-del": World("setpx-del", ("", TIME_PASSES, PAUSE)),
+    "token": World("token", ("", *LOCK_EVENTS)),
+    "token-watchdog": World("token-watchdog", ("", TIME_PASSES, PAUSE, KILL, FAILOVER)),
+    "fence-at-write": World("fence-at-write", ("", PAUSE)),
+    "redis": World("redis", ("", *LOCK_EVENTS)),
+    "redis-2-units": World("redis", ("", ASKS_AGAIN), units=2),
+    "row-lock": World("row-lock", ("", PAUSE, KILL)),
+    "lock-then-read": World("lock-then-read", ("",), database="mariadb@repeatable-read"),
+}
+
+
+def read_worlds() -> dict[str, dict[str, Any]]:
+    """Return the recordings by the name of their world."""
+    return dict(json.loads(WORLDS_FILE.read_text()))
+
+
+def read_moves() -> dict[str, Moves]:
+    """Return the recorded moves by the name of their world."""
+    return {name: recording["moves"] for name, recording in read_worlds().items()}
 
 
 def by_length(moves: Moves) -> Moves:
+    """Return the moves with the shorter schedules first."""
     return dict(sorted(moves.items(), key=lambda item: (len(item[0]), item[0])))
 
 
@@ -59,9 +105,10 @@ def event_of(schedule: str) -> str:
     return next((turn for turn in schedule if turn in EVENTS), "")
 
 
-def oversells(moves: Moves, schedule: str) -> bool:
-    _, orders, _ = moves[schedule]["state"]
-    return bool(orders > 1)
+def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:
+    """Return whether there are more orders than units after a schedule."""
+    _, orders, *_ = moves[schedule]["state"]
+    return bool(orders > units)
 
 
 def is_stuck(moves: Moves, schedule: str) -> bool:

@@ -8,12 +8,12 @@ import pytest
 
 from servers.embedded import ROOT
 from tools.site.tests.test_recorded import SHARED
-from tools.site.worlds import STRATEGIES
+from tools.site.worlds import WORLDS
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_sample_is_played_again_as_recorded(strategy: str) -> None:
-    command = [sys.executable, "-m", "tools.site.recorded_worlds", "sample", strategy]
+@pytest.mark.parametrize("world", WORLDS)
+def test_sample_is_played_again_as_recorded(world: str) -> None:
+    command = [sys.executable, "-m", "tools.site.recorded_worlds", "sample", world]
     environment = {name: value for name, value in os.environ.items() if name not in SHARED}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False

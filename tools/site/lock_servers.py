@@ -1,0 +1,85 @@
+"""The server of the locks and its replica, and what can happen to both."""
+
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from servers.valkey import Valkey, client_at
+
+#: A port at which no server listens: a replica of it has lost its link.
+NO_SERVER = ("127.0.0.1", 1)
+SYNCHRONIZED_AFTER_SECONDS = 10.0
+
+
+class LockServers:
+    """The server of the locks, at whose address a replica answers after a failover.
+
+    Args:
+        main: The server, which is running.
+        folder: The working directory of the replica.
+    """
+
+    def __init__(self, main: Valkey, folder: Path) -> None:
+        self._main = main
+        self._folder = folder
+        self._replica: Valkey | None = None
+        self._has_failed_over = False
+
+    def prepare(self, *, with_replica: bool) -> None:
+        """Delete all keys, such as a lock without a ttl whose holder was killed.
+
+        A replica has synchronized after that, and has lost its link to the server since.
+        """
+        with client_at(self._main.port) as client:
+            client.flushall()
+        if with_replica:
+            self._replica = Valkey(self._folder, replica_of=("127.0.0.1", self._main.port))
+            self._replica.start()
+            self._cut_off(self._replica)
+
+    def _cut_off(self, replica: Valkey) -> None:
+        deadline = time.monotonic() + SYNCHRONIZED_AFTER_SECONDS
+        with client_at(replica.port) as client:
+            while _replication(client)["master_link_status"] != "up":
+                assert time.monotonic() < deadline, "the replica does not synchronize"
+                time.sleep(0.01)
+            client.replicaof(*map(str, NO_SERVER))
+
+    def restart_empty(self) -> None:
+        """Kill the server and start it again. It keeps nothing on disk."""
+        self._main.stop(signal.SIGKILL)
+        self._main.start()
+
+    def fail_over(self) -> None:
+        """Kill the server, promote the replica, and let it answer at the server's address."""
+        assert self._replica is not None
+        self._main.stop(signal.SIGKILL)
+        self._has_failed_over = True
+        self._replica.promote()
+        with client_at(self._replica.port) as client:
+            client.config_set("port", self._main.port)
+
+    def restore(self) -> None:
+        """Stop the replica, and start the server if it was killed."""
+        if self._replica is not None:
+            self._replica.stop()
+            self._replica = None
+        if self._has_failed_over:
+            self._main.start()
+            self._has_failed_over = False
+
+    def owner(self, buyers_by_token: Mapping[str, str]) -> str:
+        """Return the buyer whose token is the value of a key, or an empty string."""
+        with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
+            values = [client.get(key) for key in client.scan_iter(_type="string")]
+        owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]
+        return "".join(owners)
+
+
+def _replication(client: Any) -> dict[str, Any]:
+    return dict(client.info("replication"))
