@@ -24,6 +24,7 @@
 #             into a clean environment
 # make readme put the latest results into the tables of README.md and docs/
 # make site   the static site, var/site: two buyers to step through, every fault, the documents
+# make levels the site's levels for a wall: each press is played on real servers
 # make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, .venv-tools, var and results
 #
@@ -41,7 +42,7 @@ export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
 .PHONY: example-shop package site
-.PHONY: doctor demo matrix faults chaos bench load growth serve workshop readme screenshots
+.PHONY: doctor demo matrix faults chaos bench load growth serve levels workshop readme screenshots
 .PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
 
 # With .venv it also starts the servers; without it any Python will do.
@@ -97,6 +98,9 @@ package: $(TOOLS)/.installed
 
 site: install $(TOOLS)/.installed
 	@exec $(BIN)/python -m tools.site $(ARGS)
+
+levels: install
+	@exec $(BIN)/python -m tools.site.live_levels $(ARGS)
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tools.screenshots

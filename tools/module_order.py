@@ -46,6 +46,8 @@ WHOLE = (
     "locks/tests/contract/test_cluster.py",
     "tools/site/tests/test_site.py",
     "tools/site/tests/test_steps.py",
+    "tools/site/tests/test_levels_page.py",
+    "tools/site/tests/test_live_levels.py",
     "tools/site/tests/test_pages.py",
 )
 #: Of the modules of `make test`, each at least some 8 seconds, by `make test ARGS=--durations=0`.

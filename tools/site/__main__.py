@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from servers.embedded import ROOT
-from tools.site import documents, pages
+from tools.site import documents, level_page, pages
 
 SITE = ROOT / "var" / "site"
 STAGED = ROOT / "var" / "site-staged"
@@ -32,6 +32,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     documents.stage(staged)
     pages.assets(staged / "assets")
     (staged / "index.html").write_text(pages.step_through())
+    (staged / level_page.PAGE).write_text(level_page.page())
     (staged / "schedules.html").write_text(pages.orders())
     (staged / "faults.html").write_text(pages.faults(pages.recorded_faults()))
     (staged / "contents.md").write_text(documents.contents())

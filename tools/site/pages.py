@@ -12,12 +12,16 @@ from typing import Any
 
 from loadtest.report import html_report as report
 from testing.orders import orders as orders_of
+from tools.site import event_table
+from tools.site.narration import lines_of, narrate
 from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
+from tools.site.worlds import Moves
 
 HERE = Path(__file__).parent / "pages"
 #: The pages that are not documents, which the navigation names first.
 OWN = {
     "Step through": "index.html",
+    "Levels": "levels.html",
     "All 20 orders": "schedules.html",
     "Every fault": "faults.html",
 }
@@ -34,12 +38,17 @@ ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 FIRST_CELL = "token/pause"
 #: The order of moves that the step-through tells where there is no JavaScript.
 STORY = "ABABAB"
-ENDINGS = {"sold": "has an order", "sold_out": "is told: sold out"}
-
-Moves = Mapping[str, Mapping[str, Any]]
 
 
-def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str = "") -> str:
+def frame(
+    name: str,
+    main: str,
+    *,
+    up: str = "",
+    data: Any = None,
+    script: str = "",
+    fetches: bool = False,
+) -> str:
     """Return a page.
 
     Args:
@@ -48,6 +57,7 @@ def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str =
         up: The way from its folder to the root of the site, `../` for each folder.
         data: What `script` finds as JSON in the element `data`.
         script: A module, which follows the shared dom.js.
+        fetches: Whether `script` may ask the server of the page.
     """
     scripts = ""
     if script:
@@ -55,10 +65,11 @@ def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str =
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
             f'<script type="module">\n{(report.ASSETS / "dom.js").read_text()}\n{script}\n</script>'
         )
-    return Template(_read("frame.html")).substitute(
+    return Template(read_part("frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
         about="A shop that sells its last unit twice, and what stops it: recorded, move by move.",
         up=up,
+        connect="connect-src 'self'; " if fetches else "",
         nav=navigation(name, up),
         main=main,
         day=json.loads(SCHEDULES.read_text())["recorded"],
@@ -82,7 +93,7 @@ def navigation(current: str, up: str = "") -> str:
 
 def document_template() -> str:
     """Return the theme of MkDocs: the frame around its template of a document."""
-    page = frame("{{ page.title | e }}", _read("document.html"), up="{{ base_url }}/")
+    page = frame("{{ page.title | e }}", read_part("document.html"), up="{{ base_url }}/")
     for name, condition in DOCUMENTS_IN_NAVIGATION.items():
         link = f'{NAVIGATION[name]}">{name}</a>'
         current = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
@@ -91,31 +102,34 @@ def document_template() -> str:
 
 
 def step_through() -> str:
-    main = Template(_read("index.html")).substitute(
+    main = Template(read_part("index.html")).substitute(
         faults=len(recorded_faults()["faults"]) - 1,  # the rush is none
         story=_story(kept()["none"], STORY),
     )
-    data = {"moves": kept(), "strategies": strategies()}
-    script = _read("code.js") + _read("steps.js")
+    turns = {name: narrate(moves) for name, moves in kept().items()}
+    data = {"turns": packed_json(turns), "strategies": strategies()}
+    script = "".join(map(read_part, ("unpack.js", "code.js", "board.js", "steps.js")))
     return frame("Step through", main, data=data, script=script)
 
 
 def _story(moves: Moves, order: str) -> str:
     """Return the moves of an order as a list, for a browser without JavaScript."""
-    items = []
-    for turn in _turns(moves, order):
-        for buyer, event, *facts in turn["did"]:
-            if event == "stops":
-                continue
-            text = f"{event} {' '.join(map(str, facts))}"
-            if event == "sends":
-                text = f"<code>{escape(facts[0])}</code>"
-            if event == "after_read":
-                text = f"reads {facts[0]}"
-            if event == "ends":
-                text = f"<strong>{ENDINGS.get(facts[0], facts[0])}</strong>"
-            items.append(f"<li>{buyer} {text}</li>")
+    way = reached(moves, order)
+    items = [
+        f"<li>{text}</li>"
+        for length in range(1, len(way) + 1)
+        for text in turn_texts(moves, way[:length])
+    ]
     return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
+
+
+def turn_texts(moves: Moves, key: str) -> list[str]:
+    """Return the lines of a turn as HTML."""
+    texts = []
+    for line in lines_of(moves, key):
+        text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
+        texts.append(f"{line.buyer} {text}" if line.buyer else text)
+    return texts
 
 
 def orders() -> str:
@@ -126,11 +140,12 @@ def orders() -> str:
         _rows_of_pattern(names, [outcome(recorded[names[0]], order) for order in ORDERS])
         for names in patterns
     ]
-    main = Template(_read("schedules.html")).substitute(
+    main = Template(read_part("schedules.html")).substitute(
         strategies=len(recorded),
         patterns=len(patterns),
         heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
         bodies="\n".join(bodies),
+        events=event_table.table(),
     )
     return frame("All 20 orders", main)
 
@@ -205,10 +220,10 @@ def faults(data: Mapping[str, Any]) -> str:
     page = report.render(data, HERE / "code.js", HERE / "faults.js")
     nav = navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
-    page = page.replace("</header>", f"{_read('to_table.html')}</header>", 1)
-    page = page.replace("</main>", f"{_read('faults.html')}</main>", 1)
-    page = page.replace("</style>", f"{_read('site.css')}</style>", 1)
-    return Template(_read("packed.html")).substitute(nav=nav, packed=_packed(page))
+    page = page.replace("</header>", f"{read_part('to_table.html')}</header>", 1)
+    page = page.replace("</main>", f"{read_part('faults.html')}</main>", 1)
+    page = page.replace("</style>", f"{read_part('site.css')}</style>", 1)
+    return Template(read_part("packed.html")).substitute(nav=nav, packed=_packed(page))
 
 
 def search(index: Mapping[str, Any]) -> str:
@@ -230,23 +245,31 @@ def search(index: Mapping[str, Any]) -> str:
                 "text": " ".join(entry["text"].split()),
             }
             sections.append(section)
-    packed = _packed(json.dumps(sections, separators=(",", ":")))
-    return frame("Search", _read("search.html"), data=packed, script=_read("search.js"))
+    script = read_part("unpack.js") + read_part("search.js")
+    return frame("Search", read_part("search.html"), data=packed_json(sections), script=script)
 
 
 def assets(folder: Path) -> None:
     """Write the stylesheet of the site."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "site.css").write_text((report.ASSETS / "look.css").read_text() + _read("site.css"))
+    (folder / "site.css").write_text(
+        (report.ASSETS / "look.css").read_text() + read_part("site.css")
+    )
 
 
 def _current(is_current: bool) -> str:
     return ' aria-current="page"' if is_current else ""
 
 
+def packed_json(data: object) -> str:
+    """Return data for unpack.js: JSON, compressed, in Base64."""
+    return _packed(json.dumps(data, separators=(",", ":")))
+
+
 def _packed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _read(name: str) -> str:
+def read_part(name: str) -> str:
+    """Return a file of pages/."""
     return (HERE / name).read_text()

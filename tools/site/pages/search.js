@@ -4,11 +4,6 @@ const MAX_RESULTS = 50;
 const EXCERPT_LETTERS = 220;
 const WEIGHTS = { heading: 10, page: 4, text: 1 };
 
-async function unpack(packed) {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-}
-
 // The sum of the weights of the fields in which a word stands; 0 if a word is nowhere.
 function scoreOf(section, terms) {
   const scores = terms.map((term) =>

@@ -123,12 +123,12 @@ def test_folder_pages_link_to_their_files(site: Path) -> None:
 def test_every_page_has_the_same_frame(site: Path) -> None:
     """One navigation and one stylesheet; the page of the faults brings its own copy of it."""
     links = {
-        page: [Path(target).name for target in targets(page)[:9]]
+        page: [Path(target).name for target in targets(page)[:10]]
         for page in html(site)
         if page.name != "faults.html"
     }
     heads = {tuple(sorted(set(names) - {"data:,", "#main"})) for names in links.values()}
-    expected = {"site.css", "index.html", "schedules.html", "faults.html"}
+    expected = {"site.css", "index.html", "levels.html", "schedules.html", "faults.html"}
     expected |= {"contents.html", "overview.html"}
     assert heads == {tuple(sorted(expected))}
 

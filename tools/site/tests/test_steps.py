@@ -15,6 +15,9 @@ Scheme = Literal["light", "dark"]
 PAGES = (
     "index.html",
     "index.html#redis/ABAABB",
+    "levels.html",
+    "levels.html#watchdog/AAPBBBGA",
+    "levels.html#twice/ABAABB",
     "schedules.html",
     "faults.html",
     "contents.html",

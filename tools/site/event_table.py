@@ -1,0 +1,103 @@
+"""What each event does to each strategy, in its worst recorded schedule: a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tools.site.narration import WORLD_BUTTONS
+from tools.site.worlds import (
+    ASKS_AGAIN,
+    EVENTS,
+    WORLDS,
+    Moves,
+    event_of,
+    is_stuck,
+    oversells,
+    read_moves,
+    whole_schedules,
+)
+
+#: The columns: without an event, and each event that can meet any strategy.
+COLUMNS = ("", *(event for event in EVENTS if event != ASKS_AGAIN))
+#: The outcomes of a schedule, the worst first, with the look of each.
+OVERSOLD = "oversold"
+STUCK = "waits forever"
+REFUSED = "the late buyer is refused"
+EXACT = "exact"
+LOOKS = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The worst outcome of the schedules of an event.
+
+    count     the schedules with it, of `of`
+    schedule  the shortest of them
+    """
+
+    outcome: str
+    count: int
+    of: int
+    schedule: str
+
+
+def outcome_of(moves: Moves, schedule: str, units: int) -> str:
+    """Return the outcome of a whole schedule."""
+    if oversells(moves, schedule, units):
+        return OVERSOLD
+    if is_stuck(moves, schedule):
+        return STUCK
+    beginnings = (schedule[:length] for length in range(1, len(schedule) + 1))
+    ends = [event for key in beginnings for event in moves[key]["did"] if event[1] == "ends"]
+    if any(event[2] == "lost" for event in ends):
+        return REFUSED
+    return EXACT
+
+
+def cell_of(name: str, moves: Moves, event: str) -> Cell | None:
+    """Return the cell of a world and an event, or None if that was not recorded."""
+    units = WORLDS[name].units
+    schedules = [schedule for schedule in whole_schedules(moves) if event_of(schedule) == event]
+    if not schedules:
+        return None
+    outcomes = {schedule: outcome_of(moves, schedule, units) for schedule in schedules}
+    worst = min(outcomes.values(), key=list(LOOKS).index)
+    worst_schedules = [schedule for schedule in schedules if outcomes[schedule] == worst]
+    shortest = min(worst_schedules, key=len)
+    return Cell(worst, len(worst_schedules), len(schedules), shortest)
+
+
+def rows() -> list[tuple[list[str], list[Cell | None]]]:
+    """Return groups of worlds with the same outcomes, each with the cells of its first world."""
+    cells_by_world = {
+        name: [cell_of(name, moves, event) for event in COLUMNS]
+        for name, moves in read_moves().items()
+        if ASKS_AGAIN not in WORLDS[name].events
+    }
+    groups: dict[Sequence[str], list[str]] = {}
+    for name, cells in cells_by_world.items():
+        pattern = tuple(cell.outcome if cell else "" for cell in cells)
+        groups.setdefault(pattern, []).append(name)
+    return [(names, cells_by_world[names[0]]) for names in groups.values()]
+
+
+def table() -> str:
+    """Return the table as HTML. A cell opens its shortest schedule."""
+    titles = ["No event", *(WORLD_BUTTONS[event] for event in COLUMNS[1:])]
+    heads = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    body = "\n".join(_row(names, cells) for names, cells in rows())
+    return f"<thead><tr><td></td>{heads}</tr></thead>\n<tbody>{body}</tbody>"
+
+
+def _row(names: Sequence[str], cells: Sequence[Cell | None]) -> str:
+    links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
+    return f'<tr><th scope="row">{links}</th>{"".join(_td(names[0], cell) for cell in cells)}</tr>'
+
+
+def _td(name: str, cell: Cell | None) -> str:
+    if cell is None:
+        return '<td><span class="hint">not recorded</span></td>'
+    return (
+        f'<td><a class="{LOOKS[cell.outcome]}" href="levels.html#{name}/{cell.schedule}">'
+        f"{cell.outcome}<small>{cell.count} of {cell.of}</small></a></td>"
+    )

@@ -1,0 +1,104 @@
+"""The page of the levels, with a readable text of each for a browser without JavaScript."""
+
+from collections.abc import Mapping
+from html import escape
+from string import Template
+from typing import Any
+
+from tools.site import pages
+from tools.site.levels import Level, levels
+from tools.site.narration import WORLD_BUTTONS, narrate
+from tools.site.recording import strategies
+from tools.site.worlds import WORLDS, Moves, read_worlds
+from workshop.lessons import lessons
+
+NAME = "Levels"
+PAGE = "levels.html"
+
+
+def page(*, live: bool = False) -> str:
+    """Return the page: every level, and any recorded schedule by its address.
+
+    live  whether a server plays each schedule (live_levels.py), and the recording is not shown
+    """
+    recordings = read_worlds()
+    moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
+    strategies_by_name = strategies()
+    shown = {world.strategy for world in WORLDS.values()}
+    data = {
+        "levels": [_level_data(level, moves_by_world[level.world]) for level in levels()],
+        "worlds": {name: _world_data(name, recordings[name]) for name in recordings},
+        "strategies": {name: strategies_by_name[name] for name in shown},
+        "buttons": WORLD_BUTTONS,
+        "live": live,
+        "turns": pages.packed_json(
+            {name: {} if live else narrate(moves) for name, moves in moves_by_world.items()}
+        ),
+    }
+    main = Template(pages.read_part("levels.html")).substitute(
+        count=len(levels()),
+        texts="\n".join(_text(level, moves_by_world[level.world]) for level in levels()),
+    )
+    script = "".join(map(pages.read_part, ("unpack.js", "code.js", "board.js", "levels.js")))
+    return pages.frame(NAME, main, data=data, script=script, fetches=live)
+
+
+def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
+    return {
+        "slug": level.slug,
+        "title": level.title,
+        "task": level.task,
+        "world": level.world,
+        "events": level.events,
+        "hint": level.hint,
+        "why": level.why,
+        "impossible": bool(level.impossible),
+        "reached": level.reached_by(moves, level.goal),
+        "links": links(level),
+    }
+
+
+def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
+    world = WORLDS[name]
+    return {
+        "strategy": world.strategy,
+        "units": world.units,
+        "has_lock": any(turn["state"][2] for turn in recording["moves"].values()),
+        "events": [event for event in world.events if event],
+        "recorded": f"{recording['machine']}; {recording['recorded']}",
+    }
+
+
+def links(level: Level) -> list[dict[str, str]]:
+    """Return where to read on after a level: its fault or document, and its lesson."""
+    next_pages = []
+    if level.fault:
+        strategy, fault = level.fault.split("/")
+        text = f"The same with 20 buyers: {strategy} under {fault}"
+        next_pages.append({"text": text, "href": f"faults.html#{level.fault}"})
+    if level.document:
+        next_pages.append({"text": "Which guard holds on which database", "href": level.document})
+    lesson = lessons()[level.lesson]
+    verb = "builds this" if level.impossible else "repairs it"
+    text = f"Lesson {level.lesson} {verb}: {lesson.title}"
+    next_pages.append({"text": text, "href": f"workshop/lessons/{lesson.slug}.html"})
+    return next_pages
+
+
+def _text(level: Level, moves: Moves) -> str:
+    """Return a level as text: its task, the shortest way, and what happened."""
+    way = level.reached_by(moves, level.goal)[0]
+    items = [
+        f"<li>{text}</li>"
+        for length in range(1, len(way) + 1)
+        for text in pages.turn_texts(moves, way[:length])
+    ]
+    onward = " ".join(
+        f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.' for link in links(level)
+    )
+    return (
+        f'<article id="text-{level.slug}"><h2>{escape(level.title)}</h2>'
+        f"<p><strong>{escape(level.task)}</strong> <code>{WORLDS[level.world].strategy}</code></p>"
+        f"<p>The shortest way has {len(way)} moves:</p><ol>{''.join(items)}</ol>"
+        f"<p>{escape(level.why)} {onward}</p></article>"
+    )

@@ -1,0 +1,187 @@
+"""python -m tools.site.live_levels: the levels for a wall, played on real servers.
+
+Each press plays its schedule from the beginning, on a PostgreSQL (or MariaDB) and a Valkey of its
+own, by the code that made the recording. Ctrl-C ends it.
+"""
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tools.site import level_page, pages
+from tools.site.__main__ import SITE
+from tools.site.narration import first_move_of, narrate
+from tools.site.recorded_worlds import shop_on_own_servers
+from tools.site.worlds import WORLDS, event_of, read_moves
+
+PORT = 8100
+HOST_NAMES = ("127.0.0.1", "localhost")
+#: A schedule takes some seconds, and the first one starts the servers.
+PLAY_TIMEOUT_SECONDS = 120.0
+
+spawn = multiprocessing.get_context("spawn")
+
+
+class Impossible(Exception):
+    """No such schedule can be played; the message says why."""
+
+
+def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
+    """Play a schedule of a world up to its last turn.
+
+    Return the words of its turns, as narrate does, and whether they differ from the recording.
+    Raises Impossible.
+    """
+    from tools.site.live import turns
+    from tools.site.world import Schedule
+
+    world = WORLDS[name]
+    played = Schedule(world, event_of(schedule), servers)
+    try:
+        for turn in schedule:
+            if turn not in played.choices():
+                raise Impossible(f"{turn} of {schedule} is impossible")
+            played.play(turn)
+        choices = [*played.choices(), *played.possible_events(world.events)]
+    finally:
+        played.close()
+    moves = turns(played.trace.events)
+    recorded = read_moves()[name]
+    differs = any(moves[key] != recorded.get(key) for key in moves)
+    words = narrate(moves, choices=choices, first_move=first_move_of(recorded))
+    return {"turns": words, "differs": differs}
+
+
+def _serve_plays(database: str, pipe: Connection) -> None:
+    """Play what is asked for over the pipe until it is closed."""
+    with shop_on_own_servers(database) as servers:
+        while True:
+            try:
+                name, schedule = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send(play_schedule(name, schedule, servers))
+            except Impossible as error:
+                pipe.send({"error": str(error)})
+
+
+class Players:
+    """A process for each database, started when its first schedule is asked for."""
+
+    def __init__(self) -> None:
+        self._pipes: dict[str, Connection] = {}
+        self._processes: list[Any] = []
+        self._lock = threading.Lock()
+
+    def play(self, name: str, schedule: str) -> dict[str, Any]:
+        """Return what play_schedule returns, or `error`."""
+        with self._lock:  # one at a time: a turn is told by the time that a buyer is silent
+            pipe = self._pipe_to(WORLDS[name].database)
+            pipe.send((name, schedule))
+            if not pipe.poll(PLAY_TIMEOUT_SECONDS):
+                return {"error": f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s"}
+            return dict(pipe.recv())
+
+    def _pipe_to(self, database: str) -> Connection:
+        if database not in self._pipes:
+            pipe, theirs = spawn.Pipe()
+            process = spawn.Process(target=_serve_plays, args=(database, theirs))
+            process.start()
+            theirs.close()
+            self._pipes[database] = pipe
+            self._processes.append(process)
+        return self._pipes[database]
+
+    def close(self) -> None:
+        """End the processes, and their servers with them."""
+        for pipe in self._pipes.values():
+            pipe.close()
+        for process in self._processes:
+            process.join()
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves the folder of the pages, and plays what /turns asks for."""
+
+    def __init__(self, players: Players, *args: Any, **options: Any) -> None:
+        self._players = players
+        super().__init__(*args, **options)
+
+    def do_GET(self) -> None:
+        host = self.headers.get("Host", "").partition(":")[0]
+        if host not in HOST_NAMES:  # a page of another site, by a name that it made up
+            self.send_error(HTTPStatus.BAD_REQUEST, "this address is for this machine only")
+            return
+        url = urlsplit(self.path)
+        if url.path != "/turns":
+            super().do_GET()
+            return
+        query = parse_qs(url.query)
+        name = query.get("world", [""])[0]
+        schedule = query.get("schedule", [""])[0]
+        if name not in WORLDS:
+            answer = {"error": f"there is no world {name!r}"}
+        else:
+            answer = self._players.play(name, schedule)
+        self._send_json(answer)
+
+    def _send_json(self, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        status = HTTPStatus.BAD_REQUEST if "error" in answer else HTTPStatus.OK
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Write nothing."""
+
+
+def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
+    """Write the pages into a folder and return a server of them, which is not running yet.
+
+    The other pages of the site are served too if `make site` has been run.
+    """
+    if SITE.exists():
+        shutil.copytree(SITE, folder, dirs_exist_ok=True)
+    pages.assets(folder / "assets")
+    (folder / level_page.PAGE).write_text(level_page.page(live=True))
+    handler = partial(Handler, players, directory=str(folder))
+    return ThreadingHTTPServer(("127.0.0.1", port), handler)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
+    parser.add_argument("--port", type=int, default=PORT, help=f"port of the page, {PORT}")
+    options = parser.parse_args(arguments)
+    players = Players()
+    with tempfile.TemporaryDirectory() as folder:
+        server = serve(Path(folder), players, options.port)
+        print(f"levels  http://127.0.0.1:{server.server_port}/{level_page.PAGE}", flush=True)
+        print("Each press is played on real servers. Ctrl-C ends it.", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            server.server_close()
+            players.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""Every level in a browser: won by key and by touch, its wrong way tried, and read as text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, expect
+
+from tools.site.levels import Level, levels
+from tools.site.worlds import read_moves
+
+LEVELS = levels()
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+def shortest_way(level: Level) -> str:
+    return level.reached_by(read_moves()[level.world], level.goal)[0]
+
+
+def address(site: Path, level: Level) -> str:
+    return f"{(site / 'levels.html').as_uri()}#{level.slug}"
+
+
+@pytest.fixture
+def phone(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport=PHONE, has_touch=True)
+    yield context.new_page()
+    context.close()
+
+
+def press_key(page: Page, turn: str) -> None:
+    """Make a turn by its key: a buyer's letter, or the number of the event's button."""
+    if turn in "AB":
+        page.keyboard.press(turn.lower())
+        return
+    place = page.locator(f"#events button[data-event={turn}]").get_attribute("data-place")
+    assert place is not None
+    page.keyboard.press(str(int(place) + 1))
+
+
+def tap(page: Page, turn: str) -> None:
+    selector = f"button.move[data-buyer={turn}]" if turn in "AB" else f"[data-event={turn}]"
+    page.locator(selector).tap()
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
+def test_level_is_won_by_keys(site: Path, page: Page, level: Level) -> None:
+    way = shortest_way(level)
+    page.goto(address(site, level))
+    expect(page.locator("#after")).to_be_hidden()
+    for turn in way:
+        press_key(page, turn)
+    expect(page.locator("#verdict .won")).to_contain_text(f"in {len(way)} moves: the fewest")
+    expect(page.locator("#timeline tr").first.locator("th")).to_have_count(len(way))
+    expect(page.locator("#why")).to_have_text(level.why)
+    expect(page.locator("#code")).to_contain_text("def buy(")
+    expect(page.locator("#said")).to_contain_text("moves: the fewest")
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
+def test_wrong_way_is_tried_by_touch_and_then_the_right_one(
+    site: Path, phone: Page, level: Level
+) -> None:
+    phone.goto(address(site, level))
+    for turn in level.wrong:
+        tap(phone, turn)
+    expect(phone.locator("#after")).to_be_hidden()
+    if level.wrong:
+        expect(phone.locator("#verdict")).to_contain_text("That is not the goal")
+        phone.locator("#again").tap()
+    for turn in shortest_way(level):
+        tap(phone, turn)
+    expect(phone.locator("#verdict .won")).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
+    page.goto(f"{address(site, LEVELS[0])}/{shortest_way(LEVELS[0])}")
+    expect(page.locator("#levels a.reached")).to_have_count(1)
+    page.reload()
+    expect(page.locator("#levels a.reached")).to_have_count(1)
+    page.locator("#next").click()
+    expect(page.locator("#level-title")).to_have_text(LEVELS[1].title)
+    assert page.url.endswith(f"#{LEVELS[1].slug}")
+
+
+def test_longer_way_names_the_fewest_moves(site: Path, page: Page) -> None:
+    level = next(level for level in LEVELS if level.slug == "forever")
+    moves = read_moves()[level.world]
+    ways = level.reached_by(moves, level.goal)
+    longer = next(way for way in reversed(ways) if len(way) > len(ways[0]))
+    page.goto(f"{address(site, level)}/{longer}")
+    expect(page.locator("#verdict")).to_contain_text(f"the fewest possible are {len(ways[0])}")
+    page.locator("#best").click()
+    expect(page.locator("#verdict")).to_contain_text("the fewest possible.")
+
+
+def test_impossible_turn_changes_nothing(site: Path, page: Page) -> None:
+    """A paused process cannot move, and an event that the level lacks has no key."""
+    page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/AAP")
+    page.keyboard.press("a")
+    page.locator("button.move[data-buyer=A]").click(force=True)
+    expect(page.locator("#order")).to_have_text("So far: AAP, 3 moves")
+    page.keyboard.press("9")
+    expect(page.locator("#order")).to_have_text("So far: AAP, 3 moves")
+
+
+def test_focus_stays_on_the_event_that_was_pressed(site: Path, page: Page) -> None:
+    page.goto(f"{(site / 'levels.html').as_uri()}#watchdog/AA")
+    page.locator("[data-event=P]").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.event") == "G"
+
+
+def test_any_recorded_schedule_has_an_address(site: Path, page: Page) -> None:
+    page.goto(f"{(site / 'levels.html').as_uri()}#row-lock/AAKBBB")
+    expect(page.locator("#level-title")).to_have_text("Free play: row-lock")
+    expect(page.locator("#order")).to_contain_text("AAK")
+
+
+def test_levels_are_readable_without_javascript(site: Path, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport=PHONE)
+    page = context.new_page()
+    page.goto((site / "levels.html").as_uri())
+    for level in LEVELS:
+        text = page.locator(f"#text-{level.slug}")
+        expect(text).to_be_visible()
+        expect(text).to_contain_text(level.why)
+        assert text.locator("li").count() >= len(shortest_way(level)) - 1
+    assert page.locator("main button:visible").count() == 0
+    context.close()
+
+
+def test_links_after_a_level_lead_to_pages(site: Path, page: Page) -> None:
+    for level in LEVELS:
+        page.goto("about:blank")
+        page.goto(f"{address(site, level)}/{shortest_way(level)}")
+        for link in page.locator("#links a").all():
+            target = link.get_attribute("href")
+            assert target is not None
+            assert (site / target.partition("#")[0]).exists(), target

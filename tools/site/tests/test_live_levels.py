@@ -1,0 +1,69 @@
+"""`make levels`: each press is played on real servers."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import requests
+from playwright.sync_api import Page, expect
+
+from servers.embedded import ROOT
+from tools.site.tests.test_recorded import SHARED
+
+PLAY_TIMEOUT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
+    command = [sys.executable, "-m", "tools.site.live_levels", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_level_is_won_on_real_servers(address: str, page: Page) -> None:
+    page.goto(f"{address}#restart")
+    expect(page.locator("#verdict")).to_contain_text("Nobody has moved", timeout=PLAY_TIMEOUT_MS)
+    for key in ("a", "a", "1", "b", "b", "b", "a"):
+        moves = page.locator("#order").inner_text()
+        page.keyboard.press(key)
+        expect(page.locator("#order")).not_to_have_text(moves, timeout=PLAY_TIMEOUT_MS)
+    expect(page.locator("#order")).to_contain_text("AARBBBA")
+    page.keyboard.press("a")
+    expect(page.locator("#verdict .won")).to_be_visible(timeout=PLAY_TIMEOUT_MS)
+    expect(page.locator("#recorded")).to_contain_text("on real servers")
+
+
+def test_events_stay_possible_after_going_back(address: str, page: Page) -> None:
+    page.goto(f"{address}#restart/AB")
+    expect(page.locator("#order")).to_contain_text("AB", timeout=PLAY_TIMEOUT_MS)
+    page.keyboard.press("Backspace")
+    expect(page.locator("#order")).to_have_text("So far: A, 1 move", timeout=PLAY_TIMEOUT_MS)
+    expect(page.locator("[data-event=R]")).to_have_attribute("aria-disabled", "false")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"world": "none", "schedule": "AZ"}, "Z of AZ is impossible"),
+        ({"world": "novelty", "schedule": "A"}, "there is no world 'novelty'"),
+    ],
+)
+def test_impossible_play_is_refused(address: str, query: dict[str, str], message: str) -> None:
+    answer = requests.get(address.replace("levels.html", "turns"), params=query, timeout=120)
+    assert answer.status_code == 400
+    assert answer.json() == {"error": message}
+
+
+def test_other_host_is_refused(address: str) -> None:
+    answer = requests.get(address, headers={"Host": "shop.example"}, timeout=10)
+    assert answer.status_code == 400
