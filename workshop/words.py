@@ -282,7 +282,7 @@ class Words(Teaching):
         todo = "Type a letter, then run." if predicted is None else "run shows it."
         how = "saving it checks it" if self.in_a_session else "check checks it"
         self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how}).")
-        self.out.print("hint helps, quiz asks eight questions before and after, help has all words.")
+        self.out.print("hint helps, quiz asks eight questions, help lists all words.")
 
 
 def _numbers() -> str:
