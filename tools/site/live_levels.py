@@ -8,6 +8,7 @@ import argparse
 import json
 import multiprocessing
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from loadtest.stack.node import StackError
+from servers.errors import EmbeddedError
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
 from tools.site.narration import first_move_of, narrate
@@ -65,17 +68,20 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
 
 
 def _serve_plays(database: str, pipe: Connection) -> None:
-    """Play what is asked for over the pipe until it is closed."""
-    with shop_on_own_servers(database) as servers:
-        while True:
-            try:
+    """Play what is asked for over the pipe until it is closed. Ctrl-C is for the main process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with shop_on_own_servers(database) as servers:
+            while True:
                 name, schedule = pipe.recv()
-            except EOFError:
-                return
-            try:
-                pipe.send(play_schedule(name, schedule, servers))
-            except Impossible as error:
-                pipe.send({"error": str(error)})
+                try:
+                    pipe.send(play_schedule(name, schedule, servers))
+                except Impossible as error:
+                    pipe.send({"error": str(error)})
+    except EOFError:
+        return
+    except (StackError, EmbeddedError) as error:
+        pipe.send({"error": str(error)})
 
 
 class Players:
@@ -89,11 +95,17 @@ class Players:
     def play(self, name: str, schedule: str) -> dict[str, Any]:
         """Return what play_schedule returns, or `error`."""
         with self._lock:  # one at a time: a turn is told by the time that a buyer is silent
-            pipe = self._pipe_to(WORLDS[name].database)
-            pipe.send((name, schedule))
-            if not pipe.poll(PLAY_TIMEOUT_SECONDS):
-                return {"error": f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s"}
-            return dict(pipe.recv())
+            database = WORLDS[name].database
+            pipe = self._pipe_to(database)
+            try:
+                pipe.send((name, schedule))
+                if pipe.poll(PLAY_TIMEOUT_SECONDS):
+                    return dict(pipe.recv())
+                problem = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s"
+            except (EOFError, OSError):
+                problem = "the process that plays has ended; the next press starts another one"
+            self._pipes.pop(database).close()
+            return {"error": problem}
 
     def _pipe_to(self, database: str) -> Connection:
         if database not in self._pipes:
