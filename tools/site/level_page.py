@@ -35,11 +35,16 @@ def page(*, live: bool = False) -> str:
             {name: {} if live else narrate(moves) for name, moves in moves_by_world.items()}
         ),
     }
-    main = Template(pages.read_part("levels.html")).substitute(
+    main = Template(pages.read_part("levels/levels.html")).substitute(
         count=len(levels()),
         texts="\n".join(_text(level, moves_by_world[level.world]) for level in levels()),
     )
-    script = "".join(map(pages.read_part, ("unpack.js", "code.js", "board.js", "levels.js")))
+    script = "".join(
+        map(
+            pages.read_part,
+            ("shared/unpack.js", "shared/code.js", "shared/board.js", "levels/levels.js"),
+        )
+    )
     return pages.frame(NAME, main, data=data, script=script, fetches=live)
 
 

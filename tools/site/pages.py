@@ -65,7 +65,7 @@ def frame(
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
             f'<script type="module">\n{(report.ASSETS / "dom.js").read_text()}\n{script}\n</script>'
         )
-    return Template(read_part("frame.html")).substitute(
+    return Template(read_part("frame/frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
         about="A shop that sells its last unit twice, and what stops it: recorded, move by move.",
         up=up,
@@ -93,7 +93,7 @@ def navigation(current: str, up: str = "") -> str:
 
 def document_template() -> str:
     """Return the theme of MkDocs: the frame around its template of a document."""
-    page = frame("{{ page.title | e }}", read_part("document.html"), up="{{ base_url }}/")
+    page = frame("{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/")
     for name, condition in DOCUMENTS_IN_NAVIGATION.items():
         link = f'{NAVIGATION[name]}">{name}</a>'
         current = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
@@ -102,13 +102,15 @@ def document_template() -> str:
 
 
 def step_through() -> str:
-    main = Template(read_part("index.html")).substitute(
+    main = Template(read_part("steps/index.html")).substitute(
         faults=len(recorded_faults()["faults"]) - 1,  # the rush is none
         story=_story(kept()["none"], STORY),
     )
     turns = {name: narrate(moves) for name, moves in kept().items()}
     data = {"turns": packed_json(turns), "strategies": strategies()}
-    script = "".join(map(read_part, ("unpack.js", "code.js", "board.js", "steps.js")))
+    script = "".join(
+        map(read_part, ("shared/unpack.js", "shared/code.js", "shared/board.js", "steps/steps.js"))
+    )
     return frame("Step through", main, data=data, script=script)
 
 
@@ -140,7 +142,7 @@ def orders() -> str:
         _rows_of_pattern(names, [outcome(recorded[names[0]], order) for order in ORDERS])
         for names in patterns
     ]
-    main = Template(read_part("schedules.html")).substitute(
+    main = Template(read_part("schedules/schedules.html")).substitute(
         strategies=len(recorded),
         patterns=len(patterns),
         heads="".join(f'<th scope="col">{order}</th>' for order in ORDERS),
@@ -217,13 +219,13 @@ def faults(data: Mapping[str, Any]) -> str:
     """Return the report of a run of `make faults`, with the code that decides for each cell;
     compressed, for the browser to unpack and write."""
     data = {**data, "sources": strategies(), "first": FIRST_CELL}
-    page = report.render(data, HERE / "code.js", HERE / "faults.js")
+    page = report.render(data, HERE / "shared/code.js", HERE / "faults/faults.js")
     nav = navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
-    page = page.replace("</header>", f"{read_part('to_table.html')}</header>", 1)
-    page = page.replace("</main>", f"{read_part('faults.html')}</main>", 1)
-    page = page.replace("</style>", f"{read_part('site.css')}</style>", 1)
-    return Template(read_part("packed.html")).substitute(nav=nav, packed=_packed(page))
+    page = page.replace("</header>", f"{read_part('faults/to_table.html')}</header>", 1)
+    page = page.replace("</main>", f"{read_part('faults/faults.html')}</main>", 1)
+    page = page.replace("</style>", f"{read_part('frame/site.css')}</style>", 1)
+    return Template(read_part("faults/packed.html")).substitute(nav=nav, packed=_packed(page))
 
 
 def search(index: Mapping[str, Any]) -> str:
@@ -245,15 +247,17 @@ def search(index: Mapping[str, Any]) -> str:
                 "text": " ".join(entry["text"].split()),
             }
             sections.append(section)
-    script = read_part("unpack.js") + read_part("search.js")
-    return frame("Search", read_part("search.html"), data=packed_json(sections), script=script)
+    script = read_part("shared/unpack.js") + read_part("search/search.js")
+    return frame(
+        "Search", read_part("search/search.html"), data=packed_json(sections), script=script
+    )
 
 
 def assets(folder: Path) -> None:
     """Write the stylesheet of the site."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.css").write_text(
-        (report.ASSETS / "look.css").read_text() + read_part("site.css")
+        (report.ASSETS / "look.css").read_text() + read_part("frame/site.css")
     )
 
 
