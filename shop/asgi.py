@@ -31,9 +31,8 @@ from shop.api.parse import MAX_DRAINED_BYTES, parse_attempt, too_large  # noqa: 
 from shop.api.throttle import admit  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
-from shop.ops.headers import SecurityHeadersMiddleware  # noqa: E402
+from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.ops.observe import ObserveMiddleware  # noqa: E402
 from shop.sale.async_checkout import Threads, check_out, in_thread, to_its_end  # noqa: E402
 from shop.sale.points import apoint  # noqa: E402
 from shop.views import sold  # noqa: E402

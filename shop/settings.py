@@ -132,11 +132,11 @@ INSTALLED_APPS = [
 if SHOP_DEMO:
     INSTALLED_APPS.append("demo")
 MIDDLEWARE = [
-    "shop.ops.headers.SecurityHeadersMiddleware",
-    "shop.ops.observe.ObserveMiddleware",
+    "shop.middleware.SecurityHeadersMiddleware",
+    "shop.middleware.ObserveMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "shop.ops.health.HealthMiddleware",  # before the Host header is looked at
-    "shop.api.cross_site.CrossSiteMiddleware",
+    "shop.middleware.ProbeMiddleware",  # before the Host header is looked at
+    "shop.middleware.CrossSiteMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

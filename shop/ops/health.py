@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
@@ -13,16 +11,12 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
-from django.http import HttpRequest, HttpResponse
-from django.urls import resolve
-from django.utils.deprecation import MiddlewareMixin
 
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
 
 #: Errors of a part that is not ready; Django raises ImproperlyConfigured without DATABASE_URL.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
-PROBES = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,28 +159,3 @@ def _promises() -> str:
 def _cache() -> str:
     caches["default"].get("shop:readyz")
     return "answers"
-
-
-class HealthMiddleware(MiddlewareMixin):
-    """Answers /healthz and /readyz when the Host is an IP address.
-
-    Orchestrators and load balancers probe a node by its address, which is not in ALLOWED_HOSTS. A
-    name is still checked, because a page that DNS was rebound for comes under a name.
-    SECURE_REDIRECT_EXEMPT allows probes without TLS.
-    """
-
-    def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        host_is_address = _is_address(str(request.META.get("HTTP_HOST", "")))
-        if request.path_info not in PROBES or not host_is_address:
-            return None
-        answer: HttpResponse = resolve(request.path_info).func(request)
-        return answer
-
-
-def _is_address(host: str) -> bool:
-    """Return whether a Host header names an IP address, with or without a port."""
-    try:
-        ip_address(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False
-    return True

@@ -2,14 +2,11 @@
 
 import logging
 import re
-import secrets
 from contextvars import ContextVar
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-#: Ids that are accepted from a client or a proxy. Others could forge a log line, or fill it.
-REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 #: The id in a log line that belongs to no request.
 NO_REQUEST = "-"
 #: The id of the request that this thread or task answers.
@@ -17,13 +14,6 @@ request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 #: Characters that end a line or move a terminal's cursor.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
-
-
-def choose_request_id(header: str | None) -> str:
-    """Return the id that came with a request, or a new one if it is missing or malformed."""
-    if header is not None and REQUEST_ID.match(header):
-        return header
-    return secrets.token_hex(16)
 
 
 class RequestFilter(logging.Filter):

@@ -13,8 +13,9 @@ import pytest
 from django.test import Client
 
 from shop.management.commands.reconcile import read_answered_orders
+from shop.middleware import choose_request_id
 from shop.models import PurchaseHistory
-from shop.ops.logs import choose_request_id, logging_config
+from shop.ops.logs import logging_config
 from shop.tests.node import run
 from shop.tests.outage import Outage
 from shop.tests.purchases import open_sale, rolled_back
