@@ -146,7 +146,7 @@ class TraceMiddleware(MiddlewareMixin):
         _purchase.set(None if key is None else TracedPurchase(key, stops))
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
-        points.point("arrives")
+        points.point.send("arrives")
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase

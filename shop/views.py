@@ -50,7 +50,8 @@ LISTED_FIELDS = (
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    admit(request)
+    if settings.BUY_RATE_LIMIT is not None:
+        admit(request)
     return sold(attempt, check_out(attempt))
 
 

@@ -79,10 +79,10 @@ def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
 
 def acquire(attempt: Attempt) -> Lease:
     """Return a lease on the same lock, without a block: the caller releases it."""
-    point("acquire")
+    point.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **options_of(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
-    point("acquired", **acquisition_facts(lease))
+    point.send("acquired", **acquisition_facts(lease))
     return lease
 
 
@@ -90,9 +90,9 @@ class _ReportedLock(RedisLock):
     """Reports the points of a release, which the caller of `acquire` makes by hand."""
 
     def _release(self, lease: Lease) -> Release:
-        point("release", token=lease.token)
+        point.send("release", token=lease.token)
         outcome = super()._release(lease)
-        point("released", **(release_facts(lease) | {"outcome": outcome}))
+        point.send("released", **(release_facts(lease) | {"outcome": outcome}))
         return outcome
 
 

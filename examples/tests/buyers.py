@@ -25,7 +25,7 @@ def stepped(buy: Callable[[], Order]) -> Callable[[], Order]:
     def call() -> Order:
         def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             words = sql.replace('"', "").replace("INTO ", "").replace("examples_", "").split()
-            point(" ".join(words[:2]) if words[0] != "SELECT" else "SELECT")
+            point.send(" ".join(words[:2]) if words[0] != "SELECT" else "SELECT")
             return execute(sql, *rest)
 
         with connection.execute_wrapper(before):

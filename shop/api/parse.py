@@ -7,11 +7,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.db import connection
 from django.http import HttpRequest, QueryDict
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
-from shop.errors import BadInput, LengthRequired, TooLarge
+from shop.errors import BadInput, LengthRequired, TooLarge, Unavailable
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
@@ -102,6 +103,8 @@ def _parse_lock(parameters: Mapping[str, Any]) -> str:
         lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:
             raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
+        if not STRATEGIES[lock].exists_on(connection.vendor):
+            raise Unavailable(f"{lock} does not exist on {connection.display_name}")
         return lock
     if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(

@@ -24,13 +24,12 @@ IPV6_HOST_BITS = 64
 
 
 def admit(request: HttpRequest) -> None:
-    """Count one attempt of the request's address, if a rate is set.
+    """Count one attempt of the request's address against BUY_RATE_LIMIT, which must be set.
 
     Raises Throttled when the address has had too many, and Unavailable when Redis does not answer,
     so that an outage admits no buyer.
     """
-    if settings.BUY_RATE_LIMIT is None:
-        return
+    assert settings.BUY_RATE_LIMIT is not None
     attempts, window_seconds = settings.BUY_RATE_LIMIT
     key = f"throttle:{group_address(read_address(request))}"
     try:

@@ -122,7 +122,7 @@ def settle_batch() -> int:
     if promises:
         endings = settle_or_split(promises)
         _remember_earlier_orders(promises, endings)
-        point("settled", orders=len(promises))
+        point.send("settled", orders=len(promises))
         for promise in promises:
             ended_entries.append((promise.entry, promise.sale, endings[promise.entry]))
     if ended_entries:
@@ -242,7 +242,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
         # A key without an order may have bought under another strategy in the meantime.
         endings[promise.entry] = Ending.KEPT if promise.order in written else Ending.AGAIN
     _take_units([promise for promise in decision.to_write if promise.order in written])
-    point("settling", orders=len(promises))
+    point.send("settling", orders=len(promises))
     return endings
 
 

@@ -82,26 +82,26 @@ def with_points(
     hold: AbstractContextManager[AnyLease], *, commits: bool = True
 ) -> Iterator[AnyLease]:
     """Enter `hold`, which takes a lock, and report the points before, inside and after it."""
-    point("acquire")
+    point.send("acquire")
     lease = None
     try:
         with hold as lease, points_of(lease, commits=commits):
             yield lease
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
-            point("released", **release_facts(lease))
+            point.send("released", **release_facts(lease))
 
 
 @contextmanager
 def points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
     """Report the points of a block that runs under the lease, which is released next."""
-    point("acquired", **acquisition_facts(lease))
+    point.send("acquired", **acquisition_facts(lease))
     try:
         yield
         if commits:
-            point("after_commit")
+            point.send("after_commit")
     finally:
-        point("release", token=lease.token)
+        point.send("release", token=lease.token)
 
 
 def acquisition_facts(lease: AnyLease) -> dict[str, object]:

@@ -15,18 +15,25 @@ In the locks of the articles:
     redlock:before_validity         the votes are in, the time they took has not been checked
     zookeeper:before_watch          the predecessor is known, it is not watched yet
 
-By default no probe is installed, and a point costs one comparison.
+A point is a Django signal: without a receiver it costs one comparison. A demo or a test installs
+one receiver, its probe.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+
+from django.dispatch import Signal
 
 #: Called with the name of the point and its facts, in the thread that reached it.
 Probe = Callable[[str, Mapping[str, object]], None]
 
 #: Returns whether the probe may stop a thread at the point of this name.
 MayStop = Callable[[str], bool]
+
+#: Report that this thread is at a point: `point.send("after_read", amount=3)`.
+point = Signal()
 
 
 def _may_stop_anywhere(name: str) -> bool:
@@ -37,6 +44,11 @@ _probe: Probe | None = None
 _may_stop: MayStop = _may_stop_anywhere
 
 
+def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
+    if _probe is not None:
+        _probe(sender, facts)
+
+
 def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
     """Call `probe` at every point of this process from now on; None removes it.
 
@@ -45,20 +57,18 @@ def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None
     global _probe, _may_stop
     _probe = probe
     _may_stop = may_stop
-
-
-def point(name: str, **facts: object) -> None:
-    """Report that this thread is at the point `name`, with these facts."""
-    if _probe is not None:
-        _probe(name, facts)
+    if probe is None:
+        point.disconnect(_call_probe)
+    else:
+        point.connect(_call_probe)
 
 
 async def apoint(name: str, **facts: object) -> None:
     """Report that this task is at the point `name`. If the probe may stop it, a thread waits."""
     if _probe is not None and _may_stop(name):
-        await asyncio.to_thread(_probe, name, facts)
+        await asyncio.to_thread(partial(point.send, name, **facts))
     else:
-        point(name, **facts)
+        point.send(name, **facts)
 
 
 @contextmanager

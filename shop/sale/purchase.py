@@ -196,7 +196,7 @@ def sell_one(
     """
     attempt.committing = False
     stock = read(attempt)
-    point("after_read", amount=stock.amount, sale=stock.sale_id)
+    point.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_its_sale(attempt, stock)
     if stock.amount < 1:
         raise SoldOut
@@ -236,5 +236,5 @@ def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
         if violates(error, KEY_CONSTRAINT):
             raise KeyHasBought from error
         raise
-    point("before_commit", order=order)
+    point.send("before_commit", order=order)
     return int(order)

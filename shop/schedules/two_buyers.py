@@ -96,13 +96,13 @@ class Buyers(Driver):
         connection.ensure_connection()
         gate_the_commit(self._noting_timeouts)
         with connection.execute_wrapper(self._execute):
-            point("begin")
+            point.send("begin")
             while True:
                 try:
                     check_out(attempt)
                     return
                 except LockBusy:
-                    point("refused")
+                    point.send("refused")
                 except ShopError:
                     return
 
@@ -182,7 +182,7 @@ def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullc
     commit = connection.commit
 
     def gated_commit() -> None:
-        point("at_commit")
+        point.send("at_commit")
         with surround():
             commit()
 

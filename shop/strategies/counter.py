@@ -42,7 +42,7 @@ def buy(attempt: Attempt) -> Receipt:
     reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
     if reserved < 0:
         raise SoldOut
-    point("reserved")
+    point.send("reserved")
     counted = replace(stock, amount=left + 1)
     try:
         with transaction.atomic(durable=True):
@@ -59,7 +59,7 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     (1, units left) reserved now, (0, units left) held already, (-1, 0) sold out. Raises
     redis.RedisError.
     """
-    point("reserve")
+    point.send("reserve")
     reserved, left = lua("reserve_unit")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
     return reserved, left
 

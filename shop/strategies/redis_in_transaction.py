@@ -22,7 +22,7 @@ def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         with held(redis_lock(attempt), inside_transaction=True, encloses_commit=False) as lease:
             receipt = sell_one(attempt)
-        point("unlocked_before_commit")
+        point.send("unlocked_before_commit")
     return receipt.under(lease)
 
 

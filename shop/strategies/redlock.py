@@ -63,7 +63,7 @@ class RedlockLock(Polling):
         sent_at = now()
         ttl = milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
-        point("redlock:before_validity")
+        point.send("redlock:before_validity")
         voted = [reply is not None and not _failed(reply) for reply in replies]
         validity = self.trusted() - (now() - sent_at)
         if sum(voted) >= self.quorum and validity > 0:

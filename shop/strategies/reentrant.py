@@ -75,7 +75,7 @@ class ReentrantLock(Lock):
         until = math.inf if wait is None else started + wait
         lease, _ = self._ask(started)
         if lease is None and (wait is None or wait > 0):
-            point("reentrant:before_subscribe")
+            point.send("reentrant:before_subscribe")
             with listen(self.client, self.channel) as channel:
                 channel.subscribed.wait(wait)
                 # Ask again: the unlock may have been published before the channel was subscribed.

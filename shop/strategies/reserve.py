@@ -29,9 +29,9 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    point("reserve")
+    point.send("reserve")
     receipt = promises.promise(attempt)
-    point("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
+    point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
     if attempt.hold and not receipt.replayed:
         time.sleep(attempt.hold)
     return receipt

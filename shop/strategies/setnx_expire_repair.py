@@ -30,7 +30,7 @@ class SetnxExpireRepairLock(PollingLock):
 
     def try_lock(self, token: str) -> bool:
         if self.client.setnx(self.key, token):
-            point("setnx:before_expire")
+            point.send("setnx:before_expire")
             return bool(self.client.pexpire(self.key, self.ttl_ms))
         if self.client.pttl(self.key) == -1:  # taken, and without a ttl
             self.client.pexpire(self.key, self.ttl_ms)

@@ -41,7 +41,7 @@ class SetnxTimestampLock(PollingLock):
         current: Any = self.client.get(self.key)
         if current is None or int(current) >= wall_clock() * 1000:
             return False
-        point("setnx-timestamp:before_takeover")
+        point.send("setnx-timestamp:before_takeover")
         return bool(self.client.getset(self.key, expires) == current)
 
     def unlock(self, token: str) -> bool:

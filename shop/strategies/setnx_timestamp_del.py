@@ -34,7 +34,7 @@ class SetnxTimestampDelLock(PollingLock):
         current: Any = self.client.get(self.key)
         if current is None or int(current) >= wall_clock() * 1000:
             return False
-        point("setnx-timestamp:before_takeover")
+        point.send("setnx-timestamp:before_takeover")
         self.client.delete(self.key)
         return bool(self.client.setnx(self.key, expires))
 

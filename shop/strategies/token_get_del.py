@@ -33,7 +33,7 @@ class TokenGetDelLock(PollingLock):
     def unlock(self, token: str) -> bool:
         if self.client.get(self.key) not in (token, token.encode()):
             return False
-        point("token-get-del:before_del")
+        point.send("token-get-del:before_del")
         return bool(self.client.delete(self.key))
 
 

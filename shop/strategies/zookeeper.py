@@ -134,7 +134,7 @@ class ZookeeperLock(Lock):
     def _queue(self, node: str, until: float) -> None:
         """Until `node` is the first. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
-            point("zookeeper:before_watch")
+            point.send("zookeeper:before_watch")
             node_gone = threading.Event()
             watch = partial(
                 self.client.exists_async, predecessor, lambda event, e=node_gone: e.set()

@@ -92,7 +92,7 @@ def _late(number: int, place: str) -> Refusal | None:
 
     def late() -> str:
         gate_the_commit()
-        with at_statement(number, partial(point, "paused")) as statements:
+        with at_statement(number, partial(point.send, "paused")) as statements:
             try:
                 return outcome_of("A")
             finally:

@@ -92,7 +92,7 @@ class Commands(redis.Redis):
     def answered(self, args: tuple[Any, ...]) -> None:
         """A command was answered: stop here if a check asked for that."""
         self.sent.append(str(args[0]))
-        points.point(COMMAND)
+        points.point.send(COMMAND)
 
 
 class _Pipeline(Pipeline):

@@ -338,7 +338,7 @@ def _overtaken_after(number: int) -> Refusal | None:
     def pause(execute: Callable[..., Any], *statement: Any) -> Any:
         result = execute(*statement)
         if next(places) == number:
-            point("paused")
+            point.send("paused")
         return result
 
     def paused() -> str:
@@ -457,7 +457,7 @@ def _sleep_lets_the_other_buyer_move() -> Iterator[None]:
     def wait_or_sleep(seconds: float) -> None:
         is_buyer = threading.current_thread().name.startswith("interleaved-")
         if is_buyer and not connection.in_atomic_block:
-            point("refused")
+            point.send("refused")
         else:
             sleep(seconds)
 

@@ -116,7 +116,7 @@ class RenewalThread:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
-            point("watchdog:before_renew")
+            point.send("watchdog:before_renew")
             try:
                 if not self._renew():
                     return
