@@ -27,6 +27,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.retry import Retry
 
 from servers import embedded
+from servers.waiting import wait_for
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
 from shop.tests.node import Node, rush
@@ -203,6 +204,8 @@ def consumer_of(node: Node) -> Iterator[None]:
             stderr=log,
         )
         try:
+            started = wait_for(lambda: "settling promises" in node.log.read_text(), timeout=60)
+            assert started, node.log.read_text()  # before that SIGTERM ends it with an error
             yield
         finally:
             process.terminate()
