@@ -116,8 +116,9 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         parts += ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
     parts += [
         "## What happened in the cells that broke",
-        "Seconds since the first line. A is the victim's node, B that of its rivals. Where the\n"
-        "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",
+        "Seconds since the first line. A is the victim's node, B that of its rivals. All\n"
+        "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
+        "one is shown; `summary.json` of a run has all of them.",
         *map(_paragraph, _alike(broken)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -127,7 +128,10 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the broken cells, grouped by their events, in the order in which they were made."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        steps = [re.sub(r"[0-9.]+|, fence|: two holders", "", line) for line in cell["story"][:-1]]
+        steps = [
+            re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
+            for line in cell["story"][:-1]
+        ]
         happened = frozenset(step for step in steps if "releases" not in step or "deletes" in step)
         same = (cell["fault"], cell["verdict"], complaint(cell) * (not cell["as_expected"]))
         groups.setdefault((*same, happened), []).append(cell)

@@ -10,12 +10,12 @@
 ...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import Commit, ProductHistory, group_by
+from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.verdict import RETRIED_OUTCOMES, Judgement
 
 #: Including the last line, which sums up.
@@ -94,15 +94,36 @@ def _cast(sale: Judgement) -> list[str]:
 
 def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Yield a line for each acquisition of the lock, with the number of its holders."""
+    commits = last_commits(sale)
     for hold in sale.holds:
         if hold.attempt not in cast:
             continue
-        holders = 1 + sum(other.start < hold.start < other.end for other in sale.holds)
+        others = [other for other in sale.holds if other.start < hold.start < other.end]
         where = f" (node {hold.node})" if hold.node else ""
         fence = f", fence {hold.fence}" if hold.fence is not None else ""
-        together = f": {NUMBER_WORDS.get(holders, holders)} holders" if holders > 1 else ""
-        text = f"{buyer_name(hold.attempt)}{where} has the lock{fence}{together}"
-        yield Line(hold.start, 3 if together or hold is sale.holds[0] else 2, text)
+        text = f"{buyer_name(hold.attempt)}{where} has the lock{fence}"
+        if others:
+            text += f": {_company(others, hold.start, commits)}"
+        yield Line(hold.start, 3 if others or hold is sale.holds[0] else 2, text)
+
+
+def _company(others: Sequence[LockHold], time: int, commits: Mapping[str, Commit]) -> str:
+    """Return how many hold the lock once one more joins `others` at this time.
+
+    If all the others have sold by then, the text says what they have not done yet.
+    """
+    number = NUMBER_WORDS.get(1 + len(others), str(1 + len(others)))
+    if not all(_has_sold(other, time, commits) for other in others):
+        return f"{number} holders"
+    names = " and ".join(buyer_name(other.attempt) for other in others)
+    verb = "has" if len(others) == 1 else "have"
+    return f"{number} inside, {names} {verb} not released yet"
+
+
+def _has_sold(hold: LockHold, time: int, commits: Mapping[str, Commit]) -> bool:
+    """Return whether the holder's order was committed by this time."""
+    commit = commits.get(hold.attempt)
+    return commit is not None and commit.done_at is not None and commit.done_at < time
 
 
 def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:

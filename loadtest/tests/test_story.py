@@ -60,6 +60,23 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
+def test_holder_who_has_sold_is_said_not_to_have_released() -> None:
+    """The lock of a victim ends after its sale and before its release."""
+    sale = HistoryBuilder(stock=2)
+    sale.acquire(0, 1, "victim", **A)
+    sale.read(2, "victim", 2, **A)
+    sale.commit(3, "victim", 2, **A)
+    sale.acquire(4, 1005, "rival-1", **B)
+    sale.read(1006, "rival-1", 1, **B)
+    sale.release(1010, "victim", **A)
+    sale.commit(1020, "rival-1", 1, **B)
+    sale.release(1030, "rival-1", **B)
+    assert [line for line in tell_story(sale.judge()) if "has the lock" in line] == [
+        " 0.000 s  victim (node A) has the lock",
+        " 1.004 s  rival-1 (node B) has the lock: two inside, victim has not released yet",
+    ]
+
+
 def test_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     sale = HistoryBuilder(stock=2)
     sale.ask(0, "victim")
