@@ -39,7 +39,8 @@ CHANGED_LATER = "changed_later"
 #: What the words of the table mean, and what to do next.
 NEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
-next: open report.html in a browser; make serve for a page with a Start button
+p50 ms: half of the answers came sooner
+report.html has the charts, for a browser; make serve has a page with a Start button
 """
 #: Why the verdicts of SQLite are not those of a server.
 ON_SQLITE = """
@@ -48,6 +49,7 @@ oversells on PostgreSQL and MySQL. Without a transaction (autocommit) it oversel
 """
 LEGEND = """
 lost updates: decrements that another write erased
+p50 ms, p95 ms: half of the answers came sooner, and 95 of 100
 time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
