@@ -50,9 +50,11 @@ WORDS_OF_A_TABLE = (
 )
 WORDS_OF_A_STORY = (
     "victim: the buyer whom the fault hits; rival: one who comes meanwhile; node A, node B: the "
-    "shop's two servers; healed: the fault is over; off, or not as expected: a verdict that is not "
+    "shop's two servers; order numbers are shared by all strategies of the run, so none is "
+    "missing; healed: the fault is over; off, or not as expected: a verdict that is not "
     "the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
+WORDS_OF_A_DEADLOCK = "deadlock: here, a lock that nobody frees"
 #: The message where the same code was undecided twice.
 AGAIN = (
     "Twice undecided with the same code, so it may be the code: what above did not happen, and "
@@ -136,6 +138,8 @@ def show_story(out: Console, since: float) -> None:
     else:
         out.print(f"the fault happened: {cell['evidence']}")
         out.print(WORDS_OF_A_TABLE, style="dim")
+    if any(cell.get("verdict") == "deadlock" for cell in cells):
+        out.print(WORDS_OF_A_DEADLOCK, style="dim")
     report = (summary.parent / "report.html").resolve()
     if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(report.as_uri())

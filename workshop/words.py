@@ -255,10 +255,12 @@ class Words(Teaching):
             raise NotDone("after you have passed, or after three refusals; hint helps")
         file = self.progress.file(lesson)
         mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        diff = unified_diff(
-            mine.splitlines(), lesson.solved().splitlines(), "yours", "ours", lineterm="", n=2
-        )
-        self.out.print("\n".join(diff) or "yours is ours, to the letter")
+        ours = lesson.solved()
+        if _without_blank_lines(mine) == _without_blank_lines(ours):
+            self.out.print("yours is the same")
+            return
+        diff = unified_diff(mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2)
+        self.out.print("\n".join(diff))
 
     def do_help(self, rest: list[str]) -> None:
         """Every word; after it redis, lua or sell_one: the part of the printable sheet on what an
@@ -288,6 +290,11 @@ class Words(Teaching):
 def _numbers() -> str:
     """Return the numbers that a lesson can have, for a message."""
     return f"{min(lessons())} to {max(lessons())}"
+
+
+def _without_blank_lines(code: str) -> list[str]:
+    """Return the lines of this code that have something in them, without the spaces behind it."""
+    return [line.rstrip() for line in code.splitlines() if line.strip()]
 
 
 def _short(path: Path) -> str:

@@ -117,6 +117,35 @@ def test_a_run_tells_the_story_of_its_first_broken_cell(
     assert out.export_text() == ""
 
 
+def test_deadlock_of_a_run_is_explained_where_there_is_one(
+    out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "latest").mkdir()
+    summary = tmp_path / "latest" / "summary.json"
+    monkeypatch.setattr(render, "RESULTS", tmp_path)
+    for verdict in ("deadlock", "oversold"):
+        cell = {"lock": "setnx", "fault": "crash", "verdict": verdict, "story": ["0.1 s  A"]}
+        summary.write_text(json.dumps({"runs": [cell]}))
+        render.show_story(out, time.time() - 60)
+        text = " ".join(out.export_text().split())
+        assert "order numbers are shared by all strategies" in text
+        assert ("a lock that nobody frees" in text) == (verdict == "deadlock")
+
+
+def test_solution_that_differs_in_blank_lines_alone_is_the_same(words: Words, out: Console) -> None:
+    lesson = lessons()[2]
+    words.run("goto 2")
+    words.progress.checked(lesson, None)
+    file = words.progress.file(lesson)
+    file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
+    out.export_text()
+    assert words.run("solution") == 0
+    assert out.export_text() == "yours is the same\n"
+    file.write_text(lesson.solved().replace("orders - initial", "-left"))
+    words.run("solution")
+    assert "+    return max(0, orders - initial)" in out.export_text()
+
+
 def test_run_in_which_all_is_exact_shows_what_the_fault_did(
     out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
