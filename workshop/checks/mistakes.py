@@ -30,6 +30,8 @@ PASSED = {
 }
 #: How Python says that a call does not fit its function.
 CALLED_WRONGLY = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
+#: How Redis says that EVAL has no number of keys, or too large a one.
+WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
 #: How Python says that a class leaves a method open.
 ABSTRACT = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
 
@@ -139,8 +141,18 @@ def _raised(chain: list[BaseException], module: ModuleType) -> Refusal | None:
         lines = [line for frame, line in trace if _is_of(frame.f_code.co_filename, module)]
         if lines:
             text = f"{name}: line {lines[-1]}: {type(last).__name__}: {last}"
-            return Refusal("raises", {"error": text})
+            code = "number-of-keys" if _miscounts_keys(last) else "raises"
+            return Refusal(code, {"error": text})
     return None
+
+
+def _miscounts_keys(error: BaseException) -> bool:
+    """Return whether eval() was called with a wrong number of keys, or with none."""
+    return (
+        isinstance(error, redis.ResponseError)
+        and WRONG_NUMBER_OF_KEYS.search(str(error)) is not None
+        and any(frame.f_code.co_name == "eval" for frame, _ in walk_tb(error.__traceback__))
+    )
 
 
 def _is_of(filename: str, module: ModuleType) -> bool:

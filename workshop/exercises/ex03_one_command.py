@@ -1,8 +1,9 @@
-"""Exercise 3. A lock that every process sees.
+"""Exercise 3. A lock in Redis.
 
-threading.Lock is seen in one process. The shop has two nodes. Goal: try_lock() asks Redis, where
-one command decides who has the lock; unlock() gives it back. self.client is the connection, a
-command its method: self.client.get(self.key). More: type help redis.
+The shop has two servers (nodes) of two processes (workers) each. Goal: a lock in Redis in place of
+threading.Lock. try_lock() asks Redis, where one command decides who has the lock; unlock() gives it
+back, and what it returns does not matter yet. self.client is the connection, a command its method:
+self.client.get(self.key). More: type help redis.
 """
 
 import threading
@@ -13,7 +14,7 @@ HERE = threading.Lock()
 
 
 class MyLock(PollingLock):
-    # TODO: as it is, each process has a lock of its own. The key is self.key.
+    # TODO: as it is, this is a threading.Lock. The key is self.key.
     def try_lock(self, token: str) -> bool:
         """True if the lock is ours now."""
         return HERE.acquire(blocking=False)

@@ -1,9 +1,7 @@
 """Exercise 5. Whose lock is it?
 
-A is late: its lock has ended and B holds it now. A's DEL frees B's lock, and C comes
-in while B is inside. Goal: unlock() frees the lock only if it is still ours, with nothing in
-between.
-What a script looks like: type help lua.
+A is late: its lock has ended and B holds it now. Goal: unlock() frees the lock only if it is still
+ours, with nothing in between. What a script looks like: type help lua.
 """
 
 from workshop.kit import PollingLock, guarded
@@ -15,7 +13,7 @@ class MyLock(PollingLock):
 
     def unlock(self, token: str) -> bool:
         """True if the lock was still ours."""
-        # TODO: as it is, this deletes whatever lock is there.
+        # TODO: as it is, this is a DEL.
         return bool(self.client.delete(self.key))
         # END
 

@@ -1,6 +1,6 @@
 """Exercise 7. Slower than its ttl.
 
-The lock ends while its holder works. A thread calls renew(token) every PERIOD x ttl seconds (1/3:
+The work may take longer than the ttl. A thread calls renew(token) every PERIOD x ttl seconds (1/3:
 three times per ttl). Goal: the lock lives as long as its holder works, even if one renewal is lost;
 nobody else's lock is touched.
 """
@@ -9,7 +9,7 @@ from workshop.kit import RenewedLock, guarded
 
 
 class MyLock(RenewedLock):
-    # TODO: as it is, nothing is renewed. The key is self.key, it shall live self.ttl_ms.
+    # TODO: as it is, renew() does nothing. The key is self.key, it shall live self.ttl_ms.
     PERIOD = 1.0
 
     def renew(self, token: str) -> bool:

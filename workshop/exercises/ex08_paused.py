@@ -1,16 +1,15 @@
 """Exercise 8. Paused.
 
-The holder stands still past its ttl, watchdog and all, and goes on as if nothing had happened.
-Goal: a buyer who has lost the lock sells nothing. lease.fence is higher for each new holder;
-Product has a column `fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like
-read_stock; Lost is the refusal. sell() runs under the lock, inside a transaction. More: type help
-sell_one.
+The holder stands still past its ttl, watchdog and all. Goal: a buyer who has lost the lock sells
+nothing. lease.fence is higher for each new holder; Product has a column `fence`.
+sell_one(attempt, read=..., write=..., fence=...) takes functions like read_stock; Lost is the
+refusal. sell() runs under the lock, inside a transaction. More: type help sell_one.
 """
 
 from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one
 
 
-# TODO: as it is, the database believes everybody who writes.
+# TODO: as it is, lease.fence is not used.
 def sell(attempt: Attempt, lease: Lease) -> Receipt:
     return sell_one(attempt)
 
