@@ -21,8 +21,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
     parser.add_argument("--json", action="store_true", help="report: as JSON, to be collected")
+    parser.add_argument("--merge", nargs="+", default=[], help="report: those of a room, added up")
     arguments = parser.parse_args()
-    line = " ".join([*arguments.word, *(["--json"] if arguments.json else [])])
+    options = ["--json"] if arguments.json else []
+    if arguments.merge:
+        options += ["--merge", *arguments.merge]
+    line = " ".join([*arguments.word, *options])
     end_on(*ENDING_SIGNALS)
     out = render.console()
     try:

@@ -39,6 +39,7 @@ class Lesson:
     late: str
     fast: str
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
+    likely: list[str] = field(default_factory=list)
     stays: bool = False
     observed: str = ""
 

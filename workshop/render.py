@@ -35,7 +35,8 @@ HELP: Mapping[str, str] = {
     "reset": "begin the exercise anew; your file is kept as .bak; reset 3: lesson 3",
     "solution": "ours, after you have passed or after three refusals",
     "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
-    "report": "your quiz, predictions and checks; report --json: to be collected",
+    "report": "your quiz, predictions and checks; report --json: to be collected; for "
+    "facilitators: report --merge pair-*.json: the collected ones, added up",
     "plan 90": "for facilitators: 45, 90 or 180 minutes; plan 90 14:00 says when",
     "notes 5": "for facilitators: answer, beliefs and questions of a lesson; notes: all answers; "
     "notes rush-stuck: of a refusal",

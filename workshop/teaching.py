@@ -5,7 +5,7 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from workshop import observe, render
+from workshop import observe, render, room_report
 from workshop.lessons import Lesson, common, lessons, toml
 from workshop.pack import pack
 from workshop.progress import Progress
@@ -108,6 +108,13 @@ def _wrapped(start: str, text: str) -> list[str]:
     return textwrap.wrap(start + text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
+def _without(
+    codes: Sequence[str], refusals: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """Return the refusals that have none of these codes."""
+    return {code: words for code, words in refusals.items() if code not in codes}
+
+
 class NotDone(Exception):
     """A word was typed that cannot be done: the message says what can."""
 
@@ -153,13 +160,16 @@ class Teaching:
         for letter, belief in lesson.misconceptions.items():
             self._show(f"who says {letter} may believe: ", belief)
         self._show("say: ", lesson.say)
+        if lesson.likely:
+            self.out.print("likely refusals:")
+        self._show_refusals({code: lesson.words(code) for code in lesson.likely})
         for number, hint in enumerate(lesson.hints, 1):
             self._show(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
-        self.out.print("its refusals:")
-        self._show_refusals(lesson.refusals)
+        self.out.print("its other refusals:")
+        self._show_refusals(_without(lesson.likely, lesson.refusals))
         self.out.print("\nrefusals that any exercise can get:")
-        self._show_refusals(common())
+        self._show_refusals(_without([*lesson.likely, *lesson.refusals], common()))
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
         """Show this refusal of every lesson that has it. Raise NotDone if there is none."""
@@ -221,9 +231,13 @@ class Teaching:
 
     def do_report(self, rest: list[str]) -> None:
         """The quiz before and after, the lessons, and what was refused in them; `report --json`:
-        the same to be collected, without a name and without code."""
+        the same to be collected, without a name and without code; `report --merge pair-*.json`:
+        the collected ones, added up."""
+        if len(rest) > 1 and rest[0] == "--merge":
+            self._show_reports_of_the_room(rest[1:])
+            return
         if rest not in ([], ["--json"]):
-            raise NotDone("report takes nothing, or --json")
+            raise NotDone("report takes nothing, --json, or --merge and the files of the pairs")
         if rest:
             self.out.print(json.dumps(self._report(), indent=1), soft_wrap=True)
             return
@@ -235,6 +249,16 @@ class Teaching:
         for lesson in lessons().values():
             if codes := self.progress.of(lesson)["codes"]:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
+
+    def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
+        try:
+            reports = room_report.read_reports(patterns)
+        except room_report.UnreadableReport as error:
+            raise NotDone(str(error)) from error
+        self.out.print(f"{len(reports)} report{'' if len(reports) == 1 else 's'}")
+        for line in room_report.quiz_lines(reports):
+            self.out.print(line)
+        self.out.print(room_report.lessons_table(reports))
 
     def _report(self) -> dict[str, Any]:
         """Return the progress as JSON: the quiz, and for each lesson prediction and tries."""

@@ -70,6 +70,12 @@ def test_refusals_and_wrong_solutions_match(
 
 
 @EACH
+def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) -> None:
+    assert len(set(lesson.likely)) == len(lesson.likely) <= 5
+    assert set(lesson.likely) <= {*lesson.refusals, *common()}
+
+
+@EACH
 def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
     for words in (*lesson.refusals.values(), *common().values()):
         assert set(words) == {"headline", "why", "question"}

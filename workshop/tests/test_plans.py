@@ -107,7 +107,14 @@ def test_document_says_how_to_follow_on_a_phone(name: str) -> None:
 
 def test_facilitator_reads_how_to_show_votes_and_to_collect_reports() -> None:
     text = (HERE / "FACILITATOR.md").read_text("utf-8")
-    for words in ("votes=3,9,1,2", "report --json", "notes rush-stuck", "behind", "slack"):
+    for words in (
+        "votes=3,9,1,2",
+        "report --json",
+        "report --merge",
+        "notes rush-stuck",
+        "behind",
+        "slack",
+    ):
         assert words in text
 
 

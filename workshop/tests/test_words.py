@@ -183,7 +183,11 @@ def test_notes_have_answer_questions_and_solution(words: Words, out: Console) ->
         flat = " ".join(text.split())
         for note in (lesson.objective, *lesson.key_points, *lesson.misconceptions.values()):
             assert note in flat
-        assert text.count("ask:") == len(lesson.refusals) + len(common())
+        assert text.count("ask:") == len({*lesson.refusals, *common()})
+        likely = [line.partition(":")[0] for line in text.splitlines()]
+        places = [likely.index(code) for code in lesson.likely]
+        assert places == sorted(places)
+        assert max(places, default=0) < text.splitlines().index("its other refusals:")
     assert words.run("notes") == 0
     assert out.export_text().count("lesson ") == len(lessons())
 
@@ -297,6 +301,47 @@ def test_report_as_json_has_what_a_facilitator_collects(words: Words, out: Conso
     first = report["lessons"][0]
     assert (first["predicted"], first["passed_at"]) == (None, None)
     assert words.run("report json") == 2
+
+
+def write_report(folder: Path, name: str, *refusals: str, quiz: str = "") -> None:
+    """Write the report of a pair that has predicted and passed lesson 3."""
+    out = render.console()
+    out.record = True
+    words = Words(out, Progress(folder / name), cast(Checking, Undecidable()))
+    words.progress.predicted(lessons()[3], "a" if refusals else "b")
+    for code in (*refusals, None):
+        words.progress.checked(lessons()[3], code)
+    if quiz:
+        words.progress.quizzed(quiz)
+    words.run("report --json")
+    (folder / f"{name}.json").write_text(out.export_text())
+
+
+def test_reports_of_a_room_are_added_up(words: Words, out: Console, tmp_path: Path) -> None:
+    write_report(tmp_path, "pair-1", quiz="abbcdcad")
+    write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz="abbcdcaa")
+    write_report(tmp_path, "pair-3", "always-true")
+    out.export_text()
+    assert words.run(f"report --merge {tmp_path}/pair-*.json") == 0
+    lines = [" ".join(line.split()) for line in out.export_text().splitlines()]
+    assert lines[:2] == ["3 reports", "quiz before: 7.5 of 8 right, the mean of 2"]
+    [row] = [line for line in lines if line.startswith("3 A lock in one")]
+    assert row.startswith("3 A lock in one")
+    assert " 1 of 3 3 6 always-true 2" in row
+    assert "check-then-set 1" in " ".join(lines)
+    assert not [line for line in lines if line.startswith("4 ")], "nobody has begun lesson 4"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"quiz": {}, "lessons": [{"number": 99}]}'])
+def test_file_that_is_no_report_is_named(
+    words: Words, out: Console, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "pair-1.json").write_text(text)
+    assert words.run(f"report --merge {tmp_path}/pair-1.json") == 2
+    assert "pair-1.json is not what report --json prints" in " ".join(out.export_text().split())
+    assert words.run(f"report --merge {tmp_path}/none-*.json") == 2
+    assert "is not there" in " ".join(out.export_text().split())
+    assert words.run("report --merge") == 2
 
 
 def test_report_as_json_is_a_command_too(

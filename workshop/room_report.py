@@ -1,0 +1,105 @@
+"""The reports of a room, added up: `python -m workshop report --merge pair-*.json`."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from workshop.lessons import lessons
+
+#: Refusals of a lesson that the table names, the most frequent first.
+MOST_REFUSALS = 3
+#: The times of the quiz.
+QUIZ_TIMES = ("before", "after")
+Report = Mapping[str, Any]
+
+
+class UnreadableReport(ValueError):
+    """A file is missing, or is not what `report --json` prints."""
+
+
+@dataclass
+class LessonTally:
+    """What all pairs did in one lesson."""
+
+    predictions: int = 0
+    right_predictions: int = 0
+    solved: int = 0
+    tries: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add one pair's lesson. Raises KeyError or TypeError where it is not that of a report."""
+        self.predictions += record["predicted"] is not None
+        self.right_predictions += record["predicted"] == record["answer"]
+        self.solved += record["passed_at"] is not None
+        self.tries += int(record["tries"])
+        self.refusals.update(map(str, record["refused"]))
+
+
+def read_reports(patterns: Sequence[str]) -> list[Report]:
+    """Return the reports in these files; a pattern such as pair-*.json names several.
+
+    Raises UnreadableReport.
+    """
+    paths = [path for pattern in patterns for path in sorted(glob(pattern)) or [pattern]]
+    return [_read_report(Path(path)) for path in dict.fromkeys(paths)]
+
+
+def _read_report(path: Path) -> Report:
+    try:
+        report: Report = json.loads(path.read_text(encoding="utf-8"))
+        tally_lessons([report])
+        quiz_lines([report])
+    except FileNotFoundError:
+        raise UnreadableReport(f"{path} is not there") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UnreadableReport(f"{path} is not what report --json prints: {error!r}") from error
+    return report
+
+
+def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
+    """Return for each lesson what all pairs did in it."""
+    tallies = {number: LessonTally() for number in lessons()}
+    for report in reports:
+        for record in report["lessons"]:
+            tallies[record["number"]].add(record)
+    return tallies
+
+
+def quiz_lines(reports: Sequence[Report]) -> list[str]:
+    """Return a line for the quiz before and one for that after, with the mean of right answers."""
+    lines = []
+    for when in QUIZ_TIMES:
+        results = [report["quiz"][when] for report in reports if when in report["quiz"]]
+        if results:
+            mean = sum(int(result["right"]) for result in results) / len(results)
+            lines.append(
+                f"quiz {when}: {mean:.1f} of {results[0]['of']} right, the mean of {len(results)}"
+            )
+    return lines
+
+
+def lessons_table(reports: Sequence[Report]) -> Table:
+    """Return the table of the lessons that a pair has begun."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "lesson", "predicted right", "solved", "tries"):
+        table.add_column(column)
+    table.add_column("refused most often", overflow="fold")
+    for number, tally in tally_lessons(reports).items():
+        if tally.predictions or tally.tries:
+            refusals = tally.refusals.most_common(MOST_REFUSALS)
+            table.add_row(
+                str(number),
+                lessons()[number].title,
+                f"{tally.right_predictions} of {tally.predictions}",
+                str(tally.solved),
+                str(tally.tries),
+                ", ".join(f"{code} {times}" for code, times in refusals),
+            )
+    return table
