@@ -85,7 +85,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     assert not list((clone / "results").iterdir())
 
 
-SELLS = "            return strategy.buy(attempt)\n"
+SELLS = "            return STRATEGIES[attempt.lock].buy(attempt)\n"
 #: Under `token` a third of the buyers are sent away at once, under `redis` no buyer takes the lock
 #: (the row's own makes it right), and under `none` a node writes lines that are none.
 PLANTS = {
