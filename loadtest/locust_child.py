@@ -1,10 +1,15 @@
 """Locust as a library, in its own process: one start serves every rush.
 
-It reads the options of a rush as a JSON object on one line, and answers with the rush's run. A line
-with `look_again` is answered with how the orders of the last rush have changed. A line with a
-`folder` makes it run the rushes of the shop's page, which are requested through that folder:
-demo/rush_folder.py describes its files. The process ends with its input, so with its parent. The
-users are those of the locustfile; no other module imports that or Locust.
+It reads requests as JSON, one a line:
+
+    {"rush": {...}}         run one rush by this RushPlan; answered with its run or its BuyersReport
+    {"look_again": true}    answered with how the orders of the last rush have changed
+    {"serve": {...}, "folder": "..."}    from now on run the rushes that the shop's page wants, by
+                            this RushPlan and what the page chooses; demo/rush_folder.py describes
+                            the files of that folder
+
+The process ends with its input, so with its parent. The users are those of the locustfile; no other
+module imports that or Locust.
 """
 
 import json
@@ -13,6 +18,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +33,7 @@ from locust.log import setup_logging
 from locust.runners import STATE_STOPPED, MasterRunner
 
 from loadtest.locustfile import ShopUser, rushes
+from loadtest.rush.plan import RushPlan
 from servers.loopback import free_port
 
 #: Buyers started per second. Above 100 Locust warns that the rate may not be kept. That does not
@@ -48,7 +55,6 @@ class Child:
         self.workers = workers
         events: Any = locust.events
         options = parse_options(args=["--restock-token", ""])
-        self.default_options = dict(vars(options))
         self.environment = Environment(
             user_classes=[ShopUser], events=events, parsed_options=options
         )
@@ -64,35 +70,30 @@ class Child:
         rushes.end_run = self.is_over.set  # this process stops each run itself
 
     def rush(
-        self, options: dict[str, Any], report: ReportProgress = lambda progress: False
+        self, plan: RushPlan, report: ReportProgress = lambda progress: False
     ) -> dict[str, Any]:
-        """Run one rush with these options, and return its run.
+        """Run one rush, and return its run.
 
         report  is called several times a second with the progress; returns whether to stop
         """
         self._wait_for_workers()
         self.is_over.clear()
-        options = {**self.default_options, **options}
-        self.environment.host, *other_hosts = options.pop("hosts")
-        rushes.token = options.pop("restock_token")
-        report_file = options.pop("report", "")
-        options["num_users"] = options.pop("buyers")
-        options["nodes"] = ",".join(other_hosts)
-        vars(self.environment.parsed_options).update(options)
-        start = gevent.spawn(self.runner.start, options["num_users"], SPAWN_RATE)
+        self.environment.host = plan.hosts[0]
+        rushes.plan = plan
+        start = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
         while not self.is_over.wait(POLL_INTERVAL_SECONDS):
             progress = rushes.progress()
             if progress is not None and report(progress):
                 break
         start.join()
-        if report_file:
+        if plan.locust_report:
             page = get_html_report(self.environment)  # type: ignore[no-untyped-call]
-            Path(report_file).write_text(str(page))
+            Path(plan.locust_report).write_text(str(page))
         self.runner.stop()
         return rushes.last_run
 
-    def serve(self, folder: Path, options: dict[str, Any]) -> NoReturn:
-        """Run each rush that the shop's page asks for, with these options and those of the page."""
+    def serve(self, folder: Path, plan: RushPlan) -> NoReturn:
+        """Run each rush that the shop's page asks for, by this plan and the page's choices."""
         wanted_file = folder / "wanted"
         stop_file = folder / "stop"
         runs: dict[int, dict[str, Any]] = {}
@@ -110,7 +111,7 @@ class Child:
             gevent.sleep(POLL_INTERVAL_SECONDS)
             if not wanted_file.exists():
                 continue
-            run = self.rush({**options, **json.loads(wanted_file.read_text())}, report)
+            run = self.rush(replace(plan, **json.loads(wanted_file.read_text())), report)
             if "error" not in run:
                 runs[run["sale"]] = run
             write_state({"rush": None, "runs": runs})
@@ -155,10 +156,17 @@ def main(workers: int) -> None:
         gevent.spawn(read_requests)
         while True:
             request = requests.get()
-            folder = request.pop("folder", "")
-            if folder:
-                child.serve(Path(folder), request)
-            answer = rushes.look_again() if "look_again" in request else child.rush(request)
+            match request:
+                case {"serve": fields, "folder": folder}:
+                    child.serve(Path(folder), RushPlan(**fields))
+                case {"rush": fields}:
+                    answer = child.rush(RushPlan(**fields))
+                case {"look_again": True}:
+                    answer = rushes.look_again()
+                case _:
+                    raise ValueError(
+                        f"a rush, look_again or serve is expected, not {request!r:.80}"
+                    )
             print(json.dumps(answer), file=output, flush=True)
 
 

@@ -39,7 +39,7 @@ def run(console: Console) -> int:
     with LocustProcess(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
             console.print(f"[dim]the rush, lock: {lock}[/]")
-            run_of_lock = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
+            run_of_lock = buyers.rush(Setting().plan(lock, [host], token))
             runs.append(compared(run_of_lock))
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     return 0 if all(compared_run["as_expected"] for compared_run in runs) else 1

@@ -30,6 +30,7 @@ from loadtest.rush.option_parsers import (
     parse_buyers,
     whole_number_parser,
 )
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import NAMES, SERVERS, StackError
@@ -138,7 +139,10 @@ def _add_target(commands: Any) -> None:
     summary = "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001"
     parser = _add_command(commands, "target", summary)
     parser.add_argument(
-        "file", type=Path, help="describes how to buy from your shop: docs/your-shop.md"
+        "target",
+        type=Path,
+        metavar="file",
+        help="describes how to buy from your shop: docs/your-shop.md",
     )
     parser.add_argument(
         "--host",
@@ -146,12 +150,12 @@ def _add_target(commands: Any) -> None:
         metavar="URL",
         help="address of your shop, such as http://127.0.0.1:8001",
     )
-    _add_buyers(parser, 200)
-    _add_stock(parser, 100)
+    _add_buyers(parser, RushPlan.buyers)
+    _add_stock(parser, RushPlan.stock)
     parser.add_argument(
         "--deadline",
         type=RUSH_OPTIONS["deadline"],
-        default=60.0,
+        default=RushPlan.deadline,
         metavar="SECONDS",
         help="buyers give up after this time; default: 60",
     )
@@ -164,7 +168,6 @@ def _add_target(commands: Any) -> None:
     )
     parser.add_argument(
         "--i-may-load",
-        dest="allowed",
         default="",
         metavar="HOST",
         help="the name of a machine, not this one, that you may rush",

@@ -15,15 +15,17 @@ from loadtest.expected import EXPECTED, expected_on, needed_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.run import Run, Summary
-from loadtest.judge.verdict import Judgement
 from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.locust_process import BUYERS, LocustProcess
+from loadtest.rush.plan import RushPlan
+from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
+from loadtest.target.count import scope
 from servers.waiting import wait_for
 
 #: Without a lock, with A1's, with RedisLock.
@@ -58,7 +60,7 @@ class Setting:
     """The options of a run.
 
     hold_ms         milliseconds
-    deadline        seconds
+    deadline        seconds after which buyers give up
     mine            the user's file, which serve adds as the strategy `mine`
     server          as in Stack
     database        as in Stack
@@ -66,13 +68,13 @@ class Setting:
     """
 
     locks: Sequence[str] = CONTRAST
-    buyers: int = 200
-    stock: int = 100
-    hold_ms: int = 0
+    buyers: int = RushPlan.buyers
+    stock: int = RushPlan.stock
+    hold_ms: int = RushPlan.hold_ms
     nodes: int = 2
     workers: int = 2
-    product: str = "apple"
-    deadline: float = 60.0
+    product: str = RushPlan.product
+    deadline: float = RushPlan.deadline
     mine: str = ""
     server: str = SERVERS[0]
     database: str = POSTGRES
@@ -86,11 +88,21 @@ class Setting:
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
-    @property
-    def rush(self) -> dict[str, Any]:
-        """The options of LocustProcess.rush()."""
-        names = ("buyers", "stock", "hold_ms", "product", "deadline")
-        return {name: getattr(self, name) for name in names}
+    def plan(
+        self, lock: str, hosts: Sequence[str], restock_token: str, *, locust_report: str = ""
+    ) -> RushPlan:
+        """Return the plan of the rush under one lock on the shop at these addresses."""
+        return RushPlan(
+            hosts=hosts,
+            buyers=self.buyers,
+            stock=self.stock,
+            deadline=max(self.deadline, needed_seconds(lock, self.database)),
+            lock=lock,
+            hold_ms=self.hold_ms,
+            product=self.product,
+            restock_token=restock_token,
+            locust_report=locust_report,
+        )
 
 
 def demo(console: Console, **options: Any) -> int:
@@ -206,8 +218,8 @@ def rush_each(
             size = f"{setting.buyers} buyers, {setting.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
             if strategy["available"]:
-                own_report = str(out.path / f"{lock}.html") if is_demo else ""
-                run = rush(stack, buyers, setting, lock, fault, own_report)
+                locust_report = str(out.path / f"{lock}.html") if is_demo else ""
+                run = rush(stack, buyers, setting, lock, fault, locust_report)
                 runs.append(with_complaint(run, strategy))
             else:
                 size_of_run = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
@@ -255,57 +267,47 @@ def rush(
     setting: Setting,
     lock: str,
     fault: str = "rush",
-    own_report: str = "",
+    locust_report: str = "",
 ) -> Run:
     """Run one rush under one lock. Return the run, compared with the expected verdict.
 
-    If the nodes record, the judge decides from their records instead of Locust's. Raises
-    StackError, which names a server that ended meanwhile, ShopUnreachable, OSError.
+    If the nodes record, it is judged by their records, too. Raises StackError, which names a server
+    that ended meanwhile, ShopUnreachable, OSError.
 
-    own_report  the file that Locust's own report goes to
+    locust_report  the file that Locust's own report goes to
     """
+    hosts = [node.url for node in stack.nodes]
+    plan = setting.plan(lock, hosts, stack.token, locust_report=locust_report)
     stack.settle_for(lock)
-    run = stack.while_alive(lambda: _rush(stack, buyers, setting, lock, own_report))
-    return compared(run, fault, setting.database)
+
+    def run_and_judge() -> dict[str, Any]:
+        return _rush_recorded(stack, buyers, plan) if stack.record else buyers.rush(plan)
+
+    return compared(stack.while_alive(run_and_judge), fault, setting.database)
 
 
-def _rush(
-    stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, own_report: str
-) -> dict[str, Any]:
-    """Run one rush and judge it."""
-    before = stack.leaked_keys() if stack.record else set()
-    options = setting.rush
-    options["deadline"] = max(setting.deadline, needed_seconds(lock, setting.database))
-    run = buyers.rush(
-        [node.url for node in stack.nodes],
-        **options,
-        lock=lock,
-        restock_token=stack.token,
-        history=str(stack.records / BUYERS) if stack.record else "",
-        report=own_report,
+def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+    """Run one rush on nodes that record, and judge it by all records."""
+    keys_before = stack.leaked_keys()
+    report = buyers.run_unjudged(plan)
+    report.append_to(stack.records / BUYERS)
+    events = stack.new_events()
+    sale = stack.shop().settled_sale(report.sale)
+    wait_for(lambda: stack.leaked_keys() <= keys_before, GONE_WITHIN)
+    leaked_keys = stack.leaked_keys() - keys_before
+    run = judge_rush(
+        plan,
+        report,
+        events=events,
+        opening_stock=sale["initial_stock"],
+        stock_left=sale["stock_left"],
+        orders=stack.shop().orders(report.sale),
+        unsettled_promises=sale["unsettled"],
+        scope=scope(repeatable=True, listed=True, shows_stock=True),
+        nodes_recorded=True,
+        leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
-    if stack.record:
-        events, sale = stack.new_events(), stack.shop().settled_sale(run["sale"])
-        wait_for(lambda: stack.leaked_keys() <= before, GONE_WITHIN)
-        leaked = sorted(key.split("/", 2)[2] for key in stack.leaked_keys() - before)
-        judgement = Judgement(
-            events=events,
-            initial_stock=setting.stock,
-            opening_stock=sale["initial_stock"],
-            stock_left=sale["stock_left"],
-            orders=stack.shop().orders(run["sale"]),
-            leaked_keys=leaked,
-            unsettled_promises=sale["unsettled"],
-            buyer_keys=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
-            arrivals=run["arrived"],
-            strategy=lock,
-            product=setting.product,
-            sale=run["sale"],
-            nodes_recorded=True,
-            undisturbed=True,
-        )
-        run |= judgement.as_run()
-        judge_incomplete(run)
+    judge_incomplete(run)
     return run
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from loadtest.commands.output import Progress
 from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT, Stack, inherited
 from servers import embedded
@@ -64,7 +65,8 @@ def serving(
         ) as (stack, buyers),
         ExitStack() as parts,
     ):
-        buyers.serve(folder, [node.url for node in stack.nodes], stack.token)
+        hosts = [node.url for node in stack.nodes]
+        buyers.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
         port = free_port(ports[1])
         locust = ServerProcess("Locust", log)
         parts.callback(locust.stop, LOCUST_STOPS_IN)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
 from loadtest.rush.permission import require_permission
+from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load
 from servers.loopback import ask_loopback_directly
 
@@ -29,60 +31,61 @@ next: docs/your-shop.md says where to look and which repair fits"""
 def run(
     console: Console,
     *,
-    file: Path,
+    target: Path,
     host: str,
-    allowed: str = "",
-    buyers: int = 200,
-    stock: int = 100,
-    deadline: float = 60.0,
+    i_may_load: str = "",
+    buyers: int = RushPlan.buyers,
+    stock: int = RushPlan.stock,
+    deadline: float = RushPlan.deadline,
     repeat: int = 10,
     expect: str = "exact",
 ) -> int:
     """Rush it until something is found, `repeat` times at most; print the table, what was found and
     what was judged; write the results.
 
-    allowed   the name of another machine that may be rushed
-    deadline  seconds until buyers give up
-    expect    the verdict that is no failure; of a sound shop `exact`
+    target      the file that says how to buy
+    i_may_load  the name of another machine that may be rushed
+    deadline    seconds until buyers give up
+    expect      the verdict that is no failure; of a sound shop `exact`
 
     Returns 0 if the verdict was the expected one, else 1. Raises ShopUnreachable or StackError,
     with what to do, where the target is wrong or its shop does not answer; then no results are
     written.
     """
     ask_loopback_directly()
-    file = file.absolute()
-    name = load(file, host).name
-    if warning := require_permission(host, allowed, buyers=buyers):
+    target = target.absolute()
+    name = load(target, host).name
+    if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as crowd:
         recorded = out.path / BUYERS
+        plan = RushPlan(
+            hosts=[host],
+            buyers=buyers,
+            deadline=deadline,
+            target=str(target),
+            i_may_load=i_may_load,
+            history=str(recorded),
+        )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
             units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
-                run = crowd.rush(
-                    [host],
-                    target=str(file),
-                    i_may_load=allowed,
-                    buyers=buyers,
-                    stock=units,
-                    deadline=deadline,
-                    history=str(recorded),
-                )
+                run = crowd.rush(replace(plan, stock=units))
                 if run["verdict"] == "exact":
                     time.sleep(LOOK_AGAIN_SECONDS)
                     judge_again(run, **crowd.look_again())
             except NotSold:
                 Path(out.log.name).unlink()
                 raise
-            run |= {"target": file.name, "expected": expect, "round": len(runs) + 1}
+            run |= {"target": target.name, "expected": expect, "round": len(runs) + 1}
             runs.append({**run, "as_expected": run["verdict"] == expect})
             result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
             console.print(f"{buyers} buyers for {units} units: {result}")
         scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
-        summary["target"] = {"file": file.name, "host": host, **scope}
+        summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([recorded])
         recorded.unlink()
         table = report.markdown(summary, report.DEMO_COLUMNS)

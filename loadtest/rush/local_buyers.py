@@ -3,7 +3,7 @@
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -14,6 +14,7 @@ from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import RETRIED_OUTCOMES
 from loadtest.rush import messages
 from loadtest.rush.http_client_private import call_before_sending
+from loadtest.rush.plan import RushPlan
 from loadtest.rush.target_steps import TargetSteps
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import Answer
@@ -39,18 +40,19 @@ class LocalBuyers:
     Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
     some buyers would still be connecting.
 
-    announcement  the announcement of the rush
+    id            the id of the rush
     numbers       the numbers of the buyers of this process
     send_message  sends a message to the process that opened the sale
-    requests      by the buyer's key
     ahead         by how many seconds this machine's clock is ahead of that process's
+    requests      by the buyer's key
     """
 
-    announcement: Mapping[str, Any]
+    id: str
+    plan: RushPlan
     numbers: range
     target: Target
-    nodes: list[str]
     send_message: Callable[..., object]
+    ahead: float = 0.0
     requests: dict[str, list[Request]] = field(default_factory=dict)
     arrived: int = 0
     left: int = 0
@@ -59,8 +61,6 @@ class LocalBuyers:
     _has_reported: bool = False
 
     def __post_init__(self) -> None:
-        self.id = str(self.announcement["rush"])
-        self.ahead = messages.seconds_ahead(self.announcement["clock"])
         self._free_numbers = iter(self.numbers)
         self._barrier = Event()
         self._purchasing: set[str] = set()
@@ -73,7 +73,7 @@ class LocalBuyers:
         number = next(self._free_numbers, None)
         if number is None:
             wait_forever()
-        user.client.base_url = self.nodes[number % len(self.nodes)]
+        user.client.base_url = self.plan.hosts[number % len(self.plan.hosts)]
         buyer = Buyer(number, f"{self.id}/buyer-{number}", user.client)
         call_before_sending(user.client, lambda: self.send(buyer.key))
         return buyer
@@ -82,7 +82,7 @@ class LocalBuyers:
         """Return the object whose methods are a buyer's steps: Locust's user or a TargetSteps."""
         if isinstance(self.target, OurShop):
             return user
-        return TargetSteps(self.target, self.nodes, user.client, self.break_off)
+        return TargetSteps(self.target, self.plan.hosts, user.client, self.break_off)
 
     def send(self, key: str) -> None:
         """Record that a request of this buyer is sent now. The first one waits at the barrier.
@@ -139,7 +139,7 @@ class LocalBuyers:
         It does unless it is late, or a repetition might buy twice.
         """
         may_repeat = answer.outcome == "busy" or self.target.repeatable
-        deadline = self.released_at + self.announcement["deadline_s"]
+        deadline = self.released_at + self.plan.deadline
         is_late = self._is_over or time.monotonic() > deadline
         if not may_repeat or answer.outcome not in RETRIED_OUTCOMES or is_late:
             return False

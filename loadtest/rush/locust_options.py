@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import Any
 
 from locust.argument_parser import LocustArgumentParser
@@ -9,10 +10,12 @@ from locust.env import Environment
 
 from loadtest.rush.option_parsers import RUSH_OPTIONS
 from loadtest.rush.permission import PERMISSION_FLAG, require_permission
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Target, load
 
+DEFAULT_HOST = "http://127.0.0.1:8000"
 #: Seconds that the shop has to list its strategies for the drop-down of the web UI.
 LIST_TIMEOUT_SECONDS = 2
 
@@ -35,7 +38,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         add(
             "--lock",
             "The strategy that guards the stock",
-            "none",
+            RushPlan.lock,
             type=RUSH_OPTIONS["lock"],
             env_var="LOCUST_LOCK",
             choices=_list_strategies(early_options.host),
@@ -43,12 +46,22 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         add(
             "--hold-ms",
             "Milliseconds between check and decrement",
-            0,
+            RushPlan.hold_ms,
             type=RUSH_OPTIONS["hold_ms"],
         )
-        add("--product", "The product that they buy", "apple", type=RUSH_OPTIONS["product"])
-    add("--stock", "Units on the shelf", 100, type=RUSH_OPTIONS["stock"])
-    add("--deadline", "Seconds after which buyers give up", 60.0, type=RUSH_OPTIONS["deadline"])
+        add(
+            "--product",
+            "The product that they buy",
+            RushPlan.product,
+            type=RUSH_OPTIONS["product"],
+        )
+    add("--stock", "Units on the shelf", RushPlan.stock, type=RUSH_OPTIONS["stock"])
+    add(
+        "--deadline",
+        "Seconds after which buyers give up",
+        RushPlan.deadline,
+        type=RUSH_OPTIONS["deadline"],
+    )
     add("--target", "A file that says how another shop is bought from: docs/your-shop.md")
     add(
         PERMISSION_FLAG,
@@ -64,7 +77,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
 def _parse_host_and_target() -> argparse.Namespace:
     """Parse the shop's address and the target, on which the other options depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-H", "--host", default="http://127.0.0.1:8000")
+    parser.add_argument("-H", "--host", default=DEFAULT_HOST)
     parser.add_argument("--target", default="")
     return parser.parse_known_args(sys.argv[1:])[0]
 
@@ -78,39 +91,49 @@ def _list_strategies(host: str) -> list[str] | None:
     return [strategy["name"] for strategy in strategies]
 
 
-def hosts(environment: Environment) -> list[str]:
-    """Return the addresses of the shop, which the buyers use in turn."""
-    options: Any = environment.parsed_options
-    addresses = f"{environment.host or ''},{options.nodes}".split(",")
-    return [address.strip() for address in addresses if address.strip()]
+def plan_of_options(environment: Environment, restock_token: str = "") -> RushPlan:
+    """Return the plan of a rush that Locust's options describe.
 
-
-def load_target(environment: Environment, token: str = "") -> Target:
-    """Return the target that --target names, or this project's shop. Raises TargetError.
-
-    A worker has its master's options except for --target: on its machine the file may have
-    another path.
-
-    token  the shop's SHOP_RESTOCK_TOKEN; a worker has none, because it opens no sale
+    Locust's own names are `host`, `nodes` for more addresses, and `num_users` for the buyers.
     """
     options: Any = environment.parsed_options
-    host = environment.host or ""
-    path = _parse_host_and_target().target or options.target
+    addresses = f"{environment.host or DEFAULT_HOST},{options.nodes}".split(",")
+    plan = RushPlan(
+        hosts=[address.strip() for address in addresses if address.strip()],
+        buyers=max(1, int(options.num_users or 1)),
+        stock=int(options.stock),
+        deadline=float(options.deadline),
+        target=options.target,
+        i_may_load=options.i_may_load,
+        restock_token=restock_token,
+        history=options.history,
+        result=options.result,
+    )
+    if plan.target:
+        return plan
+    return replace(plan, lock=options.lock, hold_ms=int(options.hold_ms), product=options.product)
+
+
+def load_target(plan: RushPlan) -> Target:
+    """Return the target of a plan, or this project's shop. Raises TargetError.
+
+    A worker's own --target comes first: on its machine the file may have another path.
+    """
+    path = _parse_host_and_target().target or plan.target
     if path:
-        return load(path, host)
-    shop = Shop(host, token=token)
-    return OurShop(shop, lock=options.lock, product=options.product, hold_ms=int(options.hold_ms))
+        return load(path, plan.hosts[0])
+    shop = Shop(plan.hosts[0], token=plan.restock_token)
+    return OurShop(shop, lock=plan.lock, product=plan.product, hold_ms=plan.hold_ms)
 
 
-def require_permissions(environment: Environment, buyers: int) -> list[str]:
+def require_permissions(plan: RushPlan) -> list[str]:
     """Raise TargetError unless all the addresses may be rushed. Return warnings to print.
 
-    Without --target every address is allowed: the shop opens no sale without its own token.
+    Without a target every address is allowed: the shop opens no sale without its own token.
     """
-    options: Any = environment.parsed_options
-    if not options.target:
+    if not plan.target:
         return []
     warnings = [
-        require_permission(host, options.i_may_load, buyers=buyers) for host in hosts(environment)
+        require_permission(host, plan.i_may_load, buyers=plan.buyers) for host in plan.hosts
     ]
     return [warning for warning in warnings if warning]

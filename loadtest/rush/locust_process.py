@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
+from loadtest.rush.buyers_report import BuyersReport
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import StackError, inherited
 from servers.embedded import ROOT
 from servers.process import ended_message
@@ -73,23 +74,26 @@ class LocustProcess:
                 os.killpg(self.pid, signal.SIGKILL)  # there is nothing in it to be lost
             self._child.communicate()
 
-    def rush(self, hosts: Sequence[str], **options: Any) -> dict[str, Any]:
-        """Run one rush on the shop at these addresses, and return the run as in `summary.json`.
+    def rush(self, plan: RushPlan) -> dict[str, Any]:
+        """Run one rush, and return its run as in `summary.json`. Raises StackError."""
+        return self._request({"rush": asdict(plan)})
 
-        Raises StackError if there is none.
-
-        options  buyers, and options of the locustfile: stock, lock, hold_ms, target, history ...
-        """
-        return self._request({"hosts": hosts, **options})
+    def run_unjudged(self, plan: RushPlan) -> BuyersReport:
+        """Run one rush that the caller judges. Raises StackError."""
+        answer = self._request({"rush": asdict(replace(plan, judge=False))})
+        return BuyersReport.from_json(answer)
 
     def look_again(self) -> dict[str, Any]:
         """Return how many orders the last rush has now, `orders`, and how they differ from those
         that it was judged by, `changes`. Raises StackError."""
         return self._request({"look_again": True})
 
-    def serve(self, folder: str, hosts: Sequence[str], token: str) -> None:
-        """From now on run the rushes that the page of the shop asks for through this folder."""
-        self._send({"folder": folder, "hosts": hosts, "restock_token": token})
+    def serve(self, folder: str, plan: RushPlan) -> None:
+        """From now on run the rushes that the shop's page asks for through this folder.
+
+        plan  what the page does not choose: the addresses of the shop, and its token
+        """
+        self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
         """Return how Locust ended by itself and its log; empty while it runs or is not started."""

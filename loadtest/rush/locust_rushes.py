@@ -20,13 +20,13 @@ from locust.env import Environment
 from locust.exception import RPCError
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.judge.history import History
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.local_buyers import LocalBuyers, wait_forever
-from loadtest.rush.locust_options import hosts, load_target, require_permissions
+from loadtest.rush.locust_options import load_target, plan_of_options, require_permissions
 from loadtest.rush.locust_private import FixedDispatcher, workers_by_dispatch_order
 from loadtest.rush.messages import logger
+from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush
 from loadtest.rush.verdict_text import verdict_text
 from loadtest.stack.client import ShopUnreachable
@@ -43,9 +43,10 @@ class LocustRushes:
     """The rushes of one Locust, one after the other.
 
     opens_sales  whether this process opens the sales: it is no worker
-    token        the shop's SHOP_RESTOCK_TOKEN
+    plan         the plan of the next rush; None: Locust's options say it
+    token        the shop's SHOP_RESTOCK_TOKEN in Locust's options
     rush         the last rush whose sale this process opened
-    last_run     the run of the last rush that was judged, empty before the first
+    last_run     what the last rush that is over returned; empty before the first
     buyers       the buyers of this process in the last rush that it had buyers in
     """
 
@@ -53,6 +54,7 @@ class LocustRushes:
     runner: Any
     options: Any
     opens_sales = False
+    plan: RushPlan | None = None
     token = ""
     rush: Rush | None = None
     buyers: LocalBuyers | None = None
@@ -61,7 +63,7 @@ class LocustRushes:
         self.last_run: dict[str, Any] = {}
         self.is_set_up = Event()
         self._gathering = RLock()
-        self._judging = RLock()
+        self._concluding = RLock()
         #: Ends a run that would go on forever.
         self.end_run: Callable[[], object] = self._end_run
 
@@ -89,9 +91,9 @@ class LocustRushes:
     def _require_usable_target(self) -> None:
         """End the process with 2 unless there is a target that may be rushed."""
         try:
-            load_target(self.environment)
-            buyers = int(self.options.num_users or 1)
-            for warning in require_permissions(self.environment, buyers):
+            plan = plan_of_options(self.environment)
+            load_target(plan)
+            for warning in require_permissions(plan):
                 logger.warning("%s", warning)
         except TargetError as error:
             logger.error("%s", error)
@@ -129,9 +131,10 @@ class LocustRushes:
             with suppress(RPCError):
                 self.runner.send_message(kind, {"rush": announcement["rush"], **content})
 
+        plan = RushPlan(**announcement["plan"])
         numbers = range(*share)
         try:
-            target = self._target_of_buyers(announcement)
+            target = self._target_of_buyers(plan, announcement["state"])
             allow_connections(
                 len(numbers),
                 process=f"Locust with {len(numbers)} buyers in a process",
@@ -140,16 +143,22 @@ class LocustRushes:
         except (ShopUnreachable, StackError) as error:
             send_message(messages.BROKEN, error=str(error))
             wait_forever()
-        nodes = hosts(self.environment)
-        self.buyers = LocalBuyers(announcement, numbers, target, nodes, send_message)
+        self.buyers = LocalBuyers(
+            id=announcement["rush"],
+            plan=plan,
+            numbers=numbers,
+            target=target,
+            send_message=send_message,
+            ahead=messages.seconds_ahead(announcement["clock"]),
+        )
         send_message(messages.HERE, pid=os.getpid())
 
-    def _target_of_buyers(self, announcement: dict[str, Any]) -> Target:
-        """Return the target, with what open() set in the process that opened the sale."""
+    def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
+        """Return the target, with the state that open() set where the sale was opened."""
         if self.rush is not None:
             return self.rush.target
-        target = load_target(self.environment)
-        vars(target).update(announcement["state"])
+        target = load_target(plan)
+        vars(target).update(state)
         return target
 
     # --- the rush, where its sale is opened -----------------------------------------------------
@@ -158,21 +167,19 @@ class LocustRushes:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
         if not self.opens_sales:
             return
-        options = self.options
+        plan = self.plan or plan_of_options(self.environment, self.token)
         rush = Rush(
-            target=Target(self.environment.host or ""),
-            buyers=int(options.num_users or 1),
-            stock=int(options.stock),
-            deadline_s=float(options.deadline),
+            plan=plan,
+            target=Target(plan.hosts[0]),
             runner=self.runner,
             workers=workers_by_dispatch_order(self.runner),
         )
         self.rush = rush
-        options.rush = None
+        self.options.rush = None
         try:
-            rush.target = load_target(self.environment, self.token)
-            require_permissions(self.environment, rush.buyers)
-            options.rush = rush.open()  # which Locust sends to each worker with its users
+            rush.target = load_target(plan)
+            require_permissions(plan)
+            self.options.rush = rush.open()  # which Locust sends to each worker with its users
         except ShopUnreachable as error:
             rush.failure = error
         gevent.spawn(self._watch, rush)
@@ -198,7 +205,7 @@ class LocustRushes:
         processes only the reports are known.
         """
         rush = self.rush
-        if rush is None or rush.is_judged:
+        if rush is None or rush.is_concluded:
             return None
         if self.buyers is not None and self.buyers.id == rush.id:
             arrived = self.buyers.arrived
@@ -208,11 +215,11 @@ class LocustRushes:
                 len(process.buyers) for process in rush.processes.values() if process.arrived
             )
             buyers_answered = rush.arrived
-        seconds_left = rush.released_at + rush.deadline_s - time.monotonic()
+        seconds_left = rush.released_at + rush.plan.deadline - time.monotonic()
         return {
             "sale": rush.target.sale,
             "lock": rush.target.name,
-            "buyers": rush.buyers,
+            "buyers": rush.plan.buyers,
             "arrived": arrived,
             "answered": buyers_answered,
             "left_s": round(max(0.0, seconds_left), 1) if rush.released_at else None,
@@ -221,7 +228,7 @@ class LocustRushes:
     # --- its end --------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Judge a rush that is stopped midway, by a button, a signal or --run-time."""
+        """Conclude a rush that is stopped midway, by a button, a signal or --run-time."""
         if self.rush is not None:
             self._conclude(self.rush, stopped=True)
 
@@ -243,35 +250,34 @@ class LocustRushes:
             return {"error": str(error)}
 
     def _conclude(self, rush: Rush, *, stopped: bool = False) -> bool:
-        """Judge a rush once, and keep its run. Return whether this call judged it.
+        """Conclude a rush once, and keep its run. Return whether this call concluded it.
 
-        A call while another one judges waits for that one.
+        A call while another one concludes waits for that one.
         """
-        with self._judging:
-            if rush.is_judged:
+        with self._concluding:
+            if rush.is_concluded:
                 return False
-            rush.is_judged = True
+            rush.is_concluded = True
             rush.stopped = stopped
-            self.last_run = self._write_files(rush, rush.judge())
-            logger.info("%s", verdict_text(self.last_run))
+            self.last_run = self._write_files(rush, rush.conclude())
+            if rush.plan.judge:
+                logger.info("%s", verdict_text(self.last_run))
             return True
 
     def _write_files(self, rush: Rush, run: dict[str, Any]) -> dict[str, Any]:
-        """Write the files of --history and --result, and return the run.
+        """Write the files that the plan names, and return the run.
 
         The verdict is `unknown` if a file cannot be written: a run without it is no evidence.
         """
 
-        def write_history(path: str) -> None:
-            with History(path) as history:
-                for event in rush.events():
-                    history.record(**event)
-
         def write_result(path: str) -> None:
             Path(path).write_text(json.dumps(run))
 
-        for option, write in (("history", write_history), ("result", write_result)):
-            path = getattr(self.options, option)
+        files = (
+            ("history", rush.plan.history, rush.report().append_to),
+            ("result", rush.plan.result, write_result),
+        )
+        for option, path, write in files:
             if not path:
                 continue
             try:

@@ -1,29 +1,28 @@
 """One rush, in the process that opens its sale.
 
 That process announces the rush to the processes that have the buyers, releases the buyers when the
-last of them is at the barrier, takes one report of each process, and judges the rush. A rush that
-lost a process is never exact.
+last of them is at the barrier, and takes one report of each process. It judges the rush unless the
+plan leaves that to others. A rush that lost a process is never exact.
 """
 
 import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import psutil
 from gevent import event
 
-from loadtest.judge.buyer_events import buyer_events
-from loadtest.judge.history import Event
 from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import Judgement
 from loadtest.rush import messages
+from loadtest.rush.buyers_report import BuyersReport
 from loadtest.rush.messages import logger
-from loadtest.rush.timing import measure_timing
+from loadtest.rush.plan import RushPlan
+from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import (
     Count,
@@ -92,12 +91,11 @@ class Rush:
     lost          the processes that ended after the release, with buyers that had no answer
     judged_orders the orders by which the rush was judged
     judged_stock  the stock by which it was judged; None if the shop shows none
+    is_concluded  whether conclude() has been called
     """
 
+    plan: RushPlan
     target: Target
-    buyers: int
-    stock: int
-    deadline_s: float
     runner: Any = None
     workers: Sequence[str] = ()
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -107,21 +105,21 @@ class Rush:
     stopped: bool = False
     failure: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
-    is_judged: bool = False
+    is_concluded: bool = False
     judged_orders: OrdersOrTotal = 0
     judged_stock: int | None = None
 
     def __post_init__(self) -> None:
-        ids = (self.workers or [LOCAL])[: self.buyers]
+        ids = (self.workers or [LOCAL])[: self.plan.buyers]
         self.processes = {
-            id: BuyerProcess(id, range(first, self.buyers, len(ids)))
+            id: BuyerProcess(id, range(first, self.plan.buyers, len(ids)))
             for first, id in enumerate(ids)
         }
         self._message_received = event.Event()
 
     @cached_property
     def count(self) -> Count:
-        names = [f"buyer-{number}" for number in range(self.buyers)]
+        names = [f"buyer-{number}" for number in range(self.plan.buyers)]
         return Count(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
@@ -131,11 +129,11 @@ class Rush:
         after it.
         """
         attributes_before = dict(vars(self.target))
-        self.count.open(self.stock)
+        self.count.open(self.plan.stock)
         shares = {id: process.buyers for id, process in self.processes.items()}
         return {
             "rush": self.id,
-            "deadline_s": self.deadline_s,
+            "plan": asdict(replace(self.plan, restock_token="")),
             "clock": messages.clock_offset(),
             "state": messages.sendable_state(self.target, attributes_before)
             if self.workers
@@ -145,7 +143,7 @@ class Rush:
 
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all have their answers."""
-        arrival_timeout = self.buyers / ARRIVALS_PER_SECOND + self.target.prepare_s
+        arrival_timeout = self.plan.buyers / ARRIVALS_PER_SECOND + self.target.prepare_s
         self._wait(lambda: self._is_done_or_lost(_has_arrived), arrival_timeout)
         if self.is_over:
             return
@@ -154,13 +152,13 @@ class Rush:
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
             self.runner.send_message(messages.GO, message, process.id)
-        answer_timeout = self.deadline_s + ANSWER_GRACE_SECONDS
+        answer_timeout = self.plan.deadline + ANSWER_GRACE_SECONDS
         self._wait(lambda: self._is_done_or_lost(_has_reported), answer_timeout)
 
     @property
     def is_over(self) -> bool:
-        """True if the rush is judged, or will have no verdict."""
-        return bool(self.failure or self.lost or self.is_judged)
+        """True if the rush is concluded, or will have no verdict."""
+        return bool(self.failure or self.lost or self.is_concluded)
 
     def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:
         """Return whether every process is done, or one has been lost."""
@@ -194,8 +192,8 @@ class Rush:
             self.lost.append(f"{worker} is gone, {buyers} of its buyers had no answer")
             return
         self.failure = self.failure or ShopUnreachable(
-            f"{worker} is gone, and with it {buyers} of {self.buyers} buyers: nobody was released. "
-            "Its log says why; start it and the rush again"
+            f"{worker} is gone, and with it {buyers} of {self.plan.buyers} buyers: nobody was "
+            "released. Its log says why; start it and the rush again"
         )
 
     def hear(self, message: Any) -> None:
@@ -220,14 +218,17 @@ class Rush:
 
     # --- its end --------------------------------------------------------------------------------
 
-    def judge(self) -> dict[str, Any]:
+    def conclude(self) -> dict[str, Any]:
         """Collect the missing reports, and return the run of this rush.
 
-        The verdict is `unknown`, with an `error`, if the rush could not be judged.
+        If the plan leaves the verdict to others, it is the BuyersReport as JSON instead. The
+        verdict is `unknown`, with an `error`, if the rush could not be judged.
         """
         try:
             self._collect_reports()
-            return self.compute_run()
+            if self.failure is not None:
+                raise self.failure
+            return self.compute_run() if self.plan.judge else self.report().as_json()
         except ShopUnreachable as error:
             logger.error("%s", error)
             reason = str(error)
@@ -249,9 +250,18 @@ class Rush:
             REPORT_TIMEOUT_SECONDS,
         )
 
-    def events(self) -> list[Event]:
-        """Return the events of every request and every answer, oldest first."""
-        return buyer_events(self.requests, self.target.name, self.target.product, self.target.sale)
+    def report(self) -> BuyersReport:
+        """Return what the processes with the buyers have reported."""
+        return BuyersReport(
+            lock=self.target.name,
+            product=self.target.product,
+            sale=self.target.sale,
+            attempts=self.id,
+            arrived=self.arrived,
+            requests=self.requests,
+            stopped=self.stopped,
+            lost=self.lost,
+        )
 
     def compute_run(self) -> dict[str, Any]:
         """Judge the rush by the shop's own record, and return its run as in `summary.json`.
@@ -259,8 +269,6 @@ class Rush:
         A rush that was stopped, or lost buyers, is `unknown` unless it had oversold by then. Raises
         ShopUnreachable.
         """
-        if self.failure is not None:
-            raise self.failure
         last_requests = {request.attempt: request for request in self.requests}
         sold = sum(request.outcome == "sold" for request in last_requests.values())
         unsettled_findings = self.count.settle(sold)
@@ -269,45 +277,24 @@ class Rush:
         self.judged_orders = listed_orders
         self.judged_stock = stock_left
         orders = match(self.count, listed_orders, self.requests)
-        judgement = Judgement(
-            events=self.events(),
-            initial_stock=self.stock,
-            opening_stock=self.stock if self.count.opened is None else self.count.opened,
-            stock_left=self.stock - len(orders) if stock_left is None else stock_left,
+        report = self.report()
+        run = judge_rush(
+            self.plan,
+            report,
+            events=report.events(),
+            opening_stock=self.plan.stock if self.count.opened is None else self.count.opened,
+            stock_left=stock_left,
             orders=orders,
             unsettled_promises=self.count.unsettled(),
-            buyer_keys=list(self.count.keys.values()),
-            arrivals=self.buyers if self.lost else self.arrived,
-            strategy=self.target.name,
-            product=self.target.product,
-            sale=self.target.sale,
-            undisturbed=True,
-        )
-        run: dict[str, Any] = {
-            "lock": self.target.name,
-            "fault": "rush",
-            "sale": self.target.sale,
-            "attempts": self.id,
-            "buyers": self.buyers,
-            "arrived": self.arrived,
-            "hold_ms": self.target.hold_ms,
-            **judgement.as_run(),
-            **measure_timing(self.requests),
-        }
-        run |= scope(
-            self.target,
-            listed=not isinstance(listed_orders, int),
-            shows_stock=stock_left is not None,
-            by_number=self.count.by_number,
+            scope=scope(
+                repeatable=self.target.repeatable,
+                listed=not isinstance(listed_orders, int),
+                shows_stock=stock_left is not None,
+                by_number=self.count.by_number,
+            ),
         )
         if not self.target.keyed:
             self._add_findings_elsewhere(run, orders, unsettled_findings)
-        if stock_left is None:
-            run |= {"stock_left": None, "lost_updates": None}
-        if self.stopped:
-            run["stopped"] = True
-        if self.lost:
-            run["lost"] = self.lost
         judge_incomplete(run)
         return run
 

@@ -230,7 +230,7 @@ def match(
     if isinstance(reported, int):
         orders = _assigned(reported, requests)
     elif count.target.keyed:
-        orders = reported
+        return reported  # answers of this project's shop name their orders, or are found
     else:
         orders = _owned(reported, _spelled(count, reported, requests))
         count.by_number = sum(
@@ -417,10 +417,11 @@ def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
 
 
 def scope(
-    target: Target, *, listed: bool, shows_stock: bool, by_number: int = 0
+    *, repeatable: bool, listed: bool, shows_stock: bool, by_number: int = 0
 ) -> dict[str, list[str]]:
     """Return in sentences what the verdict on a target is based on, and what it leaves open.
 
+    repeatable   whether a buyer whose answer was lost may ask again
     listed       whether orders() returned a list
     shows_stock  whether stock() returned a number
     by_number    orders that name no buyer of the rush, and whose number an answer named
@@ -440,7 +441,7 @@ def scope(
             "the stock left, compared with the orders",
             "lost updates of the stock, since there is no stock()",
         ),
-        (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
+        (repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
     )
     judged = [orders]
     if not listed:

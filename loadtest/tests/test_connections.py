@@ -15,6 +15,7 @@ from geventhttpclient.useragent import UserAgent
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import http_client_private, local_buyers, messages
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.open_files import allow_connections
 from loadtest.target.answer import Answer
@@ -57,10 +58,10 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        announcement = {"rush": "rush", "deadline_s": 60, "clock": messages.clock_offset()}
+        plan = RushPlan(hosts=[url], buyers=buyers)
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
         self.local_buyers = local_buyers.LocalBuyers(
-            announcement, range(buyers), target, [url], self._hear
+            "rush", plan, range(buyers), target, self._hear
         )
         self.buyers = [
             self.local_buyers.join(SimpleNamespace(client=Session())) for _ in range(buyers)

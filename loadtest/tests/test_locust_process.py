@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.plan import RushPlan
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.held_target import HeldTarget
 from servers.tests.polling import eventually
@@ -34,7 +35,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
         return json.loads(state.read_text()) if state.exists() else {"rush": None}
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        buyers.serve(str(folder), [host], "")
+        buyers.serve(str(folder), RushPlan(hosts=[host]))
         want()
         four = "four of eight answered"
         eventually(lambda: (told()["rush"] or {}).get("answered") == 4, what=four, timeout=60)
@@ -61,7 +62,7 @@ def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host:
         killer = threading.Thread(target=kill)
         killer.start()
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
-            buyers.rush([host], target=str(places.target), **SIZE)
+            buyers.rush(RushPlan(hosts=[host], target=str(places.target), **SIZE))
         killer.join()
 
 

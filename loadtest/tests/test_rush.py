@@ -1,12 +1,19 @@
 """The judgement on a rush, how it reads the orders, and the figures of its requests."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from loadtest.judge.intervals import Request
+from loadtest.judge.run import Judged
+from loadtest.rush.buyers_report import BuyersReport
+from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
 from loadtest.rush.timing import max_in_flight, measure_timing, percentiles
+from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 
@@ -26,9 +33,11 @@ class SoldBoth(Shop):
         return super().settled_sale(number, seconds=seconds)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        if path == "/sales/0":
+        if path == "/restock":
+            return {"sale": 1}
+        if path in ("/sales/0", "/sales/1"):
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
-        n = int(path.removeprefix("/sales/0/orders?after="))
+        n = int(path.rpartition("=")[2])
         order: dict[str, Any] = {"order": n, "key": f"{self.begins}buyer-{n}"}
         order |= {"fence": None, "stock_seen": max(1, 2 - n)}
         return {"orders": [order], "next": n + 1 if n + 1 < self.sold else None}
@@ -38,7 +47,8 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
     shop = SoldBoth()
     shop.sold = orders
     target = OurShop(shop, lock="none", product="apple")
-    rush = Rush(target=target, buyers=buyers, stock=2, deadline_s=60, id="rush")
+    plan = RushPlan(hosts=[shop.url], buyers=buyers, stock=2)
+    rush = Rush(plan, target, id="rush")
     rush.count.opened = 2
     return rush
 
@@ -87,7 +97,7 @@ def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> 
 def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     rush = rush_of(2)
     rush.failure = ShopUnreachable("no answer")
-    assert rush.judge() == {
+    assert rush.conclude() == {
         "lock": "none",
         "sale": 0,
         "verdict": "unknown",
@@ -98,10 +108,91 @@ def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
 def test_the_stock_that_was_asked_for_is_what_counts() -> None:
     """The shop opened the sale with two units, and three were asked for."""
     rush = rush_of_three()
-    rush.stock = 3
+    rush.plan = replace(rush.plan, stock=3)
     run = rush.compute_run()
     assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
     assert run["why"] == "the sale opened with 2 units, and 3 were asked for"
+
+
+# --- a rush that others judge ---------------------------------------------------------------------
+
+
+def unjudged_rush() -> Rush:
+    """Return a rush of three that is judged by others: its shop is not asked for anything."""
+    rush = rush_of_three()
+    rush.plan = replace(rush.plan, judge=False)
+    rush.target = OurShop(Shop("http://127.0.0.1:9", token=""), lock="none", product="apple")
+    return rush
+
+
+def test_report_is_the_same_after_json() -> None:
+    rush = unjudged_rush()
+    answer = json.loads(json.dumps(rush.conclude()))
+    assert BuyersReport.from_json(answer) == rush.report()
+    assert [request.outcome for request in rush.report().requests] == ["sold", "unknown"]
+
+
+def test_unjudged_rush_that_failed_is_an_error() -> None:
+    rush = unjudged_rush()
+    rush.failure = ShopUnreachable("no answer")
+    assert rush.conclude()["error"] == "no answer"
+
+
+def judge(rush: Rush) -> dict[str, Any]:
+    """Judge a rush by its report, as if its two units were sold to the first two buyers."""
+    report = rush.report()
+    return judge_rush(
+        rush.plan,
+        report,
+        events=report.events(),
+        opening_stock=2,
+        stock_left=0,
+        orders=SoldBoth().orders(0),
+        unsettled_promises=0,
+        scope={"judged": [], "not_judged": []},
+    )
+
+
+def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
+    run = rush_of_three().compute_run()
+    assert list(judge(unjudged_rush())) == list(run)
+    assert run.keys() >= Judged.__annotations__.keys()
+
+
+@pytest.mark.parametrize("verdict_on", [Rush.compute_run, judge])
+def test_answer_without_its_order_is_found(verdict_on: Callable[[Rush], dict[str, Any]]) -> None:
+    """The orders have the number: it must not be filled in before the answers are judged."""
+    rush = rush_of_three()
+    rush.requests[0].order = None
+    run = verdict_on(rush)
+    assert run["violations"] == ["lost_ack"]
+    assert run["findings"] == ["rush/buyer-0 was answered sold, without a number; it has order 0"]
+
+
+def test_buyers_of_a_lost_process_had_arrived() -> None:
+    rush = unjudged_rush()
+    rush.arrived = 2
+    assert judge(rush)["never_arrived"] == 1
+    rush.lost = ["worker 1 is gone"]
+    assert judge(rush)["never_arrived"] == 0
+
+
+def test_restock_token_is_not_sent_to_the_buyers() -> None:
+    rush = rush_of_three()
+    rush.plan = replace(rush.plan, restock_token="secret")
+    announcement = rush.open()
+    assert "secret" not in json.dumps(announcement)
+    assert RushPlan(**announcement["plan"]) == replace(rush.plan, restock_token="")
+
+
+@pytest.mark.parametrize("fields", [{"hosts": []}, {"buyers": 0}, {"deadline_s": 60}])
+def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    with pytest.raises((TypeError, ValueError), match=name):
+        RushPlan(**{"hosts": ["http://127.0.0.1:9"], **fields})
+
+
+# --- promises -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unsettled", [1, None])

@@ -11,6 +11,7 @@ import pytest
 from loadtest.judge.intervals import Request
 from loadtest.judge.run import Run
 from loadtest.report.tables import sentences
+from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import Rush
 from loadtest.target import Order, Target, TargetError, error, sold, sold_out
 from loadtest.target.answer import NONE
@@ -67,7 +68,8 @@ def rush_of(target: Target, numbers: Sequence[str]) -> Rush:
 
 def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
     """Return a rush that was answered so, and is not judged yet."""
-    rush = Rush(target=target, buyers=len(answers), stock=STOCK, deadline_s=60, id="rush")
+    plan = RushPlan(hosts=[target.host], buyers=len(answers), stock=STOCK)
+    rush = Rush(plan, target, id="rush")
     rush.count.open(STOCK)
     for number, letter in enumerate(answers):
         answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NONE)

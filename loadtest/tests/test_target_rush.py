@@ -34,7 +34,7 @@ def rush(results: Path, tmp_path: Path) -> Rushing:
         file.write_text(OWN + own)
         printed = io.StringIO()
         size: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 1, **options}
-        status = run(Console(file=printed, width=120), file=file, host=host, **size)
+        status = run(Console(file=printed, width=120), target=file, host=host, **size)
         return status, printed.getvalue()
 
     return run_it
@@ -123,7 +123,7 @@ def test_correct_shop_of_another_design_is_found_in_no_rush(
     printed = io.StringIO()
     console = Console(file=printed, width=120)
     with cart_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
-        status = run(console, file=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
+        status = run(console, target=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
     assert status == 0, printed.getvalue()
     assert "found in none of 2 rushes" in printed.getvalue()
 
@@ -138,7 +138,7 @@ def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path)
         cart_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
         pytest.raises(StackError, match=r"before this rush\..* log in with buyer\.key, which is"),
     ):
-        run(console, file=file, host=host, **size)
+        run(console, target=file, host=host, **size)
 
 
 def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> None:

@@ -1,0 +1,53 @@
+"""The part of a rush that only the processes of its buyers know."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from loadtest.judge.buyer_events import buyer_events
+from loadtest.judge.history import Event, History
+from loadtest.judge.intervals import Request, fields_of_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuyersReport:
+    """The sale and the requests of a rush that is over.
+
+    lock      the strategy, or the name of another shop
+    sale      the number of the sale; 0 in another shop
+    attempts  the prefix of the buyers' Idempotency-Keys
+    arrived   how many buyers were ready to buy
+    stopped   whether the rush was stopped before every buyer had an answer
+    lost      the processes that ended after the release, in sentences
+    """
+
+    lock: str
+    product: str
+    sale: int
+    attempts: str
+    arrived: int
+    requests: Sequence[Request]
+    stopped: bool = False
+    lost: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the report that as_json() has serialized."""
+        requests = [Request(*request_fields) for request_fields in fields["requests"]]
+        return cls(**{**fields, "requests": requests})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields for json.dumps. dataclasses.asdict() would copy each request."""
+        requests = [fields_of_request(request) for request in self.requests]
+        return {**vars(self), "requests": requests}
+
+    def events(self) -> list[Event]:
+        """Return the events of every request and every answer, oldest first."""
+        return buyer_events(self.requests, self.lock, self.product, self.sale)
+
+    def append_to(self, path: Path | str) -> None:
+        """Append the events to a history. Raises OSError."""
+        with History(path) as history:
+            for event in self.events():
+                history.record(**event)

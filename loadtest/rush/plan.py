@@ -1,0 +1,47 @@
+"""The plan of one rush, from the command line to the buyers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class RushPlan:
+    """The plan of one rush. It is sent between processes as `dataclasses.asdict` returns it.
+
+    Raises ValueError for a plan without an address or without a buyer, and TypeError for a field
+    that no plan has. Who parses the other fields checks their bounds, and so does the shop.
+
+    hosts          the addresses of the shop, which the buyers use in turn
+    deadline       seconds after which buyers give up
+    lock           the strategy; this, `hold_ms` and `product` are of this project's shop alone
+    hold_ms        milliseconds between check and decrement
+    target         the file of another shop; empty: this project's
+    i_may_load     the name of a machine, not this one, that may be rushed
+    restock_token  the shop's SHOP_RESTOCK_TOKEN; it is not sent to the buyers
+    judge          whether the process that opens the sale judges the rush; otherwise it returns a
+                   BuyersReport, because others have the records of the nodes, too
+    history        the file that the buyers' requests are appended to; empty: none
+    result         the file that the run is written to; empty: none
+    locust_report  the file of Locust's own report; empty: none
+    """
+
+    hosts: Sequence[str]
+    buyers: int = 200
+    stock: int = 100
+    deadline: float = 60.0
+    lock: str = "none"
+    hold_ms: int = 0
+    product: str = "apple"
+    target: str = ""
+    i_may_load: str = ""
+    restock_token: str = field(default="", repr=False)
+    judge: bool = True
+    history: str = ""
+    result: str = ""
+    locust_report: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise ValueError("hosts is empty: give the address of a shop")
+        if self.buyers < 1:
+            raise ValueError(f"buyers must be at least 1, not {self.buyers}")

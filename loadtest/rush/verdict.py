@@ -1,0 +1,69 @@
+"""The verdict on a rush, from the report of its buyers and the record of its sale."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadtest.judge.history import Event
+from loadtest.judge.verdict import Judgement
+from loadtest.rush.buyers_report import BuyersReport
+from loadtest.rush.plan import RushPlan
+from loadtest.rush.timing import measure_timing
+
+
+def judge_rush(
+    plan: RushPlan,
+    report: BuyersReport,
+    *,
+    events: Sequence[Event],
+    opening_stock: int,
+    stock_left: int | None,
+    orders: Sequence[Mapping[str, Any]],
+    unsettled_promises: int | None,
+    scope: Mapping[str, list[str]],
+    nodes_recorded: bool = False,
+    leaked_keys: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the run of a rush, as in `summary.json`, without what is expected of it.
+
+    events      of the buyers, and of the nodes if they recorded
+    stock_left  None if the shop shows no stock
+    scope       what is judged and what is not: see loadtest.target.count.scope
+
+    The other parameters are those of the judge, as SaleRecord describes them. `judge_incomplete`
+    has yet to consider whether the rush was stopped or lost buyers.
+    """
+    judgement = Judgement(
+        events=events,
+        initial_stock=plan.stock,
+        opening_stock=opening_stock,
+        stock_left=plan.stock - len(orders) if stock_left is None else stock_left,
+        orders=orders,
+        leaked_keys=leaked_keys,
+        unsettled_promises=unsettled_promises,
+        buyer_keys=[f"{report.attempts}/buyer-{number}" for number in range(plan.buyers)],
+        arrivals=plan.buyers if report.lost else report.arrived,
+        strategy=report.lock,
+        product=report.product,
+        sale=report.sale,
+        nodes_recorded=nodes_recorded,
+        undisturbed=True,
+    )
+    run: dict[str, Any] = {
+        "lock": report.lock,
+        "fault": "rush",
+        "sale": report.sale,
+        "attempts": report.attempts,
+        "buyers": plan.buyers,
+        "arrived": report.arrived,
+        "hold_ms": plan.hold_ms,
+        **judgement.as_run(),
+        **measure_timing(report.requests),
+        **scope,
+    }
+    if stock_left is None:
+        run |= {"stock_left": None, "lost_updates": None}
+    if report.stopped:
+        run["stopped"] = True
+    if report.lost:
+        run["lost"] = list(report.lost)
+    return run
