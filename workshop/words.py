@@ -84,7 +84,7 @@ class Words(Teaching):
                 raise NotDone(f"unknown word {word!r}; help lists them all")
             return do(rest) or 0
         except (NotDone, EOFError) as why:
-            self.out.print(str(why))
+            self.out.print(str(why), soft_wrap=True)  # a path stays in one piece
             return 2
         except KeyboardInterrupt:
             if not self.in_a_session or word not in ASKING_WORDS:
