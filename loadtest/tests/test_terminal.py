@@ -11,7 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
+from redis import RedisError
 from rich.console import Console
 from rich.table import Table
 
@@ -288,6 +290,30 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     ]
 
 
+@pytest.fixture
+def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a command leave the signals and the servers of this process, which all tests use."""
+    for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
+        monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_keep_servers")
+@pytest.mark.parametrize("error", [RedisError("refused"), psycopg.OperationalError("refused")])
+def test_error_of_a_server_is_one_line(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a traceback, and not exit code 1, which means that a verdict is off."""
+
+    def run(console: Console) -> int:
+        raise error
+
+    assert exit_code_of(run) == 2
+    kind = type(error).__name__
+    message = f"a server failed in the run: {kind}: refused; see its log in var/\n"
+    assert capsys.readouterr().out == message
+
+
+@pytest.mark.usefixtures("_keep_servers")
 @pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
 def test_results_path_that_is_no_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch,
@@ -297,9 +323,6 @@ def test_results_path_that_is_no_folder_is_refused(
     taken: str,
 ) -> None:
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
-    # Of this process, which has servers for all tests.
-    for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
-        monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
     place = tmp_path / taken
     place.parent.mkdir(parents=True, exist_ok=True)
     place.touch()

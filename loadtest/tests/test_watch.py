@@ -1,13 +1,18 @@
-"""Work that waits for a server ends when that server does."""
+"""Work that waits for a server ends when that server does, or when the disk is full."""
 
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from loadtest.stack import stack as stack_module
 from loadtest.stack import watch
 from loadtest.stack.node import StackError
+from loadtest.stack.stack import Stack
 from loadtest.stack.watch import unless_ended
+from servers.embedded import VAR
 
 DEAD = "node A ended; see the log"
 
@@ -53,3 +58,21 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
     with pytest.raises(StackError, match=DEAD) as raised:
         unless_ended(fail, lambda: next(looks))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
+
+
+@pytest.mark.parametrize("full_folder", ["var", "records"])
+def test_work_is_given_up_when_the_disk_is_full(
+    full_folder: str, never: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All servers still run: they may answer nothing more, and say so only in their logs."""
+    with tempfile.TemporaryFile() as log:
+        stack = Stack(count=0, workers=1, threads=1, log=log)
+        folder = {"var": VAR, "records": stack.records.parent}[full_folder]
+
+        def full_disk_message(asked_folder: Path) -> str:
+            return "no space is left" if asked_folder == folder else ""
+
+        monkeypatch.setattr(stack_module, "full_disk_message", full_disk_message)
+        with pytest.raises(StackError, match="no space is left"):
+            stack.while_alive(never.wait)
+        stack.stop()

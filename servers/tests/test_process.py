@@ -1,5 +1,6 @@
 """A server's process, the way to this machine, and what a refused file means."""
 
+import errno
 import os
 import re
 import subprocess
@@ -118,6 +119,15 @@ def test_failed_start_is_reported_with_reason_and_log(
         server.wait_until(refuse, timeout=timeout, otherwise="use another")
     assert str(refused.value).endswith(says.format(log=tmp_path / "log"))
     server.stop()
+
+
+@pytest.mark.parametrize("log", ["", f"PANIC:  could not write: {os.strerror(errno.ENOSPC)}\n"])
+def test_postgresql_that_does_not_answer_names_a_full_disk(tmp_path: Path, log: str) -> None:
+    postgres = Postgres(tmp_path, runtime=tmp_path)
+    postgres.log.write_text(log)
+    with pytest.raises(EmbeddedError) as refused:
+        postgres.sql("SELECT 1")
+    assert (str(refused.value) == FULL) == bool(log), refused.value
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
