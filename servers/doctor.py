@@ -63,13 +63,12 @@ def machine() -> Iterator[Diagnosis]:
     """Check system and processor: the wheels of the servers exist for some only."""
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())
-    release = platform.release()
+    is_wsl = "microsoft" in platform.release().lower()
     says = " ".join(filter(None, (system, processor, libc)))
-    wsl = "microsoft" in release.lower()
-    yield Diagnosis(
-        "system", says + (" in WSL" if wsl else ""), _no_wheels(system, processor, libc)
-    )
-    if wsl and str(ROOT).startswith("/mnt/"):
+    if is_wsl:
+        says += " in WSL"
+    yield Diagnosis("system", says, _no_wheels(system, processor, libc))
+    if is_wsl and str(ROOT).startswith("/mnt/"):
         todo = "move the checkout into WSL's own file system, as in ~/oversold"
         yield Diagnosis("file system", f"{ROOT} is Windows's: PostgreSQL cannot use it", todo)
 
@@ -89,8 +88,9 @@ def python_itself() -> Iterator[Diagnosis]:
     version = platform.python_version()
     if sys.version_info[:2] > NEWEST:
         version += ": newer than was tried; wheels may be missing"
-    is_too_old = sys.version_info < OLDEST
-    todo = "install Python 3.11 or newer; then make PYTHON=python3.12" if is_too_old else ""
+    todo = ""
+    if sys.version_info < OLDEST:
+        todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
     yield Diagnosis("Python", version, todo)
 
 
@@ -117,7 +117,9 @@ def _version(name: str) -> str | None:
 def room() -> Iterator[Diagnosis]:
     """Check the disk space for .venv, the data of PostgreSQL and some results."""
     free = shutil.disk_usage(ROOT).free // MB
-    todo = "" if free >= LEAST_DISK else f"free some disk space: {LEAST_DISK} MB are needed"
+    todo = ""
+    if free < LEAST_DISK:
+        todo = f"free some disk space: {LEAST_DISK} MB are needed"
     yield Diagnosis("disk", f"{free} MB free", todo)
 
 

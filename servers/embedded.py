@@ -228,10 +228,11 @@ def _postgres() -> Postgres:
 
 def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
     dead = [user for user in users["users"] if not is_alive(user)]
+    abandoned: list[str] = []
     for user in dead:
         for child in user["children"]:
             end(child, signal.SIGKILL)
-    abandoned = [name for user in dead for name in user["databases"]]
+        abandoned += user["databases"]
     if abandoned:
         _postgres().start()
         for name in abandoned:

@@ -26,13 +26,17 @@ class NotReady(EmbeddedError):
 def with_reason(log: str) -> str:
     """Return the end of a server's log, with advice as its last line if the disk was full."""
     advice = disk_full_advice(log)
-    return f"{log}\n{advice}" if advice else log
+    if advice:
+        return f"{log}\n{advice}"
+    return log
 
 
 def disk_full_advice(log: str) -> str:
     """Return what to do if the end of a server's log says that the disk was full, else nothing."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return explain(full) if str(full.strerror) in log else ""
+    if str(full.strerror) in log:
+        return explain(full)
+    return ""
 
 
 def full_disk_message(folder: Path) -> str:

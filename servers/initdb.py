@@ -35,7 +35,7 @@ class Installed(NamedTuple):
         """Run a program to its end. Raises ProgramFailed."""
         try:
             subprocess.run(
-                [str(self.programs / program), *arguments],
+                [str(self.programs / program)] + list(arguments),
                 user=self.user,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

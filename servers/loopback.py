@@ -18,7 +18,7 @@ SERVER_PORTS = range(20_000, 32_000)
 #: How many of them are tried before the system chooses.
 PORTS_TO_TRY = 20
 #: Folders to try if the usual one is too deep for a socket.
-SHORT_FOLDERS = ("/tmp", "/var/tmp")
+SHORT_FOLDERS = ["/tmp", "/var/tmp"]
 
 
 def ask_loopback_directly() -> None:
@@ -40,7 +40,9 @@ def free_port(preferred: int = 0) -> int:
     in use by the time that the server listens.
     """
     candidates = random.SystemRandom().sample(SERVER_PORTS, k=PORTS_TO_TRY)
-    for port in (preferred or candidates[0], *candidates):
+    if preferred:
+        candidates.insert(0, preferred)
+    for port in candidates:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
@@ -58,7 +60,7 @@ def runtime_folder() -> Path:
     no folder is short enough, and where the folder is a link or others may write to it.
     """
     socket = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
-    for base in (tempfile.gettempdir(), *SHORT_FOLDERS):
+    for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
         if len(os.fsencode(Path(base, socket))) <= MAX_SOCKET_PATH_BYTES and os.access(
             base, os.W_OK
         ):

@@ -17,7 +17,7 @@ from servers.process import ServerProcess
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
 MISSING_CLIENT = "PyMySQL is not installed: make install-mysql"
 #: Debian keeps the server where only root's PATH looks.
-SERVER_FOLDERS = ("/usr/sbin", "/usr/libexec", "/usr/local/sbin")
+SERVER_FOLDERS = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"]
 #: The statements that make MariaDB's own tables, as the package installs them.
 SYSTEM_TABLES_FOLDER = Path("/usr/share/mysql")
 SYSTEM_TABLES = (
@@ -41,7 +41,7 @@ PROTOCOL_VERSION = 10
 
 def server_path() -> str | None:
     """Return the path of the server's program, or None if it is not installed."""
-    search_path = os.pathsep.join((os.environ.get("PATH", ""), *SERVER_FOLDERS))
+    search_path = os.pathsep.join([os.environ.get("PATH", "")] + SERVER_FOLDERS)
     return shutil.which("mariadbd", path=search_path)
 
 
@@ -87,20 +87,16 @@ class MariaDB:
             raise EmbeddedError(f"{self.socket} is too long for a socket: set TMPDIR=/tmp")
         if not self.data.exists():
             self._make_data()
-        own_options = [
-            f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()
+        command = self._command()
+        command += [
+            f"--socket={self.socket}",
+            f"--pid-file={self.folder / 'mariadb.pid'}",
+            "--skip-networking",
+            f"--max-connections={MAX_CONNECTIONS}",
         ]
-        return self._process.start(
-            [
-                *self._common_options(),
-                f"--socket={self.socket}",
-                f"--pid-file={self.folder / 'mariadb.pid'}",
-                "--skip-networking",
-                f"--max-connections={MAX_CONNECTIONS}",
-                *own_options,
-            ],
-            folder=self.folder,
-        )
+        for name, value in self.options.items():
+            command.append(f"--{name.replace('_', '-')}={value}")
+        return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
         """Wait until it answers. Raises EmbeddedError."""
@@ -114,20 +110,18 @@ class MariaDB:
         """Kill the server. Nothing happens if it does not run."""
         self._process.stop(how=signal.SIGKILL)
 
-    def _common_options(self) -> list[str]:
+    def _command(self) -> list[str]:
+        """Return the server's program, with the options that every start needs."""
         server = server_path()
         if server is None:
             raise EmbeddedError(MISSING)
-        # It refuses to run as root unless root is named.
-        user = ["--user=root"] if os.getuid() == 0 else []
-        return [
-            server,
-            "--no-defaults",
-            *user,
-            f"--datadir={self.data}",
-            # 96 MB by default, written with zeros at the first start.
-            "--innodb-log-file-size=8M",
-        ]
+        command = [server, "--no-defaults"]
+        if os.getuid() == 0:  # it refuses to run as root unless root is named
+            command.append("--user=root")
+        command.append(f"--datadir={self.data}")
+        # 96 MB by default, written with zeros at the first start.
+        command.append("--innodb-log-file-size=8M")
+        return command
 
     def _make_data(self) -> None:
         """Make MariaDB's own tables and the database `shop`.
@@ -138,22 +132,14 @@ class MariaDB:
             tables = [(SYSTEM_TABLES_FOLDER / name).read_bytes() for name in SYSTEM_TABLES]
         except OSError as error:
             raise EmbeddedError(MISSING) from error
-        statements = b"\n".join(
-            [
-                b"CREATE DATABASE mysql;",
-                b"USE mysql;",
-                b"SET @auth_root_socket=NULL;",
-                *tables,
-                f"CREATE DATABASE {DATABASE} COLLATE {COLLATION};".encode(),
-                b"",
-            ]
-        )
+        statements = [b"CREATE DATABASE mysql;", b"USE mysql;", b"SET @auth_root_socket=NULL;"]
+        statements += tables
+        statements += [f"CREATE DATABASE {DATABASE} COLLATE {COLLATION};".encode(), b""]
         self.data.mkdir(parents=True)
-        command = [*self._common_options(), "--bootstrap"]
         try:
             subprocess.run(
-                command,
-                input=statements,
+                self._command() + ["--bootstrap"],
+                input=b"\n".join(statements),
                 stdout=self.log,
                 stderr=subprocess.STDOUT,
                 timeout=BOOTSTRAP_TIMEOUT_SECONDS,

@@ -89,7 +89,9 @@ class Postgres:
             raise EmbeddedError(advice or message) from error
         with opened as connection:
             cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+            if cursor.description is None:  # the statement returns no rows
+                return []
+            return cursor.fetchall()
 
     @property
     def pid(self) -> int:
@@ -108,11 +110,10 @@ class Postgres:
         """Start the server itself. pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.log)
-        process.start(
-            [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets, *SETTINGS],
-            folder=self.data,
-            user=installed.user,
-        )
+        command = [str(installed.programs / "postgres"), "-D", str(self.data)]
+        command += ["-h", "", "-k", str(sockets)]
+        command += SETTINGS
+        process.start(command, folder=self.data, user=installed.user)
         try:
             process.wait_until(self._is_ready, timeout=START_TIMEOUT, otherwise=OTHERWISE)
         except BaseException:

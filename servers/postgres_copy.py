@@ -54,20 +54,22 @@ class PostgresCopy(Postgres):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _fill(self, installed: Installed) -> None:
-        replica_options = ["--write-recovery-conf"] if self.follows else []
+        options = [
+            f"--dbname={make_conninfo(self.of, user='postgres')}",
+            f"--pgdata={self.data}",
+            "--checkpoint=fast",
+            "--wal-method=stream",
+            "--no-sync",
+        ]
+        if self.follows:
+            options.append("--write-recovery-conf")
         try:
-            installed.run(
-                "pg_basebackup",
-                f"--dbname={make_conninfo(self.of, user='postgres')}",
-                f"--pgdata={self.data}",
-                "--checkpoint=fast",
-                "--wal-method=stream",
-                "--no-sync",
-                *replica_options,
-            )
+            installed.run("pg_basebackup", *options)
         except ProgramFailed as error:
             raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {error}") from error
-        for copied in (self.data / "log", *self.data.glob(".s.PGSQL.*")):
-            copied.unlink(missing_ok=True)  # the log and the socket's lock of the other server
+        # The log and the socket's lock are those of the other server.
+        (self.data / "log").unlink(missing_ok=True)
+        for socket_lock in self.data.glob(".s.PGSQL.*"):
+            socket_lock.unlink(missing_ok=True)
         with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write("fsync = off\n")  # a kill loses nothing; at a start it costs seconds

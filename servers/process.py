@@ -51,13 +51,15 @@ class ServerProcess:
         """
         with uninterrupted(), ExitStack() as opened:
             log = self.log
+            if isinstance(log, Path):
+                log = opened.enter_context(log.open("ab"))
             self.process = subprocess.Popen(
                 [str(word) for word in command],
                 cwd=folder,
                 env=environment,
                 user=user,
                 stdin=subprocess.DEVNULL,
-                stdout=opened.enter_context(log.open("ab")) if isinstance(log, Path) else log,
+                stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -131,11 +133,16 @@ class ServerProcess:
     def _not_ready(
         self, last_error: Exception | None, ended: bool, timeout: float, otherwise: str
     ) -> NotReady:
-        problem = "it ended" if ended else f"no answer in {timeout:g} s"
-        reason = f" ({last_error})" if last_error is not None else ""
-        advice = f", or {otherwise}" if otherwise else ""
-        details = f"; see {self.log_name}{advice}\n{with_reason(self.tail())}"
-        return NotReady(f"{self.name} did not start: {problem}{reason}", details.rstrip())
+        problem = f"no answer in {timeout:g} s"
+        if ended:
+            problem = "it ended"
+        if last_error is not None:
+            problem += f" ({last_error})"
+        details = f"; see {self.log_name}"
+        if otherwise:
+            details += f", or {otherwise}"
+        details += f"\n{with_reason(self.tail())}"
+        return NotReady(f"{self.name} did not start: {problem}", details.rstrip())
 
 
 def tail_of(log: Path) -> str:
@@ -161,8 +168,11 @@ def ended_message(name: str, exit_code: int | None, log: Path) -> str:
         how = f" ({signal.Signals(-exit_code).name})"
     elif exit_code is not None:
         how = f" (exit code {exit_code})"
+    message = f"{name} ended{how}; see {log}"
     reason = disk_full_advice(tail_of(log))
-    return f"{name} ended{how}; see {log}" + (f"\n{reason}" if reason else "")
+    if reason:
+        message += f"\n{reason}"
+    return message
 
 
 def _process_exists(pid: int) -> bool:

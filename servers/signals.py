@@ -35,7 +35,7 @@ def end_on_hangup_and_sigterm() -> None:
 
 
 @contextmanager
-def uninterrupted(on_signal: Callable[[], None] = lambda: None) -> Iterator[None]:
+def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]:
     """Run the block uninterrupted by ending signals. The first one takes effect afterwards.
 
     on_signal  called for each such signal, for instance to print what is being waited for
@@ -49,7 +49,8 @@ def uninterrupted(on_signal: Callable[[], None] = lambda: None) -> Iterator[None
 
     def note(number: int, frame: FrameType | None) -> None:
         noted.append(number)
-        on_signal()
+        if on_signal is not None:
+            on_signal()
 
     with ExitStack() as restored:
         for ending_signal in ENDING_SIGNALS:

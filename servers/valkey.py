@@ -61,11 +61,13 @@ class Valkey:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_port()
-        listen = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
-        follow = ["--replicaof", "{} {}".format(*self.replica_of)] if self.replica_of else []
-        pid = self._process.start(
-            [self.binary or binary(), *listen, *OPTIONS, *follow, *self.options]
-        )
+        command = [self.binary or binary(), "--bind", "127.0.0.1", "--port", str(self.port)]
+        command += ["--dir", str(self.folder)]
+        command += OPTIONS
+        if self.replica_of:
+            command += ["--replicaof", "{} {}".format(*self.replica_of)]
+        command += self.options
+        pid = self._process.start(command)
         try:
             with client_at(self.port, timeout=1) as client:
                 self._process.wait_until(

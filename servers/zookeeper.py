@@ -52,12 +52,11 @@ class ZooKeeper:
             "admin.enableServer=false\n"
             "4lw.commands.whitelist=srvr,cons\n"
         )
-        memory_options = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", str(JAR)]
+        command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         # Not in the caller's folder: Java needs a name for it, and has none for "ü" under LC_ALL=C.
-        return self._process.start(
-            ["java", *memory_options, "-cp", JAR, main, config], folder=self.folder
-        )
+        return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
         """Wait until it answers requests; its port is open before that. Raises EmbeddedError."""

@@ -143,10 +143,13 @@ class Connection:
 
     async def _connect(self) -> socket.socket:
         target = self.conditions.target
-        family = socket.AF_INET if isinstance(target, tuple) else socket.AF_UNIX
-        self.server = _prepared(socket.socket(family))
-        address = target if isinstance(target, tuple) else str(target)
-        await asyncio.get_running_loop().sock_connect(self.server, address)
+        loop = asyncio.get_running_loop()
+        if isinstance(target, tuple):
+            self.server = _prepared(socket.socket(socket.AF_INET))
+            await loop.sock_connect(self.server, target)
+        else:
+            self.server = _prepared(socket.socket(socket.AF_UNIX))
+            await loop.sock_connect(self.server, str(target))
         return self.server
 
     async def _next(self, side: socket.socket) -> bytes:
