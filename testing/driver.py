@@ -97,7 +97,8 @@ class Driver:
         """
         for name in schedule:
             self._take(self._actors[name])
-        actors = [self._actors[name] for name in dict.fromkeys([*first, *self._actors])]
+        in_order = dict.fromkeys(list(first) + list(self._actors))
+        actors = [self._actors[name] for name in in_order]
         deadline = time.monotonic() + self._timeout
         while any(not actor.has_ended for actor in actors):
             running = [actor for actor in actors if not actor.has_ended]
@@ -247,7 +248,9 @@ def _end(actor: Actor) -> Step:
     if actor.error is not None:
         text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
         return Step(actor.name, text[:60], "raises")
-    text = "" if actor.result is None else repr(actor.result)[:40]
+    text = ""
+    if actor.result is not None:
+        text = repr(actor.result)[:40]
     return Step(actor.name, text, "returns")
 
 

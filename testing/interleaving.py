@@ -187,8 +187,10 @@ def _steps_of_each(run: Callable[[str, str], Run], calls: int) -> list[int]:
     turns = dict.fromkeys(names, 0)
     for has_turns in (False, True):
         for first in names:
-            later = [name for name in names if name != first]
-            measurement = run("".join([first, *later]) if has_turns else "", first)
+            schedule = ""
+            if has_turns:
+                schedule = first + "".join(name for name in names if name != first)
+            measurement = run(schedule, first)
             moved = {step.actor for step in measurement.steps if step.kind == "step"}
             for number, name in enumerate(names):
                 turns[name] = max(turns[name], measurement.schedule.count(name))
@@ -217,7 +219,9 @@ def _fail(search: _Search, total: int) -> None:
     __tracebackhide__ = True
     run, error = search.simplest_failure()
     tried = search.count()
-    untried = f" There are {total:,}." if tried < total else ""
+    untried = ""
+    if tried < total:
+        untried = f" There are {total:,}."
     explanation = between(run)
     if run.is_serial:
         explanation = "It fails when the calls run one after the other: this is not a race."

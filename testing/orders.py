@@ -48,8 +48,9 @@ def _with_switches(remaining: tuple[int, ...], prefix: str, bound: int) -> Itera
         return
     for number, steps in enumerate(remaining):
         if steps:
-            after_step = (*remaining[:number], steps - 1, *remaining[number + 1 :])
-            yield from _with_switches(after_step, prefix + name_of(number), bound)
+            after_step = list(remaining)
+            after_step[number] = steps - 1
+            yield from _with_switches(tuple(after_step), prefix + name_of(number), bound)
 
 
 def name_of(number: int) -> str:

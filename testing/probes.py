@@ -50,7 +50,10 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
     global _current_stop
     with ExitStack() as undo:
         for name in at:
-            undo.enter_context(_sql(stop, connected) if name == SQL else _function(stop, name))
+            if name == SQL:
+                undo.enter_context(_sql(stop, connected))
+            else:
+                undo.enter_context(_function(stop, name))
         _current_stop = stop
         try:
             yield
@@ -77,7 +80,8 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
 
     def before(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if not sql.lstrip().upper().startswith(_IGNORED_STATEMENTS):
-            params = list(params) if many else params
+            if many:
+                params = list(params)
             stop(short(sql, params, many=many))
         return execute(sql, params, many, context)
 
@@ -127,7 +131,9 @@ def short(sql: str, params: Any = None, *, many: bool = False) -> str:
         text = text.replace(f"{table[1]}.", "")
     rows = params if many else [params]
     text = _fill_placeholders(text, rows[0] if rows else None)
-    suffix = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    suffix = ""
+    if len(rows) > 1:
+        suffix = f" (and {len(rows) - 1} more)"
     room = WIDTH - len(suffix)
     if len(text) > room:
         text = text[: room - 3] + "..."

@@ -54,4 +54,6 @@ def between(run: Run) -> str:
 def _text(step: Step) -> str:
     if step.kind == "step":
         return step.text
-    return f"({step.kind} {step.text})" if step.text else f"({step.kind})"
+    if not step.text:
+        return f"({step.kind})"
+    return f"({step.kind} {step.text})"
