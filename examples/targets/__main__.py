@@ -59,8 +59,8 @@ class ExampleShop:
 
     def python(self, *arguments: str, **own: str) -> None:
         """Run its Python in its folder, with these variables too. Raises EmbeddedError."""
-        command = [f"{self.folder}/venv/bin/python", *arguments]
-        env = {**os.environ, **own}
+        command = [f"{self.folder}/venv/bin/python"] + list(arguments)
+        env = os.environ | own
         done = subprocess.run(command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
@@ -72,10 +72,11 @@ class ExampleShop:
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
         embedded.attach()
-        own = {**os.environ, **self.prepare(self, repaired)}
+        own = os.environ | self.prepare(self, repaired)
         port = free_port(8001)
         url = f"http://127.0.0.1:{port}"
-        command = [f"{self.folder}/venv/bin/python", "-m", *self.serve.format(port=port).split()]
+        command = [f"{self.folder}/venv/bin/python", "-m"]
+        command += self.serve.format(port=port).split()
         process = ServerProcess(self.name, self.folder / "log")
         embedded.adopt(process.start(command, folder=self.folder, environment=own))
         try:
@@ -92,8 +93,9 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     source = (HERE / "fastapi_shop.py").read_text()
     if source.count(WRONG) != 1:
         raise EmbeddedError("fastapi_shop.py has no line to repair any more: see __main__.py")
-    copy = source.replace(WRONG, RIGHT) if repaired else source
-    (shop.folder / "fastapi_shop.py").write_text(copy)
+    if repaired:
+        source = source.replace(WRONG, RIGHT)
+    (shop.folder / "fastapi_shop.py").write_text(source)
     for file in shop.folder.glob("shop.sqlite3*"):
         file.unlink()
     return {"SHOP": str(shop.folder / "shop.sqlite3")}
@@ -157,10 +159,11 @@ def main(arguments: list[str] | None = None) -> int:
     def run(_: Console) -> int:
         with shop.running(repaired=options.repaired) as url:
             file = str((HERE / f"{options.shop}_target.py").relative_to(ROOT))
-            command = ["-m", "loadtest", "target", file, "--host", url, *shop.rush]
+            command = ["-m", "loadtest", "target", file, "--host", url]
+            command += shop.rush
             command += ["--expect", options.expect]
             if options.rush:
-                return subprocess.run([sys.executable, *command], check=False).returncode
+                return subprocess.run([sys.executable] + command, check=False).returncode
             print(f"{options.shop} listens at {url}. Rush it from another terminal:")
             print(f"  .venv/bin/python {' '.join(command)}\nCtrl-C stops it", flush=True)
             while True:

@@ -7,7 +7,7 @@ import oscar
 from oscar import INSTALLED_APPS as OSCAR
 from oscar.defaults import *
 
-INSTALLED_APPS = [*OSCAR, "sorl.thumbnail"]
+INSTALLED_APPS = OSCAR + ["sorl.thumbnail"]
 if os.environ["VARIANT"] == "repaired":
     theirs = INSTALLED_APPS.index("oscar.apps.partner.apps.PartnerConfig")
     INSTALLED_APPS[theirs] = "oscar_project.partner.apps.PartnerConfig"
