@@ -143,7 +143,10 @@ class TraceMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> None:
         key = request.headers.get("Idempotency-Key")
         stops = request.headers.get("Demo-Stop", "")
-        _purchase.set(None if key is None else TracedPurchase(key, stops))
+        traced_purchase = None
+        if key is not None:
+            traced_purchase = TracedPurchase(key, stops)
+        _purchase.set(traced_purchase)
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
         points.point.send("arrives")

@@ -43,28 +43,30 @@ def lesson(query: QueryDict) -> dict[str, Any] | None:
     if number not in tables:
         raise BadInput("unknown lesson", allowed=tables)
     table = tables[number]
-    is_answered = "answer" in query
-    text = (file.parent / "lessons" / f"{table['slug']}.md").read_text("utf-8")
     votes = parse_votes(query.getlist("votes"), options=len(table["options"]))
-    return {
+    lesson = {
         "number": table["number"],
         "title": table["title"],
         "question": _with_code(table["question"]),
-        "command": "" if is_answered or "lock" in query else table["command"],
+        "command": "",
         "options": [
             {"letter": letter, "text": _with_code(option), "votes": count}
             for letter, option, count in zip(LETTERS, table["options"], votes, strict=False)
         ],
         "voters": sum(count or 0 for count in votes),
-        "answer": table["answer"] if is_answered else "",
-        "why": _with_code(_between(text, "\n## Explain\n", "\n## ")) if is_answered else "",
-        "observed": (
-            _with_code(_between(text, "<!-- observed -->", "<!-- /observed -->"))
-            if is_answered
-            else ""
-        ),
+        "answer": "",
+        "why": "",
+        "observed": "",
         "presets": [(name, query[name]) for name in PRESETS if name in query],
     }
+    if "answer" in query:
+        text = (file.parent / "lessons" / f"{table['slug']}.md").read_text("utf-8")
+        lesson["answer"] = table["answer"]
+        lesson["why"] = _with_code(_between(text, "\n## Explain\n", "\n## "))
+        lesson["observed"] = _with_code(_between(text, "<!-- observed -->", "<!-- /observed -->"))
+    elif "lock" not in query:
+        lesson["command"] = table["command"]
+    return lesson
 
 
 def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
@@ -72,7 +74,9 @@ def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
 
     An empty field counts as 0, but as None if all fields are empty. Raises BadInput.
     """
-    counts = [count.strip() for field in fields for count in field.split(",")]
+    counts: list[str] = []
+    for field in fields:
+        counts += [count.strip() for count in field.split(",")]
     if len(counts) > options or not all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts):
         count_range = f"whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION}"
         raise BadInput("bad votes", allowed=[f"{options} {count_range} with commas between them"])

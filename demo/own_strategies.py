@@ -115,5 +115,7 @@ class OwnFile:
             for frame in traceback.extract_tb(error.__traceback__)
             if frame.filename == str(self.path)
         ]
-        line = f" line {line_numbers[-1]}:" if line_numbers else ""
-        return f"{self.path.name}:{line} {type(error).__name__}: {error}"
+        place = self.path.name
+        if line_numbers:
+            place += f": line {line_numbers[-1]}"
+        return f"{place}: {type(error).__name__}: {error}"

@@ -41,14 +41,13 @@ def source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
         for function in SHARED_FUNCTIONS
     }
     for mark in strategy.marks:
-        _mark_line(mark, [*own_blocks, *shared_blocks.values()])
-    always_shown = None if strategy.deferred else purchase.sell_one
-    shown_blocks = [
-        block
-        for function, block in shared_blocks.items()
-        if block["marked"] or function is always_shown
-    ]
-    return own_blocks + shown_blocks
+        _mark_line(mark, own_blocks + list(shared_blocks.values()))
+    shown_blocks = own_blocks
+    for function, block in shared_blocks.items():
+        is_always_shown = function is purchase.sell_one and not strategy.deferred
+        if block["marked"] or is_always_shown:
+            shown_blocks.append(block)
+    return shown_blocks
 
 
 def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:

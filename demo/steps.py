@@ -138,12 +138,15 @@ def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
         if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
             return state
         state = {"waits_for": "database", **state, "status": "blocked"}
-        limit = settings.SHOP_LOCK_WAIT if state["waits_for"] == "lock" else limit
+        if state["waits_for"] == "lock":
+            limit = settings.SHOP_LOCK_WAIT
     return {**state, "left_s": max(0.0, round(state["since"] + limit - time.time(), 1))}
 
 
 def _parse(text: bytes | str | None) -> dict[str, Any] | None:
-    return None if text is None else dict(json.loads(text))
+    if text is None:
+        return None
+    return dict(json.loads(text))
 
 
 def board_key(round_id: str) -> str:

@@ -127,7 +127,9 @@ def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any], *, is_on: bool) ->
         return "running"
     if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
         return "exact"
-    return "open" if sale["open"] else "closed"
+    if sale["open"]:
+        return "open"
+    return "closed"
 
 
 @endpoint("GET")
