@@ -65,7 +65,9 @@ if worker_class not in SERVERS:
     raise ValueError(f"WEB_SERVER is {worker_class!r}: use one of {', '.join(SERVERS)}")
 wsgi_app = SERVERS[worker_class]
 workers = int(os.environ.get("WEB_WORKERS", "2"))
-threads = int(os.environ.get("WEB_THREADS", "100")) if worker_class == "gthread" else 1
+threads = 1
+if worker_class == "gthread":
+    threads = int(os.environ.get("WEB_THREADS", "100"))
 # per process; more than the threads, so that connections can be kept alive
 worker_connections = max(threads + 1, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
 forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to believe a proxy's headers
@@ -92,9 +94,11 @@ def default_metrics_folder(server: Any) -> Path:
     It is in memory if possible, because each count is a write into a mapped file. Its name depends
     on the node's address, so that the files of a killed node are found and removed.
     """
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    parent = tempfile.gettempdir()
+    if os.access("/dev/shm", os.W_OK):
+        parent = "/dev/shm"
     address_digest = sha256(repr(server.cfg.address).encode()).hexdigest()[:12]
-    return Path(memory, f"oversold-metrics-{os.getuid()}-{address_digest}")
+    return Path(parent, f"oversold-metrics-{os.getuid()}-{address_digest}")
 
 
 def prepare_metrics_folder(server: Any) -> None:

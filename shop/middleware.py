@@ -105,9 +105,10 @@ class ObserveMiddleware(MiddlewareMixin):
             return answer
         answer.headers["X-Request-ID"] = request_id.get()
         seconds = time.monotonic() - started_at
-        match = request.resolver_match
-        # The pattern, not the path: a label of a metric needs few values.
-        route = NO_ROUTE if match is None else f"/{match.route}"
+        route = NO_ROUTE
+        if request.resolver_match is not None:
+            # The pattern, not the path: a label of a metric needs few values.
+            route = f"/{request.resolver_match.route}"
         facts: Mapping[str, Any] = getattr(answer, "facts", {})
         if route == PURCHASE_ROUTE:
             facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}

@@ -31,21 +31,26 @@ class ShopResponse(JsonResponse):
 def endpoint(method: str) -> Callable[[View], View]:
     """Decorate a view of one method; every ShopError that it raises becomes the answer."""
 
+    allowed = [method]
+    if method == "GET":
+        allowed.append("HEAD")
+
     def decorate(view: View) -> View:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-            allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if request.method not in allowed:
-                body = {"outcome": "error", "error": f"use {method}", "allowed": list(allowed)}
+                body = {"outcome": "error", "error": f"use {method}", "allowed": allowed}
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
             try:
                 return view(request, *args, **kwargs)
             except REFUSED as error:
                 return refused(request, error)
 
-        # Reading changes nothing, and without this another method would be 403 for its missing CSRF
-        # token, not 405.
-        return csrf_exempt(answer) if method == "GET" else answer
+        if method == "GET":
+            # Reading changes nothing, and without this another method would be 403 for its missing
+            # CSRF token, not 405.
+            return csrf_exempt(answer)
+        return answer
 
     return decorate
 
@@ -69,8 +74,9 @@ def refusal(error: ShopError) -> ShopResponse:
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    answer = ShopResponse(body, status=error.status, headers=headers)
+    answer = ShopResponse(body, status=error.status)
+    if error.retry_after is not None:
+        answer.headers["Retry-After"] = str(error.retry_after)
     answer.facts = {"outcome": error.outcome}
     return answer
 

@@ -24,7 +24,7 @@ MAX_PAGE_ORDERS = 1_000
 MAX_STOCK = 1_000_000
 MAX_ID = 2**63 - 1
 JSON_TYPE = "application/json"
-FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
+FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
 #: A body that is too large is read up to this size and discarded, in chunks.
 MAX_DRAINED_BYTES = 16 * 1024 * 1024
 DRAIN_CHUNK_BYTES = 64 * 1024
@@ -44,7 +44,9 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     lock = _parse_lock(parameters)
     buyer = parse_string(parameters, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        problem = "bad buyer" if buyer else "buyer is missing: give the buyer's name"
+        problem = "bad buyer"
+        if not buyer:
+            problem = "buyer is missing: give the buyer's name"
         raise BadInput(problem, allowed=["1 to 255 printable characters"])
     key = parse_key(request)
     request.strategy_name = lock  # type: ignore[attr-defined]  # for the access line and metrics
@@ -178,12 +180,16 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
         return parameters
     if body and request.content_type not in FORM_TYPES:
         problem = f"a body of type {_shorten(request.content_type)} is not read"
-        raise BadInput(problem, allowed=[JSON_TYPE, *FORM_TYPES])
+        raise BadInput(problem, allowed=[JSON_TYPE] + FORM_TYPES)
     return _reject_repeated(_list_pairs(request.POST)) | dict(request.FILES.items())
 
 
 def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
-    return [(name, text) for name, texts in fields.lists() for text in texts]
+    pairs: list[tuple[str, Any]] = []
+    for name, texts in fields.lists():
+        for text in texts:
+            pairs.append((name, text))
+    return pairs
 
 
 def _reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -226,4 +232,6 @@ def _parse_optional_integer(
 
 def _shorten(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 64 else f"{text[:61]}..."
+    if len(text) > 64:
+        text = f"{text[:61]}..."
+    return text

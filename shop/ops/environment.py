@@ -92,4 +92,7 @@ def _replace_host(url: str, master: str) -> str:
             "Sentinels say the host: write redis:// or rediss://, for password and database alone"
         )
     user = parts.netloc.rpartition("@")[0]
-    return urlunsplit(parts._replace(netloc=f"{user}@{master}" if user else master))
+    netloc = master
+    if user:
+        netloc = f"{user}@{master}"
+    return urlunsplit(parts._replace(netloc=netloc))

@@ -46,7 +46,9 @@ def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
 def backlog() -> tuple[int, float] | None:
     """Return the number of unsettled promises and the age of the oldest in seconds, or None in a
     shop that makes no promises. Raises redis.RedisError."""
-    return None if _read_backlog is None else _read_backlog()
+    if _read_backlog is None:
+        return None
+    return _read_backlog()
 
 
 def register_stopping(is_stopping: Callable[[], bool]) -> None:
@@ -76,17 +78,20 @@ def recent_stack() -> list[Part]:
 def stack() -> list[Part]:
     """Look at PostgreSQL, its migrations and timeouts, both Redis databases, and the backlog of
     promises in a shop that makes some."""
-    reports_promises = _read_backlog is not None and not settings.SHOP_DEMO
-    promises = [_part("promises", _promises)] if reports_promises else []
-    timeouts = [_part("PostgreSQL timeouts", _timeouts)] if _is_postgresql() else []
-    return [
-        _part("PostgreSQL" if _is_postgresql() else connection.display_name, _database),
+    database_name = connection.display_name
+    if _is_postgresql():
+        database_name = "PostgreSQL"
+    parts = [
+        _part(database_name, _database),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
-        *timeouts,
-        *promises,
     ]
+    if _is_postgresql():
+        parts.append(_part("PostgreSQL timeouts", _timeouts))
+    if _read_backlog is not None and not settings.SHOP_DEMO:
+        parts.append(_part("promises", _promises))
+    return parts
 
 
 def _part(name: str, describe: Callable[[], str]) -> Part:

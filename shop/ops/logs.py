@@ -59,7 +59,7 @@ FORMATTERS: dict[str, dict[str, Any]] = {
     },
     "json": {
         "()": "pythonjsonlogger.json.JsonFormatter",
-        "fmt": [*JSON_FIELDS, "request_id", "message"],
+        "fmt": list(JSON_FIELDS) + ["request_id", "message"],
         "rename_fields": JSON_FIELDS,
     },
 }

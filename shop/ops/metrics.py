@@ -36,7 +36,7 @@ from locks import LossReason, Metrics, Release
 from shop.ops import health
 
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
-HELD_BUCKETS_SECONDS = (0.001, 0.0025, *BUCKETS_SECONDS)
+HELD_BUCKETS_SECONDS = (0.001, 0.0025) + BUCKETS_SECONDS
 #: All outcomes of a purchase. Each series begins with 0, because the increase of a series that
 #: begins with 1 is 0.
 OUTCOMES = (

@@ -166,9 +166,10 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     """
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
-    for key, *columns_of_brief in orders.exclude(idempotency_key=None).values_list(*columns):
-        brief = " ".join(map(str, columns_of_brief))
-        pipeline.set(attempt_key(str(key)), brief, px=KEY_LIFETIME_MS, nx=not overwrite)
+    for row in orders.exclude(idempotency_key=None).values_list(*columns):
+        key = attempt_key(str(row[0]))
+        brief = " ".join(map(str, row[1:]))
+        pipeline.set(key, brief, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
 

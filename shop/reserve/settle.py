@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -237,11 +238,18 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     for problem in decision.problems:
         logger.error("%s", problem)
     endings = dict(decision.endings)
-    written = _write_orders(decision.to_write) if decision.to_write else set()
+    numbers_written: set[int] = set()
+    if decision.to_write:
+        numbers_written = _write_orders(decision.to_write)
+    kept_promises = []
     for promise in decision.to_write:
-        # A key without an order may have bought under another strategy in the meantime.
-        endings[promise.entry] = Ending.KEPT if promise.order in written else Ending.AGAIN
-    _take_units([promise for promise in decision.to_write if promise.order in written])
+        if promise.order in numbers_written:
+            endings[promise.entry] = Ending.KEPT
+            kept_promises.append(promise)
+        else:
+            # A key without an order may have bought under another strategy in the meantime.
+            endings[promise.entry] = Ending.AGAIN
+    _take_units(kept_promises)
     point.send("settling", orders=len(promises))
     return endings
 
@@ -281,15 +289,16 @@ def _write_orders(promises: Sequence[Promise]) -> set[int]:
         )
         for promise in promises
     ]
-    columns = [list(column) for column in zip(*rows, strict=True)]
+    parameters: list[str | list[Any]] = [STRATEGY_NAME]
+    parameters += [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(INSERT_ORDERS, [STRATEGY_NAME, *columns])
+        cursor.execute(INSERT_ORDERS, parameters)
         return {number for (number,) in cursor.fetchall()}
 
 
 def _take_units(promises: Sequence[Promise]) -> None:
     """Subtract the sold units from the product's row, or from the final stock of a closed sale."""
-    by_number = sorted(promises, key=lambda promise: promise.order)
+    by_number = sorted(promises, key=attrgetter("order"))
     for sale, units in Counter(promise.sale for promise in by_number).items():
         if not Product.objects.filter(sale=sale).update(amount=F("amount") - units):
             Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - units)

@@ -55,9 +55,7 @@ async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     return await to_its_end(asyncio.wrap_future(job), give_up=job.cancel)
 
 
-async def to_its_end(
-    future: asyncio.Future[T], *, give_up: Callable[[], bool] = lambda: False
-) -> T:
+async def to_its_end(future: asyncio.Future[T], *, give_up: Callable[[], bool] | None = None) -> T:
     """Return the result of the future.
 
     A cancelled task waits for the future all the same, unless `give_up` could end it, and then
@@ -66,7 +64,7 @@ async def to_its_end(
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        has_given_up = give_up()
+        has_given_up = give_up is not None and give_up()
         while not (has_given_up or future.done()):
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({future})

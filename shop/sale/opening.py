@@ -46,9 +46,10 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     article.save(update_fields=["sale", "amount"])
     if lock is None and not settings.SHOP_DEMO:
         lock = settings.SHOP_LOCK
-    fill = STRATEGIES[lock].fill if lock else None
-    if fill is not None:
-        fill(Stock(article.pk, sale.pk, amount))
+    if lock:
+        fill = STRATEGIES[lock].fill
+        if fill is not None:
+            fill(Stock(article.pk, sale.pk, amount))
     return sale
 
 

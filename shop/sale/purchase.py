@@ -141,12 +141,10 @@ def require_its_sale(attempt: Attempt, stock: Stock) -> None:
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
     """Read the stock. Without `for_update` another buyer may change it at once."""
-    products = Product.objects.select_for_update() if for_update else Product.objects
-    row = (
-        products.filter(name=attempt.product, sale__isnull=False)
-        .values_list("pk", "sale_id", "amount", "version")
-        .first()
-    )
+    products = Product.objects.filter(name=attempt.product, sale__isnull=False)
+    if for_update:
+        products = products.select_for_update()
+    row = products.values_list("pk", "sale_id", "amount", "version").first()
     if row is None:
         raise UnknownProduct
     return Stock(*row)

@@ -112,13 +112,14 @@ def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[
     with connection.cursor() as cursor:
         cursor.execute(REPORTS.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
-    return [
-        (
-            SaleReport(sale, product, bool(is_open), initial_stock, int(orders), int(stock_left)),
-            sorted({*filter(None, locks)}),
+    reports = []
+    for sale, product, is_open, initial_stock, orders, stock_left, first_lock, last_lock in rows:
+        report = SaleReport(
+            sale, product, bool(is_open), initial_stock, int(orders), int(stock_left)
         )
-        for sale, product, is_open, initial_stock, orders, stock_left, *locks in rows
-    ]
+        locks = {first_lock, last_lock} - {None}
+        reports.append((report, sorted(locks)))
+    return reports
 
 
 def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
@@ -129,8 +130,10 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     if not products:
         return []
     newest = " UNION ALL ".join([NEWEST_SALES] * len(products))
-    reports = _reports(newest, *(value for name in products for value in (name, count)))
-    return [{**report.as_dict(), "locks": locks} for report, locks in reports]
+    arguments: list[str | int] = []
+    for product in products:
+        arguments += [product, count]
+    return [report.as_dict() | {"locks": locks} for report, locks in _reports(newest, *arguments)]
 
 
 def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:

@@ -43,12 +43,13 @@ def choose_a_bucket(attempt: Attempt) -> Stock:
         rows = cursor.fetchall()
     if not rows:
         raise UnknownProduct
-    product, sale, in_its_row, *_ = rows[0]
-    if in_its_row:
+    product, sale, amount_in_row = rows[0][:3]
+    if amount_in_row:
         raise WrongStrategy
-    filled = [number for *_, number, amount in rows if amount]
-    in_buckets = sum(amount or 0 for *_, amount in rows)
-    return Stock(product, sale, in_buckets, number=random.choice(filled) if filled else 0)
+    amounts = {number: amount for _, _, _, number, amount in rows if amount}
+    if not amounts:
+        return Stock(product, sale, amount=0)
+    return Stock(product, sale, sum(amounts.values()), number=random.choice(list(amounts)))
 
 
 def take_one(attempt: Attempt, stock: Stock) -> None:

@@ -124,7 +124,9 @@ class ReentrantLock(Lock):
             reply = lua("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:
             return Release.UNKNOWN
-        return Release.EXPIRED if reply is None else Release.RELEASED
+        if reply is None:
+            return Release.EXPIRED
+        return Release.RELEASED
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -47,15 +47,17 @@ def lock_a_unit(attempt: Attempt) -> Stock:
     with connection.cursor() as cursor:
         cursor.execute(FREE, [attempt.product])
         row = cursor.fetchone()
-    return Stock(*row) if row else wait_for_a_unit(attempt)
+    if row is None:
+        return wait_for_a_unit(attempt)
+    return Stock(*row)
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
-    skip = (
-        " FOR UPDATE SKIP LOCKED" if connection.features.has_select_for_update_skip_locked else ""
-    )
+    free_unit = FREE_OF_SALE
+    if connection.features.has_select_for_update_skip_locked:
+        free_unit += " FOR UPDATE SKIP LOCKED"
     with connection.cursor() as cursor:
-        cursor.execute(f"{FREE_OF_SALE}{skip}", [attempt.product])
+        cursor.execute(free_unit, [attempt.product])
         row = cursor.fetchone()
         if row is None:
             return wait_for_a_unit(attempt)

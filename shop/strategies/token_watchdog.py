@@ -20,6 +20,7 @@ also takes the thread's id for the value; two processes have threads of the same
 may release, or renew, what the other holds. The token here names one acquisition.
 """
 
+from functools import partial
 from typing import ClassVar
 
 from django.conf import settings
@@ -48,7 +49,8 @@ class TokenWatchdogLock(PollingLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        self._renewals[lease.token] = RenewalThread(lambda: self.renew(lease), every=self.ttl / 3)
+        renew = partial(self.renew, lease)
+        self._renewals[lease.token] = RenewalThread(renew, every=self.ttl / 3)
         return lease
 
     def renew(self, lease: Lease) -> bool:

@@ -135,24 +135,32 @@ class ZookeeperLock(Lock):
         """Until `node` is the first. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
             point.send("zookeeper:before_watch")
-            node_gone = threading.Event()
-            watch = partial(
-                self.client.exists_async, predecessor, lambda event, e=node_gone: e.set()
-            )
-            if self._ask(watch, self.ttl) is None:
-                continue  # it went before we watched it
-            left = until - now()
-            if left <= 0 or not node_gone.wait(None if left == math.inf else left):
-                raise LockTimeout(name=self.name)
+            self._wait_until_gone(predecessor, until)
+
+    def _wait_until_gone(self, node: str, until: float) -> None:
+        """Wait until another waiter's node is gone. Raises LockTimeout."""
+        node_gone = threading.Event()
+
+        def notice(event: Any) -> None:
+            node_gone.set()
+
+        watch = partial(self.client.exists_async, node, notice)
+        if self._ask(watch, self.ttl) is None:
+            return  # it went before we watched it
+        left = until - now()
+        if left <= 0 or not node_gone.wait(None if left == math.inf else left):
+            raise LockTimeout(name=self.name)
 
     def _predecessor(self, node: str) -> str | None:
         """The node before ours; None when ours is the first."""
-        nodes = sorted(self._children(self.ttl), key=lambda child: child[-10:])
+        nodes = sorted(self._children(self.ttl), key=_sequence_number)
         ours = node.rpartition("/")[2]
         if ours not in nodes:
             raise LockBackendError("our node is gone with its session; ask again", name=self.name)
         place = nodes.index(ours)
-        return f"{self.path}/{nodes[place - 1]}" if place else None
+        if place == 0:
+            return None
+        return f"{self.path}/{nodes[place - 1]}"
 
     def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
         self.client.remove_listener(listener)
@@ -197,6 +205,11 @@ class ZookeeperLock(Lock):
             max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
         )
         return retry(lambda: request().get(timeout=within))
+
+
+def _sequence_number(node: str) -> str:
+    """Return the ten digits that ZooKeeper appends to the name of a sequential node."""
+    return node[-10:]
 
 
 _connecting = Mutex()  # else every thread of a rush would open a session

@@ -47,9 +47,12 @@ class Command(BaseCommand):
         self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
         try:
-            number = reports.latest_sale_id(product=product) if sale is None else sale
-            sale_row = Sale.objects.get(pk=number)
-            lines = [line for file in answers for line in file.read_text().splitlines()]
+            if sale is None:
+                sale = reports.latest_sale_id(product=product)
+            sale_row = Sale.objects.get(pk=sale)
+            lines: list[str] = []
+            for file in answers:
+                lines += file.read_text().splitlines()
             balance = reconcile(sale_row, answers=lines)
         except (reports.UnknownSale, Sale.DoesNotExist) as error:
             raise CommandError(f"{error} See manage.py sale_report.") from error
@@ -68,7 +71,7 @@ class Command(BaseCommand):
         if lost or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund what is lost; where Redis counts wrongly, "
-                f"DEL {count_key(number)} there: the next buyer begins with what is left"
+                f"DEL {count_key(sale)} there: the next buyer begins with what is left"
             )
 
 

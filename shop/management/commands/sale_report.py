@@ -22,8 +22,9 @@ class Command(BaseCommand):
         self, *args: Any, sale: int | None, product: str, buyers: int | None, **options: Any
     ) -> None:
         try:
-            number = reports.latest_sale_id(product=product) if sale is None else sale
-            report = reports.sale_report(number, buyers=buyers).as_dict()
+            if sale is None:
+                sale = reports.latest_sale_id(product=product)
+            report = reports.sale_report(sale, buyers=buyers).as_dict()
         except reports.UnknownSale as error:
             raise CommandError(str(error)) from error
         if options["json"]:

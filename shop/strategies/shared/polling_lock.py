@@ -26,7 +26,9 @@ def wall_clock() -> float:
 
     For locks whose value is a time.
     """
-    return time.time() + (settings.SHOP_DEMO_CLOCK_AHEAD if settings.SHOP_DEMO else 0.0)
+    if settings.SHOP_DEMO:
+        return time.time() + float(settings.SHOP_DEMO_CLOCK_AHEAD)
+    return time.time()
 
 
 class Polling(Lock):
