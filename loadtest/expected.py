@@ -132,10 +132,14 @@ def parse(table: str) -> dict[str, dict[str, str]]:
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     verdicts: dict[str, dict[str, str]] = {}
-    for lock, *letters in (line.split() for line in lines if not line.startswith(" ")):
+    for line in lines:
+        if line.startswith(" "):
+            continue
+        words = line.split()
+        lock = words[0]
         if lock in verdicts:
             raise ValueError(f"{lock} stands twice in the table: delete one of its rows")
-        cells = zip(faults, letters, strict=True)
+        cells = zip(faults, words[1:], strict=True)
         verdicts[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
     return verdicts
 

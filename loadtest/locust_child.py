@@ -69,9 +69,7 @@ class Child:
         self.is_over = Event()
         rushes.end_run = self.is_over.set  # this process stops each run itself
 
-    def rush(
-        self, plan: RushPlan, report: ReportProgress = lambda progress: False
-    ) -> dict[str, Any]:
+    def rush(self, plan: RushPlan, report: ReportProgress | None = None) -> dict[str, Any]:
         """Run one rush, and return its run.
 
         report  is called several times a second with the progress; returns whether to stop
@@ -83,7 +81,7 @@ class Child:
         start = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
         while not self.is_over.wait(POLL_INTERVAL_SECONDS):
             progress = rushes.progress()
-            if progress is not None and report(progress):
+            if progress is not None and report is not None and report(progress):
                 break
         start.join()
         if plan.locust_report:

@@ -34,8 +34,8 @@ CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del
 MOST_AT_ONCE = 3
 #: Milliseconds between check and decrement: where a disturbance may take the lock away, and where
 #: none may. With 0 the critical section takes about 1 ms, and hardly any fault hits it.
-HOLDS_MS_LOCK_TAKEN = (60, 120, 120)
-HOLDS_MS_LOCK_KEPT = (60, 0)
+HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
+HOLDS_MS_LOCK_KEPT = [60, 0]
 #: A disturbance that was tried this often and never seen to happen is broken.
 MIN_TRIES = 3
 #: Share of the rushes that may break; the results of the rest still count.
@@ -44,7 +44,10 @@ MOST_BROKEN = 0.01
 
 def sales_of(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """The sales of all rushes."""
-    return [cell for rush in rushes for cell in rush.cells]
+    cells: list[Cell] = []
+    for rush in rushes:
+        cells += rush.cells
+    return cells
 
 
 def canaries_of(rushes: Sequence[ChaosRush]) -> dict[str, int]:
@@ -66,9 +69,12 @@ def violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
 def shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
     """Return the reasons why the run shows nothing, one sentence each."""
     broken = [rush for rush in rushes if rush.broke]
-    whole = [rush for rush in rushes if not rush.broke]
-    tried = Counter(disturbance.name for rush in whole for disturbance in rush.chosen)
-    happened = {name for rush in whole for name in rush.evidence}
+    tried: Counter[str] = Counter()
+    happened: set[str] = set()
+    for rush in rushes:
+        if not rush.broke:
+            tried.update(disturbance.name for disturbance in rush.chosen)
+            happened.update(rush.evidence)
     idle = [name for name, times in tried.items() if times >= MIN_TRIES and name not in happened]
     slow = {cell["lock"]: cell for cell in sales_of(rushes) if cell["missing"] == RAN_OUT}
     unbroken = [name for name in CANARIES if name not in canaries_of(rushes)]
@@ -87,7 +93,9 @@ def exit_code(rushes: Sequence[ChaosRush]) -> int:
     """0; 1 if a sound strategy was violated; EXIT_CODES["unknown"] if nothing is shown."""
     if violations(rushes):
         return 1
-    return EXIT_CODES["unknown"] if shortcomings(rushes) else 0
+    if shortcomings(rushes):
+        return EXIT_CODES["unknown"]
+    return 0
 
 
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
@@ -98,7 +106,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     and EmbeddedError when a part does not start.
     """
     refuse_external_servers()
-    seed = randbits(32) if seed is None else seed
+    if seed is None:
+        seed = randbits(32)
     rushes: list[ChaosRush] = []
     with (
         Output(console) as out,
@@ -141,8 +150,7 @@ def _play(
     summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
     chance = Random(seed)
     deck = _deck(chance)
-    locks = {*UNBROKEN, *CANARIES}
-    strategies = testbed.strategies(sorted(locks))
+    strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
@@ -153,8 +161,9 @@ def _play(
         out.progress(f"rush {number}, {left:.1f} minutes left")
         dealt = islice(deck, chance.randint(1, MOST_AT_ONCE))
         chosen = list({disturbance.name: disturbance for disturbance in dealt}.values())
-        takes_a_lock = any(disturbance.takes_the_lock for disturbance in chosen)
-        holds = HOLDS_MS_LOCK_TAKEN if takes_a_lock else HOLDS_MS_LOCK_KEPT
+        holds = HOLDS_MS_LOCK_KEPT
+        if any(disturbance.takes_the_lock for disturbance in chosen):
+            holds = HOLDS_MS_LOCK_TAKEN
         rush = ChaosRush(number, chance.getrandbits(32), chosen, chance.choice(holds))
         rushes.append(rush)
         try:

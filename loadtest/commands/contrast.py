@@ -32,7 +32,8 @@ def run(console: Console) -> int:
         token = Path(file).read_text().strip()
     if arguments := sys.argv[1:]:
         os.environ["SHOP_RESTOCK_TOKEN"] = token
-        os.execv(sys.executable, [sys.executable, "-m", "locust", "--host", host, *arguments])
+        locust = [sys.executable, "-m", "locust", "--host", host]
+        os.execv(sys.executable, locust + arguments)
     ask_loopback_directly()
     Shop(host).strategies()  # a shop that is not there says so better than Locust would
     runs = []

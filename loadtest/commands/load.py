@@ -87,7 +87,11 @@ def run(console: Console, **options: Any) -> int:
                 runs.append(cast(Run, {**load_run, "round": number}))
         time.sleep(LOOK_AGAIN_SECONDS)
         judge_closed(stack.shop(), runs)
-        runs.sort(key=lambda run: (run["round"], chosen.locks.index(run["lock"])))
+
+        def by_round_and_lock(run: Run) -> tuple[int, int]:
+            return run["round"], chosen.locks.index(run["lock"])
+
+        runs.sort(key=by_round_and_lock)
         summary: Summary = {
             **out.summary(stack, runs),
             "rounds": chosen.rounds,
@@ -108,8 +112,9 @@ def _load(
     if not strategy["available"]:
         return dict(not_run(strategy))
     lock = strategy["name"]
-    is_one = chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]
-    fault = ONE_PROCESS if is_one else "rush"
+    fault = "rush"
+    if chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
+        fault = ONE_PROCESS
     stack.settle_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
@@ -164,7 +169,7 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             words += ["--processes", str(plan.locust_workers)]
         words += ["--html", str(out.path / f"{plan.lock}.html")]
         words.append("Arrivals" if plan.arrivals_per_second else "Client")
-        environment = {**inherited(), "PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
+        environment = inherited() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
         pid = process.start(words, folder=ROOT, environment=environment)
         longest = (
             plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
@@ -211,11 +216,15 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
 def parts(stack: Stack) -> dict[str, list[int]]:
     """The processes of the nodes, of PostgreSQL and of Valkey, each with its descendants; an empty
     list for servers that are not this run's own, of which nothing is known."""
-    servers = (server.process for node in stack.nodes for server in (node.server, node.settler))
-    postgres = None if os.environ.get("DATABASE_URL") else embedded.postgres_pid()
-    valkeys = [] if os.environ.get("REDIS_URL") else stack.valkeys
-    return {
-        "nodes": [process.pid for process in servers if process is not None],
-        "PostgreSQL": [] if postgres is None else [postgres],
-        "Valkey": [valkey.pid for valkey in valkeys],
-    }
+    pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
+    for node in stack.nodes:
+        for server in (node.server, node.settler):
+            if server.process is not None:
+                pids["nodes"].append(server.process.pid)
+    if not os.environ.get("DATABASE_URL"):
+        postgres_pid = embedded.postgres_pid()
+        if postgres_pid is not None:
+            pids["PostgreSQL"].append(postgres_pid)
+    if not os.environ.get("REDIS_URL"):
+        pids["Valkey"] += [valkey.pid for valkey in stack.valkeys]
+    return pids

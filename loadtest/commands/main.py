@@ -74,9 +74,10 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
     _add_target(commands)
     _add_load(commands)
     _add_serve(commands)
-    first = arguments[0] if arguments else ""
-    if first not in ("-h", "--help") and (not first or first.startswith("-")):
-        arguments = ["demo", *arguments]
+    names_command = arguments and not arguments[0].startswith("-")
+    asks_for_help = arguments and arguments[0] in ("-h", "--help")
+    if not names_command and not asks_for_help:
+        arguments = ["demo"] + list(arguments)
     return parser.parse_args(arguments)
 
 

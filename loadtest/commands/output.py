@@ -32,7 +32,10 @@ def console_on_stdout() -> Console:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    return Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS, highlight=False)
+    width = None  # the terminal's
+    if not sys.stdout.isatty():
+        width = PIPED_COLUMNS
+    return Console(width=width, highlight=False)
 
 
 class Progress(Status):
@@ -107,12 +110,17 @@ class Output:
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
             "machine": report.machine(stack.shop().ready()["parts"] if stack else ()),
-            "nodes": len(stack.nodes) if stack else 0,
-            "workers": stack.workers if stack else 0,
-            "threads": stack.threads if stack else 0,
+            "nodes": 0,
+            "workers": 0,
+            "threads": 0,
             "runs": runs,
         }
-        return {**summary, "server": stack.server} if stack else summary
+        if stack is not None:
+            summary["nodes"] = len(stack.nodes)
+            summary["workers"] = stack.workers
+            summary["threads"] = stack.threads
+            summary["server"] = stack.server
+        return summary
 
     def write(
         self,

@@ -19,7 +19,7 @@ from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
-from loadtest.stack.stack import ROOT, Stack, inherited
+from loadtest.stack.stack import ROOT, Stack, inherited, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
 from servers.loopback import free_port, runtime_folder
@@ -41,7 +41,7 @@ def serving(
     setting: Setting,
     *,
     log: IO[bytes],
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Callable[[str], None] = show_no_progress,
     ports: tuple[int, int] = (0, 0),
 ) -> Iterator[tuple[Stack, str, LocustProcess]]:
     """The shop and Locust for as long as the block lasts, at these `ports` where they are free.
@@ -49,6 +49,9 @@ def serving(
 
     Raises EmbeddedError when a part does not start.
     """
+    variables = {"SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT, "SHOP_DEMO_LESSONS": str(LESSONS)}
+    if setting.mine:
+        variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.mine}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
         stack_and_buyers(
@@ -56,12 +59,7 @@ def serving(
             log=log,
             progress=progress,
             port=ports[0],
-            variables={
-                "SHOP_RUSH_FOLDER": folder,
-                "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT,
-                "SHOP_DEMO_LESSONS": str(LESSONS),
-                **({"SHOP_DEMO_STRATEGIES": f"mine={setting.mine}"} if setting.mine else {}),
-            },
+            variables=variables | {"SHOP_RUSH_FOLDER": folder},
         ) as (stack, buyers),
         ExitStack() as parts,
     ):
@@ -71,7 +69,7 @@ def serving(
         locust = ServerProcess("Locust", log)
         parts.callback(locust.stop, LOCUST_STOPS_IN)
         environment = {**inherited(), "SHOP_RESTOCK_TOKEN": stack.token, "PYTHONUTF8": "1"}
-        words = [sys.executable, "-m", "locust", *_shop(stack), "--web-port", str(port)]
+        words = [sys.executable, "-m", "locust"] + _shop(stack) + ["--web-port", str(port)]
         embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
         locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
@@ -97,10 +95,10 @@ def make_admin(stack: Stack) -> str:
 
 def _shop(stack: Stack) -> list[str]:
     """Return the options of plain Locust that name this stack."""
-    first_node, *more_nodes = [node.url for node in stack.nodes]
-    options = ["--host", first_node]
-    if more_nodes:
-        options += ["--nodes", ",".join(more_nodes)]
+    urls = [node.url for node in stack.nodes]
+    options = ["--host", urls[0]]
+    if len(urls) > 1:
+        options += ["--nodes", ",".join(urls[1:])]
     return options
 
 
@@ -109,8 +107,8 @@ def plain_locust(stack: Stack) -> str:
     locust = Path(sys.executable).with_name("locust")
     if locust.is_relative_to(ROOT):
         locust = locust.relative_to(ROOT)
-    words = shlex.join([str(locust), "--headless", "--lock", "redis", *_shop(stack)])
-    return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
+    words = [str(locust), "--headless", "--lock", "redis"] + _shop(stack)
+    return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(words)}"
 
 
 def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
@@ -139,8 +137,11 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         progress("making the admin's user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed
-        page, *more_nodes = [node.url for node in stack.nodes]
-        login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
+        urls = [node.url for node in stack.nodes]
+        page = urls[0]
+        login = "with an account of yours"
+        if password:
+            login = f"user {ADMIN}, password {password}"
         console.print(f"page    {page}/  (choose a lock, press Start)")
         _print_if_moved(console, page, PORTS[0])
         console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
@@ -148,8 +149,8 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         _print_if_moved(console, locust, PORTS[1])
         console.print("plain Locust, in another terminal:")
         console.print(f"  {plain_locust(stack)}", soft_wrap=True)
-        if more_nodes:
-            console.print(f"more nodes of the shop: {', '.join(more_nodes)}", style="dim")
+        if len(urls) > 1:
+            console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
         if locks or setting.mine:  # apart from the rest, and last: it was asked for
             console.print()

@@ -81,8 +81,10 @@ def run(
                 raise
             run |= {"target": target.name, "expected": expect, "round": len(runs) + 1}
             runs.append({**run, "as_expected": run["verdict"] == expect})
-            result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
-            console.print(f"{buyers} buyers for {units} units: {result}")
+            finding = report.verdict_cell(runs[-1])
+            if run["verdict"] == "exact":
+                finding = "nothing found"
+            console.print(f"{buyers} buyers for {units} units: {finding}")
         scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
@@ -112,12 +114,16 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
     if not changes:
         return
     sentences = [f"{change}, {LOOK_AGAIN_SECONDS:g} s after the first look" for change in changes]
-    run["findings"] = [*run["findings"], *sentences]
-    run["violations"] = [*run["violations"], CHANGED_LATER]
+    run["findings"] = run["findings"] + sentences
+    run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders
     run["oversold"] = max(0, orders - run["initial_stock"])
-    run["verdict"] = "oversold" if run["oversold"] else "unknown"
-    run["why"] = "" if run["oversold"] else sentences[0]
+    if run["oversold"]:
+        run["verdict"] = "oversold"
+        run["why"] = ""
+    else:
+        run["verdict"] = "unknown"
+        run["why"] = sentences[0]
 
 
 def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
@@ -129,9 +135,10 @@ def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
             rushes_of.setdefault(sentence, []).append(number)
     merged = []
     for sentence, numbers in rushes_of.items():
-        noun = "rush" if len(numbers) == 1 else "rushes"
-        where = f"{noun} {', '.join(map(str, numbers))}: " if len(numbers) < len(runs) else ""
-        merged.append(f"{where}{sentence}")
+        if len(numbers) < len(runs):
+            noun = "rush" if len(numbers) == 1 else "rushes"
+            sentence = f"{noun} {', '.join(map(str, numbers))}: {sentence}"
+        merged.append(sentence)
     return merged
 
 
@@ -144,8 +151,9 @@ def conclusion(runs: Sequence[Run]) -> str:
             f"{runs[0]['buyers']} buyers for {runs[-1]['initial_stock']} units cannot oversell: "
             "let more buyers come (--buyers) than there are units (--stock), and give at least one"
         )
+    rushes = "1 rush" if len(runs) == 1 else f"{len(runs)} rushes"
     return (
-        f"found in none of {len(runs)} {'rush' if len(runs) == 1 else 'rushes'}: that is no proof. "
+        f"found in none of {rushes}: that is no proof. "
         "Few processes and a short time between check and write hide a race; the test in "
         "docs/your-shop.md, section 6, decides"
     )

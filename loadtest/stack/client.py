@@ -136,8 +136,10 @@ class Shop:
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:
-            bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-            status, text = send(method, self.url + path, body, bearer, self.timeout)
+            headers = {}
+            if self.token:
+                headers["Authorization"] = f"Bearer {self.token}"
+            status, text = send(method, self.url + path, body, headers, self.timeout)
             if status < 400:
                 return dict(json.loads(text))
         except (ShopUnreachable, ValueError) as error:

@@ -41,5 +41,7 @@ DATABASES = {
 
 def sqlite_url(file: Path, database: Database) -> str:
     """Return the DATABASE_URL of a file."""
-    query = "&".join(f"{name}={text}" for name, text in database.parameters.items())
-    return f"sqlite:///{file}" + (f"?{query}" if query else "")
+    url = f"sqlite:///{file}"
+    if database.parameters:
+        url += "?" + "&".join(f"{name}={text}" for name, text in database.parameters.items())
+    return url

@@ -47,7 +47,7 @@ def manage(
     """
     try:
         completed = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, "manage.py"] + list(arguments),
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -68,7 +68,7 @@ def manage(
 def family(pid: int) -> list[psutil.Process]:
     """Return a process and all its descendants. Raises psutil.NoSuchProcess."""
     process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
+    return [process] + process.children(recursive=True)
 
 
 class ShopNode:
@@ -95,7 +95,7 @@ class ShopNode:
     def command(self) -> list[str]:
         """Return the command that starts the server."""
         command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
-        return [*command, "--bind", f"127.0.0.1:{self.port}"]
+        return command + ["--bind", f"127.0.0.1:{self.port}"]
 
     def start(self) -> None:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)

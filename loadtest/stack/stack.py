@@ -65,6 +65,10 @@ NEED_EXTRAS = frozenset({"redlock", "zookeeper"})
 DEMO_PAUSES = "unlocked_before_commit=10"
 
 
+def show_no_progress(step: str) -> None:
+    """Ignore a step of the progress."""
+
+
 @dataclass(kw_only=True, eq=False)
 class Stack:
     """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
@@ -94,7 +98,7 @@ class Stack:
     workers: int
     threads: int
     log: IO[bytes]
-    progress: Callable[[str], None] = lambda step: None
+    progress: Callable[[str], None] = show_no_progress
     port: int = 0
     extras: bool = False
     record: bool = False
@@ -175,7 +179,8 @@ class Stack:
 
     def _why_a_server_ended(self) -> str:
         """Return a message on a server of the nodes that ended, or on a full disk, or nothing."""
-        messages = [server.why_ended() for server in (*self.valkeys, *self.watched_servers)]
+        messages = [valkey.why_ended() for valkey in self.valkeys]
+        messages += [server.why_ended() for server in self.watched_servers]
         if self._has_own_postgres:
             messages.append(embedded.why_postgres_ended())
         if not any(messages):
@@ -185,8 +190,9 @@ class Stack:
     def stop(self) -> None:
         """Stop everything that was started, nodes first. Signals do not interrupt it."""
         with uninterrupted(self._print_what_is_left):
-            # If a server has ended, the run does not need the nodes' last answers.
-            self._stop_deadline = time.monotonic() + (0.0 if self.why_ended() else STOP_TIMEOUT)
+            self._stop_deadline = time.monotonic()
+            if not self.why_ended():  # else the run does not need the nodes' last answers
+                self._stop_deadline += STOP_TIMEOUT
             self._print_what_is_left()
             for node in self.nodes:
                 node.terminate()  # all at once; stop() waits for each
@@ -206,9 +212,11 @@ class Stack:
         """Print what stopping waits for. Stopping continues if the output is closed."""
         left = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
         seconds = max(0.0, self._stop_deadline - time.monotonic())
-        details = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
+        step = "stopping"
+        if left:
+            step += f": {', '.join(left)}, at most {seconds:.0f} s"
         with suppress(OSError, SystemExit):  # rich ends the process where a pipe is closed
-            self.progress(f"stopping{details}")
+            self.progress(step)
 
     def _start(self) -> None:
         embedded.read_env()
@@ -236,7 +244,6 @@ class Stack:
             **DEMO_SETTINGS,
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database_url(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
-            **(self._own_extras() if self.extras else {}),
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": DEMO_PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
@@ -245,8 +252,11 @@ class Stack:
             "WEB_WORKERS": str(self.workers),
             "WEB_THREADS": str(self.threads),
             "PYTHONUNBUFFERED": "1",
-            **({"SHOP_DEMO_HISTORY": str(self.records)} if self.record else {}),
         }
+        if self.extras:
+            variables |= self._own_extras()
+        if self.record:
+            variables["SHOP_DEMO_HISTORY"] = str(self.records)
         no_files = {f"{name}_FILE": "" for name in variables}  # a file of the user's would win
         return {**inherited(), **no_files, **variables}
 

@@ -43,8 +43,9 @@ def _describe(
     database: str,
 ) -> StrategyFacts:
     where = DATABASES[database]
-    is_here = exists_on(name, where.vendor)
-    why_not_here = "" if is_here else f"{name} does not exist on {where.title}"
+    why_not_here = ""
+    if not exists_on(name, where.vendor):
+        why_not_here = f"{name} does not exist on {where.title}"
     needs = TRAITS[name].needs
     facts = {
         "name": name,
