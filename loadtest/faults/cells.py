@@ -127,8 +127,13 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial."""
     judgement = trial.judgement
-    recovery = trial.recovery(fault.fired_at) if fault.recovery else None
+    recovery = None
+    if fault.recovery:
+        recovery = trial.recovery(fault.fired_at)
     trial.wrong += _complaints(fault, trial, recovery)
+    story = []
+    if judgement.verdict != "exact":
+        story = tell_story(judgement)
     return _fill_cell(
         fault.name,
         trial.strategy,
@@ -139,7 +144,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         missing=trial.missing,
         wrong=list(trial.wrong),
         recovery_s=recovery,
-        story=tell_story(judgement) if judgement.verdict != "exact" else [],
+        story=story,
     )
 
 

@@ -101,7 +101,9 @@ def evict(testbed: Testbed, chance: Random) -> str:
 
 def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
     """Drop the replies to some commands that contain the bytes `to`."""
-    proxies = [testbed.postgres] if to == b"COMMIT" else testbed.redis
+    proxies = testbed.redis
+    if to == b"COMMIT":
+        proxies = [testbed.postgres]
     rules = [chance.choice(proxies).lose_reply(to) for _ in range(chance.randint(1, 10))]
     time.sleep(1.0)
     for rule in rules:
@@ -115,7 +117,7 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     """Delay the bytes of all proxies for a while."""
     delay = chance.uniform(0.02, 0.1)
     with ExitStack() as healing:
-        for proxy in (*testbed.redis, testbed.postgres):
+        for proxy in testbed.redis + [testbed.postgres]:
             healing.callback(proxy.pass_on)
             proxy.delay(delay)
         began = time.monotonic()
@@ -128,16 +130,20 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     return evidence
 
 
+PAUSE_NODE = Disturbance("pause_node", partial(lasts, PauseFault, (0.5, 2.5)), NODES, True)
+EVICT = Disturbance("evict", evict, REDIS, True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
     Disturbance("kill_node", partial(lasts, CrashFault, (0, 1)), NODES),
     Disturbance("end_node", partial(lasts, ShutdownShortFault, (0, 0)), NODES),
-    *2 * [Disturbance("pause_node", partial(lasts, PauseFault, (0.5, 2.5)), NODES, True)],
+    PAUSE_NODE,
+    PAUSE_NODE,
     Disturbance("restart_redis", partial(lasts, RedisDownFault, (0, 1)), REDIS, True),
     Disturbance("stall_redis", partial(lasts, StallFault, (0.3, 3)), REDIS, True),
     Disturbance("keep_redis_busy", partial(lasts, BusyFault, (0.1, 2)), REDIS, True),
     Disturbance("fail_over", partial(lasts, FailoverFault, (0, 0.2)), REDIS, True),
-    *2 * [Disturbance("evict", evict, REDIS, True)],
+    EVICT,
+    EVICT,
     Disturbance("cut_redis", partial(lasts, PartitionFault, (0.1, 2)), PROXIES, True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
@@ -219,15 +225,19 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT):
         for buyer in buyers:
             buyer.give_up()
-    read_until_answered(
-        lambda: wait_for(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
-    )
-    for trial in fault.trials if not rush.evidence else ():
-        trial.miss(NOTHING)
+
+    def no_orphans() -> bool:
+        return not any(trial.orphans() for trial in fault.trials)
+
+    read_until_answered(partial(wait_for, no_orphans, TTL + 0.5))
+    if not rush.evidence:
+        for trial in fault.trials:
+            trial.miss(NOTHING)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
-    takes_a_lock = any(disturbance.takes_the_lock for disturbance in rush.chosen)
     rush.cells = judge_trials(fault, evidence, leaked_keys=())
-    excused = {"overlap"} if takes_a_lock else set()
+    excused = set()
+    if any(disturbance.takes_the_lock for disturbance in rush.chosen):
+        excused.add("overlap")
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
         conclude(cell, trial.judgement.holds, excused)
         cell["hold_ms"] = rush.hold_ms

@@ -143,7 +143,9 @@ class Fault(ABC):
             clauses.append(f"were stopped for {span(stopped)}")
         if lives:
             clauses.append(f"had locks with a measured ttl of {span(lives)}")
-        return f"the victims {' and '.join(clauses)}" if clauses else ""
+        if not clauses:
+            return ""
+        return f"the victims {' and '.join(clauses)}"
 
     # --- what many faults need --------------------------------------------------------------------
 

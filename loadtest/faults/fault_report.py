@@ -24,8 +24,10 @@ LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as 
 def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     """Return one line about the cells of one fault."""
     off = [cell["lock"] for cell in cells if not cell["as_expected"]]
-    result = f"off: {', '.join(off)}" if off else "all as expected"
-    return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {result}"
+    summary = "all as expected"
+    if off:
+        summary = f"off: {', '.join(off)}"
+    return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {summary}"
 
 
 def tables(cells: Sequence[Cell], width: int) -> list[Table]:
@@ -73,16 +75,23 @@ def _again(cell: Cell) -> str:
     """Return when the next sale came after the fault, where that is measured."""
     if cell["verdict"] == "deadlock":
         return "; nobody buys any more"
-    again = cell["recovery_s"]
-    return "" if again is None else f"; the next sale came {again:.2f} s after the fault"
+    if cell["recovery_s"] is None:
+        return ""
+    return f"; the next sale came {cell['recovery_s']:.2f} s after the fault"
 
 
 def complaint(cell: Cell) -> str:
     """Return in one line why a cell is not as expected."""
-    spoiled = cell["violations"] if cell["verdict"] == "unknown" else []
-    why = "; ".join(filter(None, (cell["missing"], *cell["wrong"], ", ".join(spoiled))))
+    reasons = []
+    if cell["missing"]:
+        reasons.append(cell["missing"])
+    reasons += cell["wrong"]
+    if cell["verdict"] == "unknown" and cell["violations"]:
+        reasons.append(", ".join(cell["violations"]))
     off = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
-    return f"{off} ({why})" if why else off
+    if reasons:
+        off += f" ({'; '.join(reasons)})"
+    return off
 
 
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
@@ -119,8 +128,8 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "Seconds since the first line. A is the victim's node, B that of its rivals. All\n"
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
-        *map(_paragraph, _alike(broken)),
     ]
+    parts += [_paragraph(alike_cells) for alike_cells in _alike(broken)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -133,31 +142,42 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
             for line in cell["story"][:-1]
         ]
         happened = frozenset(step for step in steps if "releases" not in step or "deletes" in step)
-        same = (cell["fault"], cell["verdict"], complaint(cell) * (not cell["as_expected"]))
-        groups.setdefault((*same, happened), []).append(cell)
+        surprise = ""
+        if not cell["as_expected"]:
+            surprise = complaint(cell)
+        key = (cell["fault"], cell["verdict"], surprise, happened)
+        groups.setdefault(key, []).append(cell)
     return list(groups.values())
 
 
 def _seconds(cell: Cell) -> str:
-    return "never" if cell["recovery_s"] is None else f"{cell['recovery_s']:.2f}"
+    if cell["recovery_s"] is None:
+        return "never"
+    return f"{cell['recovery_s']:.2f}"
 
 
 def _paragraph(alike: Sequence[Cell]) -> str:
-    cell, *repetitions = alike
-    numbers = f"{_sold(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
-    locks = ", ".join(f"`{repetition['lock']}`" for repetition in repetitions)
-    repeated = f" The same with {locks}." if locks else ""
-    violations = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
-    surprise = "" if cell["as_expected"] else f" **{complaint(cell)}.**"
+    """Return the first of these cells with its events, and the names of the other locks."""
+    cell = alike[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
-    text = f"{numbers}{violations}.{surprise}{repeated}"
+    text = f"{_sold(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
+    if cell["violations"]:
+        text += f"; found: {', '.join(cell['violations'])}"
+    text += "."
+    if not cell["as_expected"]:
+        text += f" **{complaint(cell)}.**"
+    locks = ", ".join(f"`{repetition['lock']}`" for repetition in alike[1:])
+    if locks:
+        text += f" The same with {locks}."
     story = "\n".join(cell["story"])
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
 
 def count(number: int, noun: str) -> str:
     """Return a number and its noun, as in "2 orders"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def made(cells: Sequence[Cell]) -> list[str]:
@@ -174,16 +194,22 @@ def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, li
 
 def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], below: str, *, left: int) -> str:
     """Return the grid as a Markdown table, with a paragraph below it."""
-    rows = [[f"`{lock}`", *texts] for lock, texts in _grid(cells, text_of).items()]
-    return report.markdown_table(["lock", *made(cells)], rows, below, left=left)
+    headings = ["lock"] + made(cells)
+    rows = [[f"`{lock}`"] + texts for lock, texts in _grid(cells, text_of).items()]
+    return report.markdown_table(headings, rows, below, left=left)
 
 
 def _sign(cell: Cell) -> str:
     sign, colour = SIGNS[cell["verdict"]]
-    return f"[{colour}]{sign}[/]" if cell["as_expected"] else f"[bold yellow]{sign}![/]"
+    if not cell["as_expected"]:
+        return f"[bold yellow]{sign}![/]"
+    return f"[{colour}]{sign}[/]"
 
 
 def _word(cell: Cell) -> str:
-    verdict = cell["verdict"]
-    word = verdict if verdict == "exact" else report.bold(verdict)
-    return word if cell["as_expected"] else f"{word} (expected {cell['expected']})"
+    word = cell["verdict"]
+    if word != "exact":
+        word = report.bold(word)
+    if not cell["as_expected"]:
+        word += f" (expected {cell['expected']})"
+    return word

@@ -30,11 +30,14 @@ def session_of(leader: int) -> list[int]:
     """The pids of a session, its leader's first: also a worker whose master is gone. Zombies have
     ended and are not counted."""
     pids = []
-    for pid in psutil.pids():
+    for pid in sorted(psutil.pids()):
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 pids.append(pid)
-    return sorted(pids, key=lambda pid: (pid != leader, pid))
+    if leader in pids:
+        pids.remove(leader)
+        pids.insert(0, leader)
+    return pids
 
 
 def state_of(pid: int) -> str:
@@ -79,10 +82,13 @@ def seconds_left(
 
     servers  the main Redis, and after it those of Redlock
     """
-    redlock = strategy["backend"] == "redlock"
-    db, ours = (REDLOCK_DB, servers[1:]) if redlock else (LOCKS_DB, servers[:1])
+    db = LOCKS_DB
+    lock_servers = servers[:1]
+    if strategy["backend"] == "redlock":
+        db = REDLOCK_DB
+        lock_servers = servers[1:]
     left = []
-    for server in ours:
+    for server in lock_servers:
         for key in names_of(strategy["name"], product):
             ms = int(ask(server, "PTTL", key, db=db))
             if ms >= 0:

@@ -36,8 +36,10 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     available = [strategy for strategy in chosen if strategy["available"]]
     for strategy in available:
         fault.add_trial(strategy)
+    cells: list[Cell] = []
     try:
-        cells = _play(fault) if available else []
+        if available:
+            cells = _play(fault)
     except Exception as error:
         fault.testbed.log.write(traceback.format_exc().encode())
         for trial in fault.trials:
@@ -157,7 +159,9 @@ def _or_miss(step: Callable[[Trial], None], trial: Trial) -> None:
 
 def describe_error(error: Exception) -> str:
     """Return in one line why a fault proves nothing."""
-    return str(error) if isinstance(error, NotFired) else f"{type(error).__name__}: {error}"
+    if isinstance(error, NotFired):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _resume_all_buyers(fault: Fault) -> None:
@@ -186,7 +190,8 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
     """Wait until each of these buyers has a final answer, or no buyer can buy any more."""
 
     def is_over() -> bool:
-        last_sale_at = max([started_at, *(buyer.sold_at for buyer in trial.buyers)])
+        sale_times = [buyer.sold_at for buyer in trial.buyers]
+        last_sale_at = max(sale_times + [started_at])
         is_stuck = time.monotonic() - last_sale_at > 3 * trial.ttl + 0.5
         return is_stuck or all(buyer.is_done.is_set() for buyer in buyers)
 

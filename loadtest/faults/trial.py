@@ -130,7 +130,10 @@ class Trial:
     @property
     def without_reply(self) -> set[str]:
         """The outcomes for a buyer whose Redis does not reply: a promise may have been made."""
-        return {"unavailable", *(["unknown"] if self.strategy["deferred"] else [])}
+        outcomes = {"unavailable"}
+        if self.strategy["deferred"]:
+            outcomes.add("unknown")
+        return outcomes
 
     @property
     def victim_pid(self) -> int:
@@ -139,7 +142,9 @@ class Trial:
         stops = self.victim.attempt, f"stops at {self.victim.stop}"
         events = self.testbed.events()
         pids = [event["pid"] for event in events if (event.get("attempt"), event["f"]) == stops]
-        return pids[-1] if pids else 0
+        if not pids:
+            return 0
+        return pids[-1]
 
     def rival_enters(self, name: str, *, grace: float, stop: str = "after_read") -> None:
         """Start a rival on node B, which stops at its read if it is let in. Wait until it is
@@ -151,7 +156,9 @@ class Trial:
     def lives_for(self) -> float:
         """Seconds that the victim's lock lives by itself, as measured; for one without a ttl, the
         fault's."""
-        return self.ttl if self.lock_ttl is None else self.lock_ttl
+        if self.lock_ttl is None:
+            return self.ttl
+        return self.lock_ttl
 
     def outlast_ttl(self) -> None:
         """Wait until the victim was stopped for longer than its lock lives.
@@ -212,6 +219,14 @@ class Trial:
             self.testbed.resume(rival)
             rival.is_done.wait(RESUME_TIMEOUT)
 
+    @property
+    def key_of_victim(self) -> str:
+        """The text that the victim's commands to Redis contain: a reservation does not name the
+        product, but its arguments name the attempt."""
+        if self.strategy["reserves"]:
+            return f"{self.attempts}/victim"
+        return self.product
+
     # --- the outcome ----------------------------------------------------------------------------
 
     def orphans(self) -> list[str]:
@@ -223,4 +238,6 @@ class Trial:
         """Return the seconds to the next sale: 0 if the victim blocked no buyer, None if there was
         no further sale."""
         sold = [buyer.sold_at for buyer in self.buyers if buyer.sold_at]
-        return round(max(0.0, min(sold) - since), 3) if sold else None
+        if not sold:
+            return None
+        return round(max(0.0, min(sold) - since), 3)

@@ -21,7 +21,9 @@ class CrashFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        stop = f"{TAKEOVER},after_read" if trial.strategy["takes_over"] else ""
+        stop = ""
+        if trial.strategy["takes_over"]:
+            stop = f"{TAKEOVER},after_read"
         for name in ("rival-1", "rival-2"):  # they wait for the lock when the fault happens
             trial.rival_enters(name, grace=0, stop=stop)
 

@@ -32,8 +32,9 @@ class DbKillFault(Fault):
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        # A victim stopped before its COMMIT cannot know whether the COMMIT went through.
-        allowed = "unknown" if trial.stop == "before_commit" else "unavailable"
+        allowed = "unavailable"
+        if trial.stop == "before_commit":  # it cannot know whether the COMMIT went through
+            allowed = "unknown"
         first = trial.first_answer(10)
         if first == "sold":
             trial.miss("the victim sold: its backend was not ended")

@@ -32,11 +32,11 @@ class LostReplyFault(Fault):
             # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
             self.require_a_sale(trial, VICTIMS)
             before = self._on_server(trial)
-            early = self._asked_redlock() if trial.stop else set()
-            # A reservation does not name the product, but its arguments name the attempt.
-            names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
-            proxy = self.testbed.redlock[0] if trial.stop else self.testbed.redis[VICTIMS]
-            rule = proxy.lose_reply(names.encode())
+            proxy = self.testbed.redis[VICTIMS]
+            if trial.stop:
+                proxy = self.testbed.redlock[0]
+                early = self._asked_redlock()
+            rule = proxy.lose_reply(trial.key_of_victim.encode())
             self.healing.callback(rule.cancel)
             victim = trial.victim = trial.buyer("victim", stop=trial.stop)
             if trial.stop:
@@ -47,7 +47,9 @@ class LostReplyFault(Fault):
                 victim.ask(self.testbed.shop(VICTIMS))
             reached = self._on_server(trial) != before
         self.require(rule.fired, "no reply was cut")
-        answers = {"", "unavailable"} if trial.stop else trial.without_reply
+        answers = trial.without_reply
+        if trial.stop:
+            answers = {"", "unavailable"}
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
         if trial.stop:
@@ -66,8 +68,8 @@ class LostReplyFault(Fault):
 
     def _on_server(self, trial: Trial) -> dict[str, object]:
         """The keys of the trial's lock with their values."""
-        names = measure.names_of(trial.lock, trial.product)
-        keys = [*names, *(f"{name}:fence" for name in names)]
+        keys = list(measure.names_of(trial.lock, trial.product))
+        keys += [f"{name}:fence" for name in keys]
         server, db = self.testbed.main, measure.LOCKS_DB
         if trial.stop:
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB

@@ -69,8 +69,9 @@ class MisconfFault(Fault):
         return f"while the victims held their locks: {self._count(LASTS) - self.before} {LASTS}"
 
     def _is_refused(self, trial: Trial, error: str) -> None:
-        may_buy = error == "OOM" and trial.strategy["fenced"]
-        outcomes = ["unavailable", "sold"] if may_buy else ["unavailable"]
+        outcomes = ["unavailable"]
+        if error == "OOM" and trial.strategy["fenced"]:
+            outcomes.append("sold")
         self.must_be_answered(trial, f"buyer-{error}".lower(), *outcomes)
 
     def _count(self, error: str) -> int:

@@ -45,8 +45,9 @@ class PartitionFault(Fault):
 
     def heal(self) -> None:
         """Undo the fault. If nothing fell into the black hole, no trial proves anything."""
-        for trial in self.trials if self.proxy.dropped == self.before else ():
-            trial.miss("node A sent nothing into the black hole")
+        if self.proxy.dropped == self.before:
+            for trial in self.trials:
+                trial.miss("node A sent nothing into the black hole")
         super().heal()
 
     def observed(self) -> str:

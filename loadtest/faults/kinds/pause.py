@@ -40,8 +40,8 @@ class PauseFault(Fault):
     def prove(self) -> str:
         """Measured by the pids that the node has now and those that the victims recorded, not by
         the pids that were signalled."""
-        victims = {trial.victim_pid for trial in self.trials if not trial.missing}
-        pids = {*self.testbed.pids(self.node), *victims}
+        pids = set(self.testbed.pids(self.node))
+        pids |= {trial.victim_pid for trial in self.trials if not trial.missing}
         runs = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
         self.watched = measure.switches_of(pids)

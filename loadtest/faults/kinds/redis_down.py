@@ -27,6 +27,8 @@ class RedisDownFault(Fault):
         return not measure.run_id(self.testbed.main)
 
     def act(self, trial: Trial) -> None:
-        outcome = "sold" if trial.strategy["backend"] == "postgresql" else "unavailable"
+        outcome = "unavailable"
+        if trial.strategy["backend"] == "postgresql":
+            outcome = "sold"
         for number in (1, 2, 3):
             self.must_be_answered(trial, f"rival-{number}", outcome)

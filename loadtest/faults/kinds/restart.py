@@ -36,7 +36,7 @@ class RestartFault(LostLockFault):
 
     def _servers(self) -> list[embedded.Valkey]:
         """The main Redis, and Redlock's third server: a small testbed has none."""
-        return [self.testbed.main, *self.testbed.valkeys[3:4]]
+        return [self.testbed.main] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:
         return {measure.run_id(server, 5.0) for server in self._servers()}

@@ -44,8 +44,7 @@ class StallFault(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
-        names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
-        sent = self.testbed.redis[VICTIMS].look_for(names.encode())
+        sent = self.testbed.redis[VICTIMS].look_for(trial.key_of_victim.encode())
         self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
         sent.cancel()
         is_own = "verdicts" in trial.strategy  # a participant's lock has any name, or none
