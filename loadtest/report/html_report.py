@@ -63,7 +63,9 @@ def render(data: Mapping[str, Any], *extra_scripts: Path) -> str:
 
     Text in the data stays text, even if it looks like HTML or JavaScript.
     """
-    scripts = [ASSETS / "dom.js", *(PAGE / name for name in SCRIPTS), *extra_scripts]
+    scripts = [ASSETS / "dom.js"]
+    scripts += [PAGE / name for name in SCRIPTS]
+    scripts += extra_scripts
     return Template(_read(PAGE / NAME)).substitute(
         title=html.escape(data["title"]),
         where=html.escape(data["where"]),
@@ -103,7 +105,7 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     runs = []
     for run in summary["runs"]:
         name = run.get("attempts") or run_names.get((run["fault"], run["lock"]), "")
-        run_events = [*events_by_run.get(name, ()), *events_by_fault.get(run["fault"], ())]
+        run_events = events_by_run.get(name, []) + events_by_fault.get(run["fault"], [])
         run_events.sort(key=itemgetter("t"))
         runs.append({**run, "timeline": timeline(ProductHistory(run_events), run)})
     return {"runs": runs}

@@ -74,11 +74,16 @@ class Timeline:
 
     def milliseconds(self, time_ns: int | None) -> float | None:
         """Return the milliseconds since the first buyer asked, to the hundredth."""
-        return None if time_ns is None else round((time_ns - self.start) / 1e6, 2)
+        if time_ns is None:
+            return None
+        return round((time_ns - self.start) / 1e6, 2)
 
     def row(self, attempt: str, times: Sequence[int | None], *facts: object) -> Row:
         """Return the lane of an attempt, the times in milliseconds, and the facts."""
-        return [self.lane_numbers[attempt], *map(self.milliseconds, times), *facts]
+        row: Row = [self.lane_numbers[attempt]]
+        row += [self.milliseconds(time_ns) for time_ns in times]
+        row += facts
+        return row
 
     def lanes(self) -> list[Row]:
         nodes = {
@@ -143,9 +148,9 @@ class Timeline:
             if self._lost_updates() and commit.amount is not None:
                 stock = commit.amount - 1
             rows.append([self.milliseconds(commit.done_at), number, stock])
-        rows.append(
-            [self.milliseconds(self.end), orders, initial - orders if left is None else left]
-        )
+        if left is None:
+            left = initial - orders
+        rows.append([self.milliseconds(self.end), orders, left])
         return rows
 
     def _commits_by_order(self) -> list[Commit]:
@@ -162,8 +167,9 @@ class Timeline:
         is_numbered = "target" not in self.run
 
         def place(commit: Commit) -> tuple[int, int]:
-            number = commit.order if is_numbered and isinstance(commit.order, int) else 0
-            return number, commit.begun_at
+            if is_numbered and isinstance(commit.order, int):
+                return commit.order, commit.begun_at
+            return 0, commit.begun_at
 
         return sorted(commits, key=place)
 

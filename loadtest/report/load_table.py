@@ -52,8 +52,9 @@ def _typical(name: str, rounds: Sequence[Any]) -> float | None:
     values: list[Any] = [reduce(getitem, path.split(), run) for run in rounds]
     if None in values:
         return None
-    typical: float = max(values) if name == "errors" else median(values)
-    return typical
+    if name == "errors":
+        return float(max(values))
+    return float(median(values))
 
 
 def sheet(summary: Summary) -> report.Sheet:
@@ -85,8 +86,9 @@ def _verdict_words(run: Any) -> str:
 
 def markdown(summary: Summary) -> str:
     """Return the table as Markdown, with the setup and the command below it."""
-    arguments = summary["load"]["given"]
-    command = f'make load ARGS="{arguments}"' if arguments else "make load"
+    command = "make load"
+    if summary["load"]["given"]:
+        command += f' ARGS="{summary["load"]["given"]}"'
     return sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
 
 
@@ -106,8 +108,11 @@ def title(summary: Summary) -> str:
     products = "One hot product"
     if load["products"] > 1:
         products = f"{load['products']} products, Zipf skew {load['skew']:g}"
-    hold = f", hold {load['hold_ms']} ms" if load["hold_ms"] else ""
-    return f"{products}, {clients}{hold}, {_count_nodes(load['nodes'])}"
+    parts = [products, clients]
+    if load["hold_ms"]:
+        parts.append(f"hold {load['hold_ms']} ms")
+    parts.append(_count_nodes(load["nodes"]))
+    return ", ".join(parts)
 
 
 def _count_nodes(count: int) -> str:
@@ -120,11 +125,17 @@ def _setup(summary: Summary) -> str:
     rounds = summary["rounds"]
     processes = load["locust_workers"]
     runs: Sequence[Any] = summary["runs"]
-    sales = [sale for run in runs if run["verdict"] == "exact" for sale in run["products"]]
+    sales: list[dict[str, Any]] = []
+    for run in runs:
+        if run["verdict"] == "exact":
+            sales += run["products"]
     even = sum(sale["asked"] == sale["orders"] + sale["left"] for sale in sales)
     orders = sum(sale["orders"] for sale in sales)
+    repetitions = "One round"
+    if rounds > 1:
+        repetitions = f"Medians of {rounds} interleaved rounds"
     return (
-        f"{'One round' if rounds == 1 else f'Medians of {rounds} interleaved rounds'} of "
+        f"{repetitions} of "
         f"{load['seconds']:g} s, {load['warm_up']:g} s of warm-up before each; "
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
         f"{_count_nodes(load['nodes'])} of {load['workers']} workers and {summary['threads']} "

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.verdict import RETRIED_OUTCOMES, Judgement
@@ -48,13 +49,19 @@ def tell_story(sale: Judgement) -> list[str]:
     """
     cast = _cast(sale)
     sales = _sales(sale, cast)
-    lines = [*_holders(sale, cast), *_steps(sale, cast), *sales, *_answers(sale, cast)]
-    lines.sort(key=lambda line: (-line.weight, line.t))
+    lines = list(_holders(sale, cast)) + list(_steps(sale, cast))
+    lines += sales
+    lines += _answers(sale, cast)
+    lines.sort(key=attrgetter("t"))
+    lines.sort(key=attrgetter("weight"), reverse=True)  # among equals the earliest stays first
     kept = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
-    start = kept[0].t if kept else 0
+    start = 0
+    if kept:
+        start = kept[0].t
     texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
     unlisted_orders = len(sale.orders) - sum(line in kept for line in sales)
-    return [*texts, f" ...      {_summary(sale, start, unlisted_orders)}"]
+    texts.append(f" ...      {_summary(sale, start, unlisted_orders)}")
+    return texts
 
 
 def buyer_name(attempt: str) -> str:
@@ -80,16 +87,24 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
 def _cast(sale: Judgement) -> list[str]:
     """Return the attempts to follow: those of the findings, the victims, and then the rivals."""
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
-    findings = sorted(sale.findings, key=lambda finding: ranks.get(finding.rule, len(ranks)))
+
+    def rank_of(finding: Finding) -> int:
+        return ranks.get(finding.rule, len(ranks))
+
+    findings = sorted(sale.findings, key=rank_of)
     attempts = [event["attempt"] for event in sale.events if "attempt" in event]
     victims = [attempt for attempt in attempts if buyer_name(attempt).startswith("victim")]
     rivals = [attempt for attempt in attempts if buyer_name(attempt).startswith("rival")]
-    holders = [hold.attempt for hold in sale.holds]
-    cast = dict.fromkeys(attempt for finding in findings for attempt in finding.attempts[:2])
-    cast.update(dict.fromkeys(victims))
-    if len(cast) < 2:
-        cast.update(dict.fromkeys([*sorted(rivals, key=buyer_name), *holders, *attempts]))
-    return list(cast)[:MAX_CAST]
+    cast: list[str] = []
+    for finding in findings:
+        cast += finding.attempts[:2]
+    cast += victims
+    if len(set(cast)) < 2:
+        cast += sorted(rivals, key=buyer_name)
+        cast += [hold.attempt for hold in sale.holds]
+        cast += attempts
+    without_repetitions = dict.fromkeys(cast)
+    return list(without_repetitions)[:MAX_CAST]
 
 
 def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
@@ -99,12 +114,16 @@ def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         if hold.attempt not in cast:
             continue
         others = [other for other in sale.holds if other.start < hold.start < other.end]
-        where = f" (node {hold.node})" if hold.node else ""
-        fence = f", fence {hold.fence}" if hold.fence is not None else ""
-        text = f"{buyer_name(hold.attempt)}{where} has the lock{fence}"
+        text = buyer_name(hold.attempt)
+        if hold.node:
+            text += f" (node {hold.node})"
+        text += " has the lock"
+        if hold.fence is not None:
+            text += f", fence {hold.fence}"
         if others:
             text += f": {_company(others, hold.start, commits)}"
-        yield Line(hold.start, 3 if others or hold is sale.holds[0] else 2, text)
+        weight = 3 if others or hold is sale.holds[0] else 2
+        yield Line(hold.start, weight, text)
 
 
 def _company(others: Sequence[LockHold], time: int, commits: Mapping[str, Commit]) -> str:
@@ -181,7 +200,7 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
             numbers[request.attempt] = request.order
     commits = last_commits(sale)
     stale_writes = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
-    erased = {writer: victims for writer, *victims in stale_writes}
+    erased = {attempts[0]: attempts[1:] for attempts in stale_writes}
     lines = []
     for attempt in cast:
         commit = commits.get(attempt)
@@ -206,18 +225,23 @@ def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         for request in sale.requests
         if request.attempt in cast and request.outcome != "sold" and request.answered_at
     ]
-    explaining_attempts = {key for finding in sale.findings for key in finding.attempts}
+    explaining_attempts: set[str] = set()
+    for finding in sale.findings:
+        explaining_attempts.update(finding.attempts)
     by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
     for (attempt, outcome), requests in by_outcome.items():
-        times = f", {len(requests)} times" if len(requests) > 1 else ""
+        text = f"{buyer_name(attempt)} is answered {outcome}"
+        if len(requests) > 1:
+            text += f", {len(requests)} times"
         weight = 3 if attempt in explaining_attempts and outcome == "sold_out" else 1
-        text = f"{buyer_name(attempt)} is answered {outcome}{times}"
         yield Line(requests[0].last_seen_at, weight, text)
 
 
 def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
     """Return the last line, which sums up the rest of the sale."""
-    parts = [f"and {unlisted_orders} more sold"] if unlisted_orders > 0 else []
+    parts = []
+    if unlisted_orders > 0:
+        parts.append(f"and {unlisted_orders} more sold")
     sold_out_times = [
         request.answered_at
         for request in sale.requests
@@ -231,4 +255,6 @@ def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
         parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
         parts.append(f"{sale.stock_left} units left")
     units = f"{len(sale.orders)} orders for {sale.initial_stock} units"
-    return f"{', '.join(parts)}: {units}" if parts else units
+    if not parts:
+        return units
+    return f"{', '.join(parts)}: {units}"

@@ -48,8 +48,10 @@ def verdict_cell(run: Run) -> str:
     """Return the verdict with a color, and a sign for readers who see no color."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
-    surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold {colour}]{sign} {run['verdict'].upper()}[/]{surprise}"
+    cell = f"[bold {colour}]{sign} {run['verdict'].upper()}[/]"
+    if not run["as_expected"]:
+        cell += f" (expected {run['expected']})"
+    return cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,9 @@ class Sheet:
     def table(self) -> Table:
         """Return the table for a terminal of 80 columns: each word of a heading has a line."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-        name, verdict, *headings = self.heads
-        table.add_column(name, no_wrap=True)
-        table.add_column(verdict)
-        for heading in headings:
+        table.add_column(self.heads[0], no_wrap=True)
+        table.add_column(self.heads[1])
+        for heading in self.headings:
             table.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
         for run, texts in self.rows:
             table.add_row(label_of(run), verdict_cell(run), *texts)
@@ -77,14 +78,16 @@ class Sheet:
 
     def markdown(self, below: str) -> str:
         """Return the table as Markdown, with a paragraph below it."""
-        rows = [[label_of(run, "`"), bold(run["verdict"]), *texts] for run, texts in self.rows]
+        rows = []
+        for run, texts in self.rows:
+            rows.append([label_of(run, "`"), bold(run["verdict"])] + list(texts))
         return markdown_table(self.heads, rows, below)
 
     @property
     def heads(self) -> list[str]:
         """The headings of all columns."""
         has_target = any("target" in run for run, _ in self.rows)
-        return ["target" if has_target else "lock", "verdict", *self.headings]
+        return ["target" if has_target else "lock", "verdict"] + list(self.headings)
 
 
 def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
@@ -103,9 +106,13 @@ def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
 ) -> str:
     """Return a table with a paragraph below it; columns after the first `left` are figures."""
-    alignment = "---|" * left + "--:|" * (len(headings) - left)
-    head, *body = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
-    return "\n".join([head, f"|{alignment}", *body, "", below]) + "\n"
+    lines = [
+        f"| {' | '.join(headings)} |",
+        "|" + "---|" * left + "--:|" * (len(headings) - left),
+    ]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    lines += ["", below]
+    return "\n".join(lines) + "\n"
 
 
 def bold(verdict: str) -> str:
@@ -114,13 +121,18 @@ def bold(verdict: str) -> str:
 
 def reasons(runs: Sequence[Run]) -> list[str]:
     """Return the sentences of all runs that are not as expected."""
-    return [line for run in runs if not run["as_expected"] for line in sentences(run)]
+    lines = []
+    for run in runs:
+        if not run["as_expected"]:
+            lines += sentences(run)
+    return lines
 
 
 def sentences(run: Run) -> list[str]:
     """Return the reason why a run has no verdict, if it has none, and its findings."""
-    texts = dict.fromkeys([run.get("why", ""), *run.get("findings", ())])
-    return [f"{label_of(run)}: {text}" for text in texts if text]
+    texts = [run.get("why", "")] + list(run.get("findings", ()))
+    without_repetitions = dict.fromkeys(texts)
+    return [f"{label_of(run)}: {text}" for text in without_repetitions if text]
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:
@@ -163,8 +175,10 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 def label_of(run: Run, quote: str = "") -> str:
     """Return the name of a run's strategy, and whether it ran in one process."""
-    suffix = " (one process)" if run["fault"] == ONE_PROCESS else ""
-    return f"{quote}{run['lock']}{quote}{suffix}"
+    label = f"{quote}{run['lock']}{quote}"
+    if run["fault"] == ONE_PROCESS:
+        label += " (one process)"
+    return label
 
 
 def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
@@ -200,7 +214,9 @@ def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
 
 def _count_or_dash(figure: int | None) -> str:
     """Format a count that not every shop shows."""
-    return "-" if figure is None else str(figure)
+    if figure is None:
+        return "-"
+    return str(figure)
 
 
 def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
@@ -210,7 +226,9 @@ def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
         for other in runs
         if other["lock"] == YARDSTICK and "duration_s" in other  # a run that was not made has none
     ]
-    return f"{run['duration_s'] / median(durations):.2f}" if durations else "-"
+    if not durations:
+        return "-"
+    return f"{run['duration_s'] / median(durations):.2f}"
 
 
 def setup_of(summary: Summary) -> str:
