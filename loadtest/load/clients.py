@@ -151,9 +151,11 @@ class Arrivals(PlannedBuyer):
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
     if not isinstance(environment.runner, WorkerRunner):
-        environment.events.spawning_complete.add_listener(
-            lambda **_: gevent.spawn(measure, environment.runner)
-        )
+
+        def begin(**_: Any) -> None:
+            gevent.spawn(measure, environment.runner)
+
+        environment.events.spawning_complete.add_listener(begin)
 
 
 def measure(runner: Any) -> None:
@@ -171,10 +173,11 @@ def measure(runner: Any) -> None:
     cpu_after = [cpu_seconds(pids) for pids in parts.values()]
     is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
-    cpu = {
-        part: None if before is None or after is None else after - before
-        for part, before, after in zip(parts, cpu_before, cpu_after, strict=True)
-    }
+    cpu: dict[str, float | None] = {}
+    for part, before, after in zip(parts, cpu_before, cpu_after, strict=True):
+        cpu[part] = None
+        if before is not None and after is not None:
+            cpu[part] = after - before
     window = {"begin": began, "end": ended, "cpu": cpu, "is_busy": is_busy}
     PLAN_FILE.with_name("window.json").write_text(json.dumps(window))
     runner.quit()
@@ -189,8 +192,10 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
     if not (pids and sys.platform.startswith("linux")):
         return None
     try:
-        processes = [process for pid in pids for process in family(pid)]
-        return float(sum(sum(process.cpu_times()[:4]) for process in processes))
+        seconds = 0.0
+        for pid in pids:
+            seconds += sum(sum(process.cpu_times()[:4]) for process in family(pid))
+        return seconds
     except psutil.Error:
         return None
 

@@ -95,7 +95,9 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """
     window = MeasuredWindow(plan, measurement)
     sold = len(window.sold_attempts)
-    answers = Counter(request.outcome for purchase in window.arrived for request in purchase)
+    answers: Counter[str] = Counter()
+    for purchase in window.arrived:
+        answers.update(request.outcome for request in purchase)
     answer_ms = percentiles(_waits_in_ms(window.arrived), 50, 99)
     return {
         "measured_s": round(window.seconds, 3),
@@ -137,7 +139,9 @@ def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
-    return round(numerator / denominator, 2) if denominator else None
+    if not denominator:
+        return None
+    return round(numerator / denominator, 2)
 
 
 def _fairness(window: MeasuredWindow) -> float | None:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from loadtest.judge.intervals import Request, group_by
@@ -34,7 +35,7 @@ class Measurement:
         """The requests of each purchase, in the order in which they were sent."""
         purchases: list[list[Request]] = []
         for requests in self.requests.values():
-            purchases += group_by(requests, lambda request: request.attempt).values()
+            purchases += group_by(requests, attrgetter("attempt")).values()
         return purchases
 
 

@@ -54,7 +54,9 @@ class LoadOptions:
     @property
     def users(self) -> int:
         """Number of Locust's users: the clients, or one source of arrivals in each process."""
-        return self.locust_workers if self.arrivals_per_second else self.clients
+        if self.arrivals_per_second:
+            return self.locust_workers
+        return self.clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,8 +42,10 @@ class Answer:
 
     def count(self, response: Any) -> None:
         """Let Locust count its response: what a correct shop answers is a success."""
-        failure = f"{response.status_code} {self.outcome}"
-        response.success() if self.outcome in CORRECT else response.failure(failure)
+        if self.outcome in CORRECT:
+            response.success()
+        else:
+            response.failure(f"{response.status_code} {self.outcome}")
 
 
 def sold(order: int | str | None = None) -> Answer:

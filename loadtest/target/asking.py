@@ -37,8 +37,10 @@ def ask(
     text = answer.decode(errors="replace")
     if status >= 400:
         raise TargetError(f"{method} {url} was answered {status}: {text[:EXCERPT]}")
+    if not text.strip():
+        return None
     try:
-        return json.loads(text) if text.strip() else None
+        return json.loads(text)
     except ValueError as error:
         raise TargetError(
             f"{method} {url} was answered no JSON: {text[:EXCERPT]!r}. Name an address that "

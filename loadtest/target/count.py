@@ -187,17 +187,25 @@ def changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     """Return in sentences how the orders differ from those that there were at the first look."""
     if isinstance(first, int) or isinstance(now, int):
         before, after = length(first), length(now)
-        return [] if before == after else [f"orders() had {before} orders, and has {after} now"]
+        if before == after:
+            return []
+        return [f"orders() had {before} orders, and has {after} now"]
     identities_first = {_identity(order) for order in first}
     identities_now = {_identity(order) for order in now}
     vanished = [order["order"] for order in first if _identity(order) not in identities_now]
     appeared = [order["order"] for order in now if _identity(order) not in identities_first]
     sentences = []
     for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
-        rest = f" ({len(numbers) - 1} more)" if len(numbers) > 1 else ""
         if numbers:
-            sentences.append(f"order {numbers[0]} {change}{rest}")
+            sentences.append(f"order {numbers[0]} {change}{_more_than_first(numbers)}")
     return sentences
+
+
+def _more_than_first(cases: Sequence[object]) -> str:
+    """Return how many cases there are besides the first, for the end of a sentence on it."""
+    if len(cases) < 2:
+        return ""
+    return f" ({len(cases) - 1} more)"
 
 
 def _is_number(value: object) -> bool:
@@ -206,7 +214,16 @@ def _is_number(value: object) -> bool:
 
 def length(orders: OrdersOrTotal) -> int:
     """Return how many orders there are."""
-    return orders if isinstance(orders, int) else len(orders)
+    if isinstance(orders, int):
+        return orders
+    return len(orders)
+
+
+def _listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
+    """Return the orders, or none if only their number is known."""
+    if isinstance(orders, int):
+        return []
+    return orders
 
 
 def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -252,8 +269,8 @@ def _spelled(
     Raises TargetError where an answer names an order of before this rush, or where the numbers of
     the answers are none of those of the orders.
     """
-    before = [] if isinstance(count.before, int) else count.before
-    listed = [order["order"] for order in (*before, *reported)]
+    before = _listed(count.before)
+    listed = [order["order"] for order in before + reported]
     naming = [request for request in requests if request.order is not None]
     answered_numbers = {request.order for request in naming if request.order is not None}
     spelling = common_spelling(answered_numbers, listed)
@@ -299,8 +316,7 @@ def _require_new(count: Count, orders: list[dict[str, Any]], requests: Sequence[
     """Raise TargetError where a buyer was answered `sold`, and its only order is from before this
     rush: the shop has shown it that."""
     buyers = {order["key"] for order in orders}
-    before = [] if isinstance(count.before, int) else count.before
-    earlier_order_by_key = {order["key"]: order for order in before}
+    earlier_order_by_key = {order["key"]: order for order in _listed(count.before)}
     for request in requests:
         is_unnamed = request.outcome == "sold" and request.order is None
         if is_unnamed and request.attempt not in buyers and request.attempt in earlier_order_by_key:
@@ -310,9 +326,9 @@ def _require_new(count: Count, orders: list[dict[str, Any]], requests: Sequence[
 def _old(count: Count, request: Request, answer: str, order: Mapping[str, Any]) -> TargetError:
     """Return the error for an answer about an order from before this rush."""
     name = request.attempt.rpartition("/")[2]
-    earlier = (
-        f"{name} had order {order['order']}" if order["key"] == request.attempt else "it was there"
-    )
+    earlier = "it was there"
+    if order["key"] == request.attempt:
+        earlier = f"{name} had order {order['order']}"
     return TargetError(
         f"{file_of(count.target)}: {name} was answered {answer}, and {earlier} before this rush. A "
         f"shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
@@ -333,12 +349,12 @@ def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[di
         and not any(order["key"] in attempts or order["order"] in owner for order in orders)
     ):
         raise TargetError(_unknown_owner(orders[0], list(owner)))
-    return [
-        order
-        if order["key"] in attempts
-        else {**order, "key": owner.get(order["order"], order["key"])}
-        for order in orders
-    ]
+    owned_orders = []
+    for order in orders:
+        if order["key"] not in attempts:
+            order = order | {"key": owner.get(order["order"], order["key"])}
+        owned_orders.append(order)
+    return owned_orders
 
 
 def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
@@ -394,7 +410,7 @@ def changed_before(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     if not cases:
         return []
     first = cases[0]
-    rest = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
+    rest = _more_than_first(cases)
     if first["order"] in owner_now:
         was = first["key"] or "no buyer"
         is_now = owner_now[first["order"]] or "no buyer"

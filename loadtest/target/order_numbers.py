@@ -11,7 +11,9 @@ def as_written(number: object) -> Number:
     """Return a number that is written as text as that number, and any other text as it is: a
     database may give a UUID."""
     text = str(number)
-    return int(text) if text.isdecimal() and text == str(int(text)) else text
+    if text.isdecimal() and text == str(int(text)):
+        return int(text)
+    return text
 
 
 def as_value(number: object) -> Number:
@@ -21,13 +23,17 @@ def as_value(number: object) -> Number:
     if re.fullmatch(r"\d+(\.0+)?", text):
         return int(text.partition(".")[0])
     digits = text.replace("-", "")
-    return digits if re.fullmatch(r"[0-9a-f]{32}", digits) else text
+    if re.fullmatch(r"[0-9a-f]{32}", digits):
+        return digits
+    return text
 
 
 def as_serial(number: object) -> Number:
     """Return the last digits of a reference as a number: KITE-000101 is 101."""
     serial = re.search(r"\d+\Z", str(as_value(number)))
-    return int(serial[0]) if serial else as_value(number)
+    if serial is None:
+        return as_value(number)
+    return int(serial[0])
 
 
 #: From the strictest to the loosest.
@@ -42,10 +48,10 @@ def common_spelling(
     A spelling in which two numbers of one side become equal does not count.
     """
     for spelling in SPELLINGS:
-        spellings_answered = {spelling(number) for number in answered_numbers}
-        listed = {spelling(number) for number in listed_numbers}
-        keeps_answered_apart = len(spellings_answered) == len({*map(as_written, answered_numbers)})
-        keeps_listed_apart = len(listed) == len({*map(as_written, listed_numbers)})
-        if keeps_answered_apart and keeps_listed_apart and spellings_answered & listed:
+        answered = set(map(spelling, answered_numbers))
+        listed = set(map(spelling, listed_numbers))
+        keeps_answered_apart = len(answered) == len(set(map(as_written, answered_numbers)))
+        keeps_listed_apart = len(listed) == len(set(map(as_written, listed_numbers)))
+        if keeps_answered_apart and keeps_listed_apart and answered & listed:
             return spelling
     return None

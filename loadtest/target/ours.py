@@ -42,7 +42,9 @@ class OurShop(Target):
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
         retry_after = str((response.headers or {}).get("Retry-After", ""))
-        after = float(retry_after) if outcome == "full" and retry_after.isdigit() else 0.0
+        after = 0.0
+        if outcome == "full" and retry_after.isdigit():
+            after = float(retry_after)
         reason = str(body.get("error", ""))
         return Answer(outcome, body.get("order"), reason, after=after, body=body)
 

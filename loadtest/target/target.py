@@ -179,8 +179,12 @@ def wrong(target: object, method: str, error: Exception, note: str = "") -> Targ
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename == file
     ]
-    where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    where = Path(file).name
+    if lines:
+        where += f", line {lines[-1]}"
+    problem = type(error).__name__
+    if str(error):
+        problem += f": {error}"
     todo = "Repair it, and run again"
     if _is_without_answer(error):
         todo = "Does the shop still run? Its own log says why it stopped; start it, and run again"
@@ -204,5 +208,6 @@ def excerpt(response: Any) -> str:
     """Return the beginning of an answer, on one line, with its status."""
     kind = str((response.headers or {}).get("Content-Type", "no type")).partition(";")[0]
     text = " ".join(str(response.text or "").split())
-    beginning = text if len(text) <= EXCERPT else text[:EXCERPT] + " ..."
-    return f"{response.status_code}, {kind}: {beginning!r}"
+    if len(text) > EXCERPT:
+        text = text[:EXCERPT] + " ..."
+    return f"{response.status_code}, {kind}: {text!r}"
