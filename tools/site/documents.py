@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from html import escape
+from itertools import chain
 from pathlib import Path
 
 from servers.embedded import ROOT
@@ -42,26 +43,32 @@ def documents() -> dict[str, list[Path]]:
     """Return the existing documents of each section, in the order of the navigation."""
     sections = {}
     for section, patterns in SECTIONS.items():
-        paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
-        sections[section] = list(dict.fromkeys(paths))
+        paths: list[Path] = []
+        for pattern in patterns:
+            paths += sorted(ROOT.glob(pattern))
+        sections[section] = list(dict.fromkeys(paths))  # a later pattern may match again
     return sections
 
 
 def staged(path: Path) -> Path:
     """Return the path of a document on the site. MkDocs would turn a README.md into index.html."""
     place = path.relative_to(ROOT)
-    return place.with_name("overview.md") if place.name == "README.md" else place
+    if place.name == "README.md":
+        return place.with_name("overview.md")
+    return place
 
 
 def title(path: Path) -> str:
     """Return the first heading of a document."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
-    return heading[1].replace("`", "") if heading else path.stem
+    if heading is None:
+        return path.stem
+    return heading[1].replace("`", "")
 
 
 def stage(folder: Path) -> None:
     """Copy the documents into a folder, with the pictures and the code that they link to."""
-    document_paths = {path for paths in documents().values() for path in paths}
+    document_paths = set(chain.from_iterable(documents().values()))
     linked: set[Path] = set()
     for path in document_paths:
         place = folder / staged(path)

@@ -1,4 +1,4 @@
-"""What each event does to each strategy, in its worst recorded schedule: a table."""
+"""A table of the effect of each event on each strategy, in its worst recorded schedule."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from tools.site.narration import WORLD_BUTTONS
 from tools.site.worlds import (
     ASKS_AGAIN,
     EVENTS,
+    NO_EVENT,
     WORLDS,
     Moves,
     event_of,
@@ -17,8 +18,8 @@ from tools.site.worlds import (
     whole_schedules,
 )
 
-#: The columns: without an event, and each event that can meet any strategy.
-COLUMNS = ("", *(event for event in EVENTS if event != ASKS_AGAIN))
+#: The events that can meet any strategy.
+EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
 #: The outcomes of a schedule, the worst first, with the look of each.
 OVERSOLD = "oversold"
 STUCK = "waits forever"
@@ -28,7 +29,7 @@ LOOKS = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class EventCell:
     """The worst outcome of the schedules of an event.
 
     count     the schedules with it, of `of`
@@ -47,14 +48,14 @@ def outcome_of(moves: Moves, schedule: str, units: int) -> str:
         return OVERSOLD
     if is_stuck(moves, schedule):
         return STUCK
-    beginnings = (schedule[:length] for length in range(1, len(schedule) + 1))
-    ends = [event for key in beginnings for event in moves[key]["did"] if event[1] == "ends"]
-    if any(event[2] == "lost" for event in ends):
-        return REFUSED
+    for length in range(1, len(schedule) + 1):
+        for event in moves[schedule[:length]]["did"]:
+            if event[1:3] == ["ends", "lost"]:
+                return REFUSED
     return EXACT
 
 
-def cell_of(name: str, moves: Moves, event: str) -> Cell | None:
+def cell_of(name: str, moves: Moves, event: str) -> EventCell | None:
     """Return the cell of a world and an event, or None if that was not recorded."""
     units = WORLDS[name].units
     schedules = [schedule for schedule in whole_schedules(moves) if event_of(schedule) == event]
@@ -64,13 +65,13 @@ def cell_of(name: str, moves: Moves, event: str) -> Cell | None:
     worst = min(outcomes.values(), key=list(LOOKS).index)
     worst_schedules = [schedule for schedule in schedules if outcomes[schedule] == worst]
     shortest = min(worst_schedules, key=len)
-    return Cell(worst, len(worst_schedules), len(schedules), shortest)
+    return EventCell(worst, len(worst_schedules), len(schedules), shortest)
 
 
-def rows() -> list[tuple[list[str], list[Cell | None]]]:
+def rows() -> list[tuple[list[str], list[EventCell | None]]]:
     """Return groups of worlds with the same outcomes, each with the cells of its first world."""
     cells_by_world = {
-        name: [cell_of(name, moves, event) for event in COLUMNS]
+        name: [cell_of(name, moves, event) for event in [NO_EVENT] + EVENTS_OF_ANY]
         for name, moves in read_moves().items()
         if ASKS_AGAIN not in WORLDS[name].events
     }
@@ -83,18 +84,18 @@ def rows() -> list[tuple[list[str], list[Cell | None]]]:
 
 def table() -> str:
     """Return the table as HTML. A cell opens its shortest schedule."""
-    titles = ["No event", *(WORLD_BUTTONS[event] for event in COLUMNS[1:])]
+    titles = ["No event"] + [WORLD_BUTTONS[event] for event in EVENTS_OF_ANY]
     heads = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     body = "\n".join(_row(names, cells) for names, cells in rows())
     return f"<thead><tr><td></td>{heads}</tr></thead>\n<tbody>{body}</tbody>"
 
 
-def _row(names: Sequence[str], cells: Sequence[Cell | None]) -> str:
+def _row(names: Sequence[str], cells: Sequence[EventCell | None]) -> str:
     links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
     return f'<tr><th scope="row">{links}</th>{"".join(_td(names[0], cell) for cell in cells)}</tr>'
 
 
-def _td(name: str, cell: Cell | None) -> str:
+def _td(name: str, cell: EventCell | None) -> str:
     if cell is None:
         return '<td><span class="hint">not recorded</span></td>'
     return (

@@ -1,28 +1,17 @@
 """The levels of levels.html: what to reach, in which recorded world, and by which moves."""
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.site.narration import deletes_others_lock
-from tools.site.worlds import WORLDS, Moves, event_of, is_stuck, oversells
+from tools.site.worlds import WORLDS, Moves, by_length, event_of, is_stuck, oversells
 
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
 def _has_ended(moves: Moves, key: str, outcome: str) -> bool:
     return any(event[1:] == ["ends", outcome] for event in moves[key]["did"])
-
-
-#: Whether the last move of a schedule reaches a goal, by its name in levels.toml.
-GOALS: dict[str, Callable[[Moves, str, int], bool]] = {
-    "oversold": oversells,
-    "stuck": lambda moves, key, _: is_stuck(moves, key),
-    "foreign-release": lambda moves, key, _: deletes_others_lock(moves, key),
-    "refused": lambda moves, key, _: _has_ended(moves, key, "lost"),
-    "replayed": lambda moves, key, _: _has_ended(moves, key, "replayed"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +34,31 @@ class Level:
 
     def offered(self, moves: Moves) -> Moves:
         """Return the moves of its world without the events that it does not offer."""
-        return {key: turn for key, turn in moves.items() if event_of(key) in ("", *self.events)}
+        events = [""] + self.events
+        return {key: turn for key, turn in moves.items() if event_of(key) in events}
 
     def reached_by(self, moves: Moves, goal: str) -> list[str]:
         """Return the moves that reach a goal, the shortest first, without what may follow them."""
-        reaches = GOALS[goal]
-        units = WORLDS[self.world].units
         reaching: list[str] = []
-        for key in sorted(self.offered(moves), key=lambda key: (len(key), key)):
-            if reaches(moves, key, units) and not any(map(key.startswith, reaching)):
+        for key in by_length(self.offered(moves)):
+            if self._reaches(goal, moves, key) and not any(map(key.startswith, reaching)):
                 reaching.append(key)
         return reaching
+
+    def _reaches(self, goal: str, moves: Moves, key: str) -> bool:
+        """Return whether the last move of a schedule reaches a goal of levels.toml."""
+        match goal:
+            case "oversold":
+                return oversells(moves, key, WORLDS[self.world].units)
+            case "stuck":
+                return is_stuck(moves, key)
+            case "foreign-release":
+                return deletes_others_lock(moves, key)
+            case "refused":
+                return _has_ended(moves, key, "lost")
+            case "replayed":
+                return _has_ended(moves, key, "replayed")
+        raise ValueError(f"no level has a goal {goal!r}")
 
 
 def levels() -> list[Level]:

@@ -23,20 +23,21 @@ from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from testing import interleave, step
 from tools.site.recording import MOVES
+from tools.site.worlds import BUYERS, OTHER_BUYER, Moves, by_length
 
-PRODUCT, BUYERS = "apple", ("A", "B")
-#: Seconds for a buyer who is let go on to come to its next stop.
-SOON = 0.15
+PRODUCT = "apple"
+#: Time for a buyer who is let go on to come to its next stop.
+NEXT_STOP_SECONDS = 0.15
 #: A person may look at a move for as long as they like, and so may a busy machine.
 PATIENCE = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
 )
-#: Points of a purchase that become a line of their own.
-SHOWN = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
+#: Points of a purchase that become a line.
+SHOWN_POINTS = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
 
 
 def here() -> str:
-    """The buyer whose thread this is: testing names it interleaved-A or -B."""
+    """Return the buyer whose thread this is: testing names it interleaved-A or -B."""
     return threading.current_thread().name.removeprefix("interleaved-")
 
 
@@ -44,24 +45,25 @@ def here() -> str:
 class Trace:
     """One order as it happened: a list of turns, each of its events.
 
-    An event is [buyer, what, facts..., state]: `begins` a move, `sends` a statement, comes to a
-    point of SHOWN, or `ends` with an outcome. State is what everybody can see after it: stock
-    left, orders, and whose lock it is.
+    An event is [buyer, kind, facts..., state]: `begins` a move, `sends` a statement, comes to a
+    point of SHOWN_POINTS, or `ends` with an outcome. State is what everybody can see after it:
+    stock left, orders, and whose lock it is.
     """
 
     events: list[list[Any]] = field(default_factory=list)
     holders: list[str] = field(default_factory=list)
 
-    def add(self, what: str, *facts: object) -> None:
-        """An event of the buyer whose thread this is."""
-        self.events.append([here(), what, *facts])
+    def add(self, kind: str, *facts: object) -> None:
+        """Add an event of the buyer whose thread this is."""
+        self.events.append([here(), kind] + list(facts))
 
     def is_let_go(self, buyer: str) -> bool:
-        """Whether it waited for a lock that is free, or its own, by now and has not stopped."""
-        last = [what for who, what, *_ in list(self.events) if who == buyer]
-        free = self.holders in ([], [buyer])
-        given_back = any(what == "released" and who != buyer for who, what, *_ in self.events)
-        return free and given_back and bool(last) and last[-1] not in ("stops", "ends")
+        """Return whether a buyer who waited for the lock can go on, and has not stopped again."""
+        events = list(self.events)  # another thread may add to them
+        kinds = [event[1] for event in events if event[0] == buyer]
+        is_free = self.holders in ([], [buyer])
+        is_released = any(event[1] == "released" and event[0] != buyer for event in events)
+        return is_free and is_released and bool(kinds) and kinds[-1] not in ("stops", "ends")
 
 
 class Recorder:
@@ -74,13 +76,13 @@ class Recorder:
         self._looker = ThreadPoolExecutor(1)
 
     def traces(self) -> list[Trace]:
-        """Each order that testing's driver finds worth a run."""
-        found: list[Trace] = []
+        """Return a trace of each order that testing's driver finds worth a run."""
+        traces: list[Trace] = []
 
         def before() -> None:
             self.sale = restock(product=PRODUCT, amount=1, lock=self.lock).pk
             self.trace = Trace()
-            found.append(self.trace)
+            traces.append(self.trace)
 
         restock(product=PRODUCT, amount=1, lock=self.lock)
         check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
@@ -88,7 +90,7 @@ class Recorder:
             interleave(self._buy, self._buy, before=before, at=())
         self._looker.submit(connections.close_all).result()
         self._looker.shutdown()
-        return found
+        return traces
 
     def _buy(self) -> None:
         connection.ensure_connection()  # later it would look like a wait
@@ -108,18 +110,18 @@ class Recorder:
         return Attempt(PRODUCT, here(), self.lock)
 
     def _move(self) -> None:
-        """End of a move: what can be seen now. Then it stops, until its next turn."""
+        """End a move with the state that can be seen now, and stop until the next turn."""
         name = here()
         if [name, "begins"] in self.trace.events:
-            self._let_the_other_come("B" if name == "A" else "A")
+            self._let_next_holder_come(OTHER_BUYER[name])
             self.trace.add("stops", self._look())
         step("move")
         self.trace.add("begins")
 
-    def _let_the_other_come(self, other: str) -> None:
-        """Where the lock is free before its holder's move ends, its next holder comes first."""
-        until = time.monotonic() + SOON
-        while self.trace.is_let_go(other) and time.monotonic() < until:
+    def _let_next_holder_come(self, buyer: str) -> None:
+        """Wait for a buyer that the other, whose move has not ended, has given the lock to."""
+        until = time.monotonic() + NEXT_STOP_SECONDS
+        while self.trace.is_let_go(buyer) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
@@ -130,9 +132,10 @@ class Recorder:
             self.trace.holders.append(name)
         if place in ("released", "unlocked_before_commit") and name in self.trace.holders:
             self.trace.holders.remove(name)
-        if place in SHOWN:
-            amount = facts.get("amount") if place == "after_read" else None
-            self.trace.add(place, *([] if amount is None else [amount]))
+        if place == "after_read" and facts.get("amount") is not None:
+            self.trace.add(place, facts["amount"])
+        elif place in SHOWN_POINTS:
+            self.trace.add(place)
         if place == "after_read":
             self._move()
 
@@ -142,9 +145,10 @@ class Recorder:
         return execute(sql, params, many, context)
 
     def _record_statements(self) -> None:
-        """Of this thread's connection, which ends with it; and its COMMIT is a move."""
+        """Record the statements of this thread's connection. Its COMMIT begins a move."""
         wrapper = connections["default"]
-        commit, rollback = wrapper.commit, wrapper.rollback
+        commit = wrapper.commit
+        rollback = wrapper.rollback
 
         def stopping() -> None:
             self._move()
@@ -159,14 +163,17 @@ class Recorder:
         wrapper.execute_wrappers.append(self._sends)
 
     def _look(self) -> list[Any]:
-        """[stock left, orders, whose lock it is] as a third one sees it."""
+        """Return [stock left, orders, whose lock it is], as another connection sees it."""
         report = self._looker.submit(sale_report, self.sale).result()
         return [report.stock_left, report.orders, "".join(self.trace.holders)]
 
 
 def plain(sql: str, params: Any) -> str:
-    """A statement with its values in it, and without what differs from one run to the next or says
-    nothing here: columns, numbers of rows and sales, the order's values."""
+    """Return a statement with its values in it.
+
+    It lacks what differs from one run to the next or says nothing here: columns, numbers of rows
+    and sales, the order's values.
+    """
     parts = " ".join(re.sub('["`]', "", sql).split()).split("%s")
     values = [repr(int(v)) if isinstance(v, int) else repr(v) for v in params or ()]
     text = "".join(a + b for a, b in zip_longest(parts, values, fillvalue=""))
@@ -182,49 +189,66 @@ def plain(sql: str, params: Any) -> str:
     return re.sub(r"\d{9,}", "mine", text)
 
 
-def turns(events: list[list[Any]]) -> dict[str, dict[str, Any]]:
-    """A dict: who moved, in order -> what the last move `did`, and the state that it left.
+def turns(events: list[list[Any]]) -> Moves:
+    """Return the moves of an order, by the turns that were made.
 
     What a buyer does who had waited belongs to the turn that let it go on, after what the mover
     did: at the end of a turn both run. A buyer whose turn has neither stop nor end `waits`.
     """
-    found: dict[str, dict[str, Any]] = {}
-    so_far, state = "", [1, 0, ""]
-    waiting, let_go = set(), dict[str, str]()  # buyers, and the turns that let them go on
-    for buyer, what, *facts in events:
-        if what == "begins":
-            so_far += buyer
-            found[so_far] = {"did": [], "state": state}
-            waiting.add(buyer)
-            let_go.pop(buyer, None)
+    moves: Moves = {}
+    turns_made = ""
+    state: list[Any] = [1, 0, ""]
+    waiting_buyers: set[str] = set()
+    let_go_by: dict[str, str] = {}  # the turn that let a buyer who waited go on
+    for event in events:
+        buyer, kind = event[:2]
+        facts = event[2:]
+        if kind == "begins":
+            turns_made += buyer
+            moves[turns_made] = {"did": [], "state": state}
+            waiting_buyers.add(buyer)
+            let_go_by.pop(buyer, None)
             continue
-        turn = found[let_go.get(buyer, so_far)]
-        if what in ("stops", "ends"):
-            turn["state"] = state = facts.pop()
-            waiting.discard(buyer)
-        if what == "released":
-            let_go |= dict.fromkeys(waiting - {buyer}, so_far)
-        turn["did"].append([buyer, what, *facts])
-    for so_far, turn in found.items():
-        mover = so_far[-1]
-        if not any(e[0] == mover and e[1] in ("stops", "ends") for e in turn["did"]):
-            turn["did"].append([mover, "waits"])
-        turn["did"].sort(key=lambda event: (event[0] != mover, event[1] == "stops"))
-    return found
+        turn = moves[let_go_by.get(buyer, turns_made)]
+        if kind in ("stops", "ends"):
+            state = facts.pop()
+            turn["state"] = state
+            waiting_buyers.discard(buyer)
+        if kind == "released":
+            let_go_by |= dict.fromkeys(waiting_buyers - {buyer}, turns_made)
+        turn["did"].append([buyer, kind] + facts)
+    for turns_made, turn in moves.items():
+        turn["did"] = _in_order(turn["did"], mover=turns_made[-1])
+    return moves
 
 
-def record(lock: str) -> dict[str, dict[str, Any]]:
-    """Every move of every order: who has moved so far -> what the last move did.
+def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
+    """Return the events of a turn, those of the mover first and the stops of each buyer last.
+
+    A mover that has neither stopped nor ended waits.
+    """
+
+    def place(event: list[Any]) -> tuple[bool, bool]:
+        return event[0] != mover, event[1] == "stops"
+
+    if not any(event[0] == mover and event[1] in ("stops", "ends") for event in did):
+        did = did + [[mover, "waits"]]
+    return sorted(did, key=place)
+
+
+def record(lock: str) -> Moves:
+    """Return every move of every order.
 
     Raises AssertionError where two orders that begin alike differ in what they share.
     """
-    found: dict[str, dict[str, Any]] = {}
+    moves: Moves = {}
     for trace in Recorder(lock).traces():
-        for so_far, did in turns(trace.events).items():
-            assert found.setdefault(so_far, did) == did, (lock, so_far, found[so_far], did)
-    return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
+        for turns_made, turn in turns(trace.events).items():
+            known_turn = moves.setdefault(turns_made, turn)
+            assert known_turn == turn, (lock, turns_made, known_turn, turn)
+    return by_length(moves)
 
 
-def has_three_moves(moves: dict[str, dict[str, Any]]) -> bool:
-    """Whether a single buyer reads, writes and commits."""
+def has_three_moves(moves: Moves) -> bool:
+    """Return whether a single buyer reads, writes and commits."""
     return ["A", "ends", "sold"] in moves.get("A" * MOVES, {"did": []})["did"]

@@ -57,7 +57,7 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
             if turn not in played.choices():
                 raise Impossible(f"{turn} of {schedule} is impossible")
             played.play(turn)
-        choices = [*played.choices(), *played.possible_events(world.events)]
+        choices = played.choices() + played.possible_events(world.events)
     finally:
         played.close()
     moves = turns(played.trace.events)

@@ -10,9 +10,11 @@ from typing import Any
 
 from tools.site.worlds import (
     ASKS_AGAIN,
+    BUYERS,
     FAILOVER,
     GOES_ON,
     KILL,
+    OTHER_BUYER,
     PAUSE,
     RESTART,
     TIME_PASSES,
@@ -20,7 +22,6 @@ from tools.site.worlds import (
     Moves,
 )
 
-BUYERS = ("A", "B")
 OUTCOMES = {
     "sold": "has an order",
     "sold_out": "is told: sold out",
@@ -63,13 +64,13 @@ PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
 WRITES = re.compile("UPDATE|INSERT|DELETE")
 #: Statements that wait for what another transaction has not committed.
 WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
-#: The state before the first turn, in which nobody has the lock.
+#: The state before the first turn, in which the lock is free.
 START = (0, 0, "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a buyer is in its purchase.
+class BuyerProgress:
+    """The progress of a buyer in its purchase.
 
     phase    new, sent (SETNX, and EXPIRE is next), locked, read, written or ended
     halt     what keeps it from moving: waits, paused, killed, forever, or nothing
@@ -84,7 +85,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TurnLine:
     """A line under a buyer; without a name it is about both.
 
     kind  sql, end, world, or nothing
@@ -98,62 +99,63 @@ class Line:
 def narrate(
     moves: Moves, *, choices: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return the words of each turn, by who has moved so far.
+    """Return the words of each turn, by the turns that were made.
 
     The empty key is the beginning. `labels` are those of the two buyers' buttons after the turn,
     `standing` says where each buyer is, and `can` names the turns that are possible then: those in
     `moves`, and `choices` after the longest key. `first_move` is what first_move_of returns of all
     moves of the world, if these are not all.
     """
-    progress_by_key = {"": dict.fromkeys(BUYERS, Progress())}
     first_move = first_move or first_move_of(moves)
     longest = max(moves, key=len, default="")
-    words: dict[str, dict[str, Any]] = {}
-    for key in ("", *moves):
-        if key:
-            progress_by_key[key] = _after(progress_by_key[key[:-1]], key[-1], moves[key]["did"])
+    turns = list(BUYERS) + list(WORLD_BUTTONS)
+
+    def words_after(key: str) -> dict[str, Any]:
         progress = progress_by_key[key]
-        words[key] = {
+        return {
             "labels": {name: _label(name, progress[name], first_move) for name in BUYERS},
             "standing": {name: _standing(name, progress[name]) for name in BUYERS},
             "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
             "can": [
-                name
-                for name in (*BUYERS, *WORLD_BUTTONS)
-                if key + name in moves or (key == longest and name in choices)
+                turn
+                for turn in turns
+                if key + turn in moves or (key == longest and turn in choices)
             ],
         }
-        if key:
-            words[key]["lines"] = [
-                [line.buyer, line.kind, line.text] for line in lines_of(moves, key)
-            ]
-            words[key]["state"] = moves[key]["state"]
+
+    progress_by_key = {"": dict.fromkeys(BUYERS, BuyerProgress())}
+    words = {"": words_after("")}
+    for key, move in moves.items():
+        progress_by_key[key] = _after(progress_by_key[key[:-1]], key[-1], move["did"])
+        words[key] = words_after(key)
+        words[key]["lines"] = [[line.buyer, line.kind, line.text] for line in lines_of(moves, key)]
+        words[key]["state"] = move["state"]
     return words
 
 
-def lines_of(moves: Moves, key: str) -> list[Line]:
+def lines_of(moves: Moves, key: str) -> list[TurnLine]:
     """Return the lines of the last turn of `key`."""
     lines = []
-    did = moves[key]["did"]
     if key[-1] in WORLD_LINES:
         buyer, text = WORLD_LINES[key[-1]]
-        lines.append(Line(buyer, "world", text))
-    for buyer, what, *facts in did:
+        lines.append(TurnLine(buyer, "world", text))
+    for event in moves[key]["did"]:
+        buyer, kind = event[:2]
         if buyer not in BUYERS:
             continue
-        if what == "sends":
-            lines.append(Line(buyer, "sql", facts[0]))
-        elif what == "waits":
-            lines.append(Line(buyer, "", _reason_to_wait(moves, key, buyer)))
-        elif what == "ends":
-            lines.append(Line(buyer, "end", outcome_text(facts[0])))
-        elif what == "after_read":
-            rest = "there is one" if facts[0] else "nothing left"
-            lines.append(Line(buyer, "", f"reads {facts[0]}: {rest}"))
-        elif what == "released" and deletes_others_lock(moves, key):
-            lines.append(Line(buyer, "", "deletes the lock, which is the other's"))
-        elif what in SENTENCES:
-            lines.append(Line(buyer, "", SENTENCES[what]))
+        if kind == "sends":
+            lines.append(TurnLine(buyer, "sql", event[2]))
+        elif kind == "waits":
+            lines.append(TurnLine(buyer, "", _reason_to_wait(moves, key, buyer)))
+        elif kind == "ends":
+            lines.append(TurnLine(buyer, "end", outcome_text(event[2])))
+        elif kind == "after_read":
+            rest = "there is one" if event[2] else "nothing left"
+            lines.append(TurnLine(buyer, "", f"reads {event[2]}: {rest}"))
+        elif kind == "released" and deletes_others_lock(moves, key):
+            lines.append(TurnLine(buyer, "", "deletes the lock, which is the other's"))
+        elif kind in SENTENCES:
+            lines.append(TurnLine(buyer, "", SENTENCES[kind]))
     return lines
 
 
@@ -161,10 +163,17 @@ def deletes_others_lock(moves: Moves, key: str) -> bool:
     """Return whether the buyer who moved last deleted the lock that the other one holds."""
     if key[-1] not in BUYERS or not key[:-1]:
         return False
-    other = "B" if key[-1] == "A" else "A"
-    _, _, _, *owner_before = moves[key[:-1]]["state"]
-    _, _, believers, *owner = moves[key]["state"]
-    return owner_before == [other] and owner != [other] and other in believers
+    other = OTHER_BUYER[key[-1]]
+    state_before = moves[key[:-1]]["state"]
+    state = moves[key]["state"]
+    return _owner(state_before) == other and _owner(state) != other and other in state[2]
+
+
+def _owner(state: Sequence[Any]) -> str:
+    """Return the owner of the lock; empty where there is none, or none was recorded."""
+    if len(state) < 4:
+        return ""
+    return str(state[3])
 
 
 def outcome_text(outcome: str) -> str:
@@ -174,20 +183,22 @@ def outcome_text(outcome: str) -> str:
 
 def _reason_to_wait(moves: Moves, key: str, buyer: str) -> str:
     """Return the sentence of a buyer who waits: for the lock, or for a row of the database."""
-    other = "B" if buyer == "A" else "A"
+    other = OTHER_BUYER[buyer]
     statements = [event[2] for event in moves[key]["did"] if event[:2] == [buyer, "sends"]]
     if statements and WAITS_FOR_A_ROW.search(statements[-1]):
         return f"waits: the database keeps what {other} has not committed"
-    _, _, believers, *owner = moves[key[:-1]]["state"] if key[:-1] else START
-    if other in (*owner, *believers):
+    state_before = START
+    if key[:-1]:
+        state_before = moves[key[:-1]]["state"]
+    if other == _owner(state_before) or other in state_before[2]:
         return f"waits: the lock is {other}'s"
     return "waits for the lock"
 
 
 def _after(
-    progress: Mapping[str, Progress], mover: str, did: list[list[Any]]
-) -> dict[str, Progress]:
-    """Return where the buyers are after a turn."""
+    progress: Mapping[str, BuyerProgress], mover: str, did: list[list[Any]]
+) -> dict[str, BuyerProgress]:
+    """Return the progress of the buyers after a turn."""
     new_progress = dict(progress)
     if mover == PAUSE:
         new_progress["A"] = replace(progress["A"], halt="paused")
@@ -196,28 +207,29 @@ def _after(
     if mover == KILL:
         new_progress["A"] = replace(progress["A"], halt="killed")
     if mover == ASKS_AGAIN:
-        new_progress["A"] = Progress()
-    for buyer, what, *facts in did:
+        new_progress["A"] = BuyerProgress()
+    for event in did:
+        buyer, kind = event[:2]
         if buyer in BUYERS:
-            new_progress[buyer] = _moved(new_progress[buyer], what, facts)
+            new_progress[buyer] = _moved(new_progress[buyer], kind, event[2:])
     return new_progress
 
 
-def _moved(progress: Progress, what: str, facts: list[Any]) -> Progress:
-    """Return where a buyer is after an event of its own."""
-    if what in PHASES:
-        return replace(progress, phase=PHASES[what], halt="")
-    if what == "after_read":
+def _moved(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerProgress:
+    """Return the progress of a buyer after one of its events."""
+    if kind in PHASES:
+        return replace(progress, phase=PHASES[kind], halt="")
+    if kind == "after_read":
         return replace(progress, phase="read", halt="", amount=facts[0])
-    if what == "sends" and progress.phase == "read" and WRITES.match(facts[0]):
+    if kind == "sends" and progress.phase == "read" and WRITES.match(facts[0]):
         return replace(progress, phase="written", halt="")
-    if what == "waits":
+    if kind == "waits":
         return replace(progress, halt="waits")
-    if what == "forever":
+    if kind == "forever":
         return replace(progress, halt="forever")
-    if what == "stops":
+    if kind == "stops":
         return replace(progress, halt="")
-    if what == "ends":
+    if kind == "ends":
         return replace(progress, phase="ended", halt="", outcome=facts[0])
     return progress
 
@@ -232,7 +244,7 @@ def first_move_of(moves: Moves) -> str:
     return "read the stock"
 
 
-def _label(name: str, progress: Progress, first_move: str) -> str:
+def _label(name: str, progress: BuyerProgress, first_move: str) -> str:
     """Return the text of a buyer's button."""
     halts = {
         "waits": f"{name} waits",
@@ -254,8 +266,8 @@ def _label(name: str, progress: Progress, first_move: str) -> str:
     return f"{name}: {labels[progress.phase]}"
 
 
-def _standing(name: str, progress: Progress) -> str:
-    """Return where a buyer is, as a part of a sentence."""
+def _standing(name: str, progress: BuyerProgress) -> str:
+    """Return the progress of a buyer as a part of a sentence."""
     halts = {
         "waits": "waits",
         "forever": "waits forever",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from tools.site.worlds import (
 #: Worlds that are played at a time: their buyers wait most of the time.
 PARALLEL_WORLDS = 4
 #: Schedules of each world and event that are played again as a sample.
-SAMPLE = 6
+SCHEDULES_IN_SAMPLE = 6
 #: The query for the version of a database, by what Django calls it.
 VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version()"}
 
@@ -94,15 +95,15 @@ def record(name: str) -> dict[str, Any]:
 
 
 def sample(moves: Moves) -> list[str]:
-    """Return SAMPLE schedules of each event, spread over all of them."""
+    """Return a few schedules of each event, spread over all of them."""
     schedules_by_event: dict[str, list[str]] = {}
     for schedule in whole_schedules(moves):
         schedules_by_event.setdefault(event_of(schedule), []).append(schedule)
-    return [
-        schedules[number * len(schedules) // SAMPLE]
-        for schedules in schedules_by_event.values()
-        for number in range(min(SAMPLE, len(schedules)))
-    ]
+    chosen = []
+    for schedules in schedules_by_event.values():
+        for number in range(min(SCHEDULES_IN_SAMPLE, len(schedules))):
+            chosen.append(schedules[number * len(schedules) // SCHEDULES_IN_SAMPLE])
+    return chosen
 
 
 def replay_sample(name: str) -> list[str]:
@@ -142,8 +143,11 @@ def machine() -> str:
 
 
 def keep(name: str, recording: dict[str, Any]) -> None:
-    """Write the recording of a world among the others."""
-    recordings = (read_worlds() if WORLDS_FILE.exists() else {}) | {name: recording}
+    """Write the recording of a world into WORLDS_FILE, next to those of other worlds."""
+    recordings = {}
+    if WORLDS_FILE.exists():
+        recordings = read_worlds()
+    recordings[name] = recording
     in_order = {name: recordings[name] for name in WORLDS if name in recordings}
     text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
     WORLDS_FILE.write_text(text + "\n")
@@ -158,15 +162,15 @@ def differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    command, *names = arguments or [""]
-    worlds = names or list(WORLDS)
+    command = arguments[0] if arguments else ""
+    worlds = arguments[1:] or list(WORLDS)
     if command not in ("record", "compare", "sample"):
         print(__doc__, file=sys.stderr)
         return 2
     differing: list[str] = []
     with in_processes(worlds) as pool:
         if command == "sample":
-            differing = [name for names in pool.map(replay_sample, worlds) for name in names]
+            differing = list(chain.from_iterable(pool.map(replay_sample, worlds)))
         if command == "compare":
             differing = differing_worlds(dict(zip(worlds, pool.map(record, worlds), strict=True)))
         if command == "record":
@@ -174,7 +178,9 @@ def main(arguments: Sequence[str]) -> int:
                 keep(name, recording)
             return 0
     print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
-    return 1 if differing else 0
+    if differing:
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

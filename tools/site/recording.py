@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ def strategies() -> dict[str, dict[str, Any]]:
 
     return {
         strategy.name: {
-            **{"title": strategy.title, "summary": strategy.summary, "marks": strategy.marks},
-            **{"file": strategy.file, "code": essence((ROOT / strategy.file).read_text())},
+            "title": strategy.title,
+            "summary": strategy.summary,
+            "marks": strategy.marks,
+            "file": strategy.file,
+            "code": essence((ROOT / strategy.file).read_text()),
         }
         for strategy in STRATEGIES.values()
     }
@@ -93,6 +97,11 @@ def keep(lock: str, moves: dict[str, Any]) -> None:
     SCHEDULES.write_text(text + "\n")
 
 
+def shorter_first(turns_made: str) -> tuple[int, str]:
+    """Return the sort key that puts shorter schedules before longer ones."""
+    return len(turns_made), turns_made
+
+
 def differences(locks: Sequence[str] = ()) -> list[str]:
     """Return the strategies that move otherwise now than was recorded.
 
@@ -105,9 +114,7 @@ def differences(locks: Sequence[str] = ()) -> list[str]:
         if recorded == moves:
             continue
         names.append(name)
-        for turns_made in sorted(
-            recorded.keys() | moves.keys(), key=lambda turn: (len(turn), turn)
-        ):
+        for turns_made in sorted(recorded.keys() | moves.keys(), key=shorter_first):
             if recorded.get(turns_made) != moves.get(turns_made):
                 print(f"{name} {turns_made}, recorded: {recorded.get(turns_made)}", file=sys.stderr)
                 print(f"{name} {turns_made}, now:      {moves.get(turns_made)}", file=sys.stderr)
@@ -133,17 +140,14 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     for run in cells.values():
         if run["fault"] == "rush":
             run["timeline"] = None
-    title = {"rush": "200 buyers for 100 units, and no fault"}
+    titles = {"rush": "200 buyers for 100 units, and no fault"}
+    titles |= {name: fault.title for name, fault in KNOWN.items()}
+    keys = product(strategies(), titles)
     return {
-        "runs": [
-            rounded(cells[lock, fault])
-            for lock in strategies()
-            for fault in ("rush", *KNOWN)
-            if (lock, fault) in cells
-        ],
+        "runs": [rounded(cells[key]) for key in keys if key in cells],
         "title": f"the rush and every fault, {summary['started'][:10]}",
         "where": tables.setup_of(summary),
-        "faults": title | {name: fault.title for name, fault in KNOWN.items()},
+        "faults": titles,
     }
 
 
@@ -153,11 +157,14 @@ def rounded(value: Any) -> Any:
         return round(value)
     if isinstance(value, dict):
         return {name: v if name == "recovery_s" else rounded(v) for name, v in value.items()}
-    return [rounded(element) for element in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [rounded(element) for element in value]
+    return value
 
 
 def main(arguments: Sequence[str]) -> int:
-    command, *names = arguments or [""]
+    command = arguments[0] if arguments else ""
+    names = arguments[1:]
     if command == "schedules":
         for lock, moves in schedules(names):
             keep(lock, moves)

@@ -24,7 +24,9 @@ def address(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix().lstrip(".")
     if path.suffix == PICTURE:
         return name
-    return f"source/{name}/index.html" if path.is_dir() else f"source/{name}.html"
+    if path.is_dir():
+        return f"source/{name}/index.html"
+    return f"source/{name}.html"
 
 
 def stage(path: Path, folder: Path) -> None:

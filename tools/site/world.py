@@ -1,4 +1,4 @@
-"""Two buyers in processes of their own, and one event of the world between two of their moves.
+"""Two buyers, each in its own process, and one event of the world between two of their moves.
 
 A schedule is a string of turns, such as `AAPBBBBGAA`: A and B move as in live.py, and stop once
 more when they have the lock. The other letters are those of EVENTS and their consequences.
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -22,10 +23,11 @@ from shop.sale.opening import restock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from tools.site.live import BUYERS, PRODUCT, Recorder, Trace, here, turns
+from tools.site.live import PRODUCT, Recorder, Trace, here, turns
 from tools.site.lock_servers import LockServers
 from tools.site.worlds import (
     ASKS_AGAIN,
+    BUYERS,
     FAILOVER,
     GOES_ON,
     KILL,
@@ -38,7 +40,7 @@ from tools.site.worlds import (
     event_of,
 )
 
-#: Points of a purchase at which a buyer stops, beside its read and its commit.
+#: Points of a purchase at which a buyer stops, besides its read and its commit.
 STOPS = ("setnx:before_expire", "acquired")
 #: A buyer without news for this long waits for the other.
 BLOCKED_AFTER_SECONDS = 0.3
@@ -52,7 +54,7 @@ LONG_TTL_SECONDS = 60.0
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a ttl to be over, and for a waiter to notice.
 TTL_PASSES_SECONDS = SHORT_TTL_SECONDS + 0.2
-#: A buyer who has not moved after this time waits forever: two ttls are over.
+#: A buyer that has not moved after this time waits forever: two ttls are over.
 FOREVER_SECONDS = 2 * TTL_PASSES_SECONDS
 #: Attempts to record a schedule on a machine that was busy for a moment.
 ATTEMPTS = 3
@@ -72,7 +74,7 @@ class PipedTrace(Trace):
         self.pipe = pipe
 
     def add(self, kind: str, *facts: object) -> None:
-        self.pipe.send([kind, *facts])
+        self.pipe.send([kind] + list(facts))
 
 
 class ProcessRecorder(Recorder):
@@ -124,7 +126,7 @@ def _buy_in_process(
     buyer.join()
 
 
-class BuyerProcess:
+class PlayedBuyer:
     """A buyer's process, as the recording process sees it.
 
     key  the Idempotency-Key of its request, or None
@@ -169,10 +171,12 @@ class Schedule:
         self.ttl = SHORT_TTL_SECONDS if event in TTL_PASSES_IN else LONG_TTL_SECONDS
         self.buyers = {name: self._new_buyer(name) for name in BUYERS}
 
-    def _new_buyer(self, name: str) -> BuyerProcess:
+    def _new_buyer(self, name: str) -> PlayedBuyer:
         connections.close_all()  # a process that is forked must not share them
-        key = f"{self.sale}-{name}" if self.event == ASKS_AGAIN else None
-        return BuyerProcess(name, self.strategy, key, self.ttl)
+        key = None
+        if self.event == ASKS_AGAIN:
+            key = f"{self.sale}-{name}"
+        return PlayedBuyer(name, self.strategy, key, self.ttl)
 
     def close(self) -> None:
         for buyer in self.buyers.values():
@@ -212,24 +216,29 @@ class Schedule:
             self.buyers[turn].pipe.send("go")
             self._settle(BLOCKED_AFTER_SECONDS)
             return
+        if turn == self.event:
+            self.has_happened = True
         acts: dict[str, Callable[[], None]] = {
             PAUSE: self._pause,
             GOES_ON: self._go_on,
-            TIME_PASSES: lambda: self._settle(TTL_PASSES_SECONDS, whole=True),
+            TIME_PASSES: self._let_ttl_pass,
             KILL: self._kill,
-            RESTART: lambda: self._change_servers(self.servers.restart_empty),
-            FAILOVER: lambda: self._change_servers(self.servers.fail_over),
+            RESTART: partial(self._change_servers, self.servers.restart_empty),
+            FAILOVER: partial(self._change_servers, self.servers.fail_over),
             ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
-        self.has_happened |= turn == self.event
-        acts[turn]()
+        act = acts[turn]
+        act()
         self.trace.events.append([turn, "stops", self._look()])
+
+    def _let_ttl_pass(self) -> None:
+        self._settle(TTL_PASSES_SECONDS, whole=True)
 
     def _pause(self) -> None:
         self.buyers["A"].signal(signal.SIGSTOP)
         self.buyers["A"].status = "paused"
-        self._settle(TTL_PASSES_SECONDS, whole=True)
+        self._let_ttl_pass()
 
     def _go_on(self) -> None:
         self.buyers["A"].signal(signal.SIGCONT)
@@ -260,7 +269,7 @@ class Schedule:
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for a buyer who waits while nobody else can move; past FOREVER_SECONDS forever."""
+        """Wait for buyers who wait; after FOREVER_SECONDS without a move they are stuck."""
         moving = [buyer.name for buyer in self.buyers.values() if buyer.status == "moving"]
         self._settle(FOREVER_SECONDS)
         if all(self.buyers[name].status == "moving" for name in moving):
@@ -287,8 +296,9 @@ class Schedule:
                     self._add(buyer, buyer.pipe.recv())
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
-    def _add(self, buyer: BuyerProcess, event: list[Any]) -> None:
-        kind, *facts = event
+    def _add(self, buyer: PlayedBuyer, event: list[Any]) -> None:
+        kind = event[0]
+        facts = event[1:]
         if kind == "token":
             self.buyers_by_token[str(facts[0])] = buyer.name
             return
@@ -303,7 +313,7 @@ class Schedule:
         if kind == "ends":
             buyer.status = "ended"
             facts[-1] = self._look()
-        self.trace.events.append([buyer.name, kind, *facts])
+        self.trace.events.append([buyer.name, kind] + facts)
 
     def _look(self) -> list[Any]:
         """Return a state as Moves describes it."""
@@ -332,11 +342,13 @@ def play(
     not_taken: list[str] = []
     try:
         while choices := schedule.choices():
-            turn = prefix[len(turns_made)] if len(turns_made) < len(prefix) else choices[0]
+            if len(turns_made) < len(prefix):
+                turn = prefix[len(turns_made)]
+            else:
+                turn = choices[0]
+                not_taken += [turns_made + choice for choice in choices[1:]]
             if turn not in choices:
                 raise Differs(f"{turn} is impossible after {turns_made}")
-            if len(turns_made) >= len(prefix):
-                not_taken += [turns_made + choice for choice in choices[1:]]
             schedule.play(turn)
             turns_made += turn
     finally:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.stack.databases import POSTGRES
-from tools.site.recording import RECORDED
+from tools.site.recording import RECORDED, shorter_first
 
-#: Who has moved so far -> what the last turn did, and the state that it left: the stock, the
-#: orders, the buyers who believe to have the lock, and whose lock it is on the locks' server.
+#: The turns that were made -> what the last of them `did`, and the `state` that it left: the stock,
+#: the orders, the buyers who believe to have the lock, and its owner on the locks' server.
 Moves = dict[str, dict[str, Any]]
 
 WORLDS_FILE = RECORDED / "worlds.json"
+BUYERS = ("A", "B")
+OTHER_BUYER = {"A": "B", "B": "A"}
 #: A's process is stopped for longer than the ttl, and later goes on.
 PAUSE = "P"
 GOES_ON = "G"
@@ -26,7 +28,7 @@ RESTART = "R"
 FAILOVER = "F"
 #: A has bought, its answer is lost, and A asks again with the same key.
 ASKS_AGAIN = "L"
-#: A buyer who waits goes on waiting while nobody else can move.
+#: A buyer who waits goes on waiting while no other buyer can move.
 WAITS_ON = "W"
 #: The events, each with the fault of the matrix that it is.
 EVENTS = {
@@ -43,7 +45,7 @@ EVENTS = {
 class World:
     """The schedules of a strategy that are recorded together.
 
-    events    the events of its schedules; "" stands for the schedules without an event
+    events    the events of its schedules; NO_EVENT stands for the schedules without one
     units     the stock at the beginning
     database  one of loadtest.stack.databases
     """
@@ -54,21 +56,22 @@ class World:
     database: str = POSTGRES
 
 
-#: The events that the server of the locks can meet, or a holder of a lock with a ttl.
-LOCK_EVENTS = (TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
+NO_EVENT = ""
+#: Those that the server of the locks can meet, or a holder of a lock with a ttl.
+LOCK_EVENTS = (NO_EVENT, TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
 #: What is recorded, by the name in WORLDS_FILE.
 WORLDS = {
-    "none": World("none", ("", KILL)),
-    "setnx": World("setnx", ("", *LOCK_EVENTS)),
-    "setnx-expire": World("setnx-expire", ("", KILL)),
-    "setpx-del": World("setpx-del", ("", TIME_PASSES, PAUSE)),
-    "token": World("token", ("", *LOCK_EVENTS)),
-    "token-watchdog": World("token-watchdog", ("", TIME_PASSES, PAUSE, KILL, FAILOVER)),
-    "fence-at-write": World("fence-at-write", ("", PAUSE)),
-    "redis": World("redis", ("", *LOCK_EVENTS)),
-    "redis-2-units": World("redis", ("", ASKS_AGAIN), units=2),
-    "row-lock": World("row-lock", ("", PAUSE, KILL)),
-    "lock-then-read": World("lock-then-read", ("",), database="mariadb@repeatable-read"),
+    "none": World("none", (NO_EVENT, KILL)),
+    "setnx": World("setnx", LOCK_EVENTS),
+    "setnx-expire": World("setnx-expire", (NO_EVENT, KILL)),
+    "setpx-del": World("setpx-del", (NO_EVENT, TIME_PASSES, PAUSE)),
+    "token": World("token", LOCK_EVENTS),
+    "token-watchdog": World("token-watchdog", (NO_EVENT, TIME_PASSES, PAUSE, KILL, FAILOVER)),
+    "fence-at-write": World("fence-at-write", (NO_EVENT, PAUSE)),
+    "redis": World("redis", LOCK_EVENTS),
+    "redis-2-units": World("redis", (NO_EVENT, ASKS_AGAIN), units=2),
+    "row-lock": World("row-lock", (NO_EVENT, PAUSE, KILL)),
+    "lock-then-read": World("lock-then-read", (NO_EVENT,), database="mariadb@repeatable-read"),
 }
 
 
@@ -84,7 +87,7 @@ def read_moves() -> dict[str, Moves]:
 
 def by_length(moves: Moves) -> Moves:
     """Return the moves with the shorter schedules first."""
-    return dict(sorted(moves.items(), key=lambda item: (len(item[0]), item[0])))
+    return {key: moves[key] for key in sorted(moves, key=shorter_first)}
 
 
 def whole_schedules(moves: Moves) -> list[str]:
@@ -107,7 +110,7 @@ def event_of(schedule: str) -> str:
 
 def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:
     """Return whether there are more orders than units after a schedule."""
-    _, orders, *_ = moves[schedule]["state"]
+    orders = moves[schedule]["state"][1]
     return bool(orders > units)
 
 
