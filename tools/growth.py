@@ -8,7 +8,7 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,22 +54,6 @@ CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided b
 busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
 #: The parts whose CPU ms/buyer is shown, in this order.
 PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
-#: The columns after lock and verdict.
-COLUMNS: Mapping[str, Callable[[Run], str]] = {
-    "buyers": lambda run: str(run["buyers"]),
-    "nodes": lambda run: str(run["grown"]["nodes"]),
-    "s": lambda run: f"{run['duration_s']:.2f}",
-    "ms/buyer": lambda run: f"{run['duration_s'] * 1000 / run['buyers']:.2f}",
-    "request p99 ms": lambda run: f"{run['requests']['p99']:.0f}",
-    "buyer p99 ms": lambda run: f"{run['buy_ms']['p99']:.0f}",
-    "spread ms": lambda run: f"{run['arrival_spread_ms']:.0f}",
-    "nodes MB": lambda run: f"{run['grown']['peak_mb']:.0f}",
-    "KB/buyer": lambda run: f"{run['grown']['kb_per_buyer']:.0f}",
-    "threads": lambda run: str(run["grown"]["threads"]),
-    "CPU ms/buyer": lambda run: ", ".join(_per_buyer(run, part) for part in PARTS),
-    "busiest %": lambda run: f"{run['grown']['cpu'].get('nodes (one)', 0):.0f}",
-    "machine %": lambda run: f"{run['grown']['cpu'][MACHINE]:.0f}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +162,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(markdown(summary))
         out.finish()
-    reasons = [*repeated(runs), *report.reasons(runs)]
+    reasons = repeated(runs) + report.reasons(runs)
     return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
 
 
@@ -249,23 +233,46 @@ def repeated(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+def columns(run: Run) -> dict[str, str]:
+    """Return the text of each column after lock and verdict, by its heading."""
+    grown = run["grown"]
+    return {
+        "buyers": str(run["buyers"]),
+        "nodes": str(grown["nodes"]),
+        "s": f"{run['duration_s']:.2f}",
+        "ms/buyer": f"{run['duration_s'] * 1000 / run['buyers']:.2f}",
+        "request p99 ms": f"{run['requests']['p99']:.0f}",
+        "buyer p99 ms": f"{run['buy_ms']['p99']:.0f}",
+        "spread ms": f"{run['arrival_spread_ms']:.0f}",
+        "nodes MB": f"{grown['peak_mb']:.0f}",
+        "KB/buyer": f"{grown['kb_per_buyer']:.0f}",
+        "threads": str(grown["threads"]),
+        "CPU ms/buyer": ", ".join(_per_buyer(run, part) for part in PARTS),
+        "busiest %": f"{grown['cpu'].get('nodes (one)', 0):.0f}",
+        "machine %": f"{grown['cpu'][MACHINE]:.0f}",
+    }
+
+
 def _sheet(runs: Sequence[Run]) -> report.Sheet:
-    rows = [(run, [figure(run) for figure in COLUMNS.values()]) for run in runs]
-    return report.Sheet(list(COLUMNS), rows)
+    rows = [(run, list(columns(run).values())) for run in runs]
+    return report.Sheet(list(columns(runs[0])), rows)
 
 
 def markdown(summary: Summary) -> str:
     """Return the table, with the setup, the machine and the date below it."""
     first = summary["runs"][0]
     grown = first["grown"]
-    waits = "a thread for each buyer" if grown["server"] == SERVERS[0] else "no thread for a buyer"
+    waits = "no thread for a buyer"
+    if grown["server"] == SERVERS[0]:
+        waits = "a thread for each buyer"
     setup = (
         f"{first['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
         f"processes a node, {grown['locust_workers']} of Locust; "
         f"{report.machine_and_date(summary)}; `make growth`."
     )
-    repetitions = [f"- {line}" for line in repeated(summary["runs"])]
-    return _sheet(summary["runs"]).markdown("\n\n".join([*repetitions, setup]))
+    paragraphs = [f"- {line}" for line in repeated(summary["runs"])]
+    paragraphs.append(setup)
+    return _sheet(summary["runs"]).markdown("\n\n".join(paragraphs))
 
 
 if __name__ == "__main__":

@@ -106,7 +106,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
     is_test = collection_path.name.startswith("test_")
-    return True if is_test and (name in WHOLE) != config.getoption("whole") else None
+    if is_test and (name in WHOLE) != config.getoption("whole"):
+        return True
+    return None
 
 
 def _chooses(config: pytest.Config) -> bool:
@@ -116,8 +118,13 @@ def _chooses(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)  # pytest-django has put its own order into each module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {module: place for place, module in enumerate((*WHOLE, *LONGEST))}
-    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+    ranks = {module: rank for rank, module in enumerate(WHOLE + LONGEST)}
+
+    def rank_of(item: pytest.Item) -> int:
+        module = item.nodeid.partition("::")[0]
+        return ranks.get(module, len(ranks))
+
+    items.sort(key=rank_of)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ has no links into the repository and no project URLs.
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from posixpath import join, normpath
 from typing import Any
@@ -30,15 +31,17 @@ class LocksMetadata(MetadataHookInterface):
             return
         repository, ref = find_repository()
         text = (Path(self.root) / README).read_text(encoding="utf-8")
-        page = make_page(text, f"{repository}/blob/{ref}" if repository else "")
-        metadata["readme"] = {"content-type": "text/markdown", "text": page}
+        base = ""
         if repository:
+            base = f"{repository}/blob/{ref}"
             metadata["urls"] = {
                 "Homepage": repository,
-                "Documentation": f"{repository}/blob/{ref}/{README}",
-                "Changelog": f"{repository}/blob/{ref}/CHANGELOG.md",
+                "Documentation": f"{base}/{README}",
+                "Changelog": f"{base}/CHANGELOG.md",
                 "Issues": f"{repository}/issues",
             }
+        page = make_page(text, base)
+        metadata["readme"] = {"content-type": "text/markdown", "text": page}
 
 
 def find_repository() -> tuple[str, str]:
@@ -59,7 +62,8 @@ def make_page(text: str, base: str) -> str:
     """
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
     parts = text.split("```")  # every second part is code
-    parts[::2] = [LINK.sub(lambda link: make_link(link, base), part) for part in parts[::2]]
+    make_link_to_base = partial(make_link, base=base)
+    parts[::2] = [LINK.sub(make_link_to_base, part) for part in parts[::2]]
     return "```".join(parts)
 
 
@@ -68,6 +72,6 @@ def make_link(link: re.Match[str], base: str) -> str:
     label, target = link.groups()
     if not base:
         return label
-    path, _, anchor = target.partition("#")
+    path, sign, anchor = target.partition("#")
     file = normpath(join("locks", path)) if path else README
-    return f"[{label}]({base}/{file}{'#' + anchor if anchor else ''})"
+    return f"[{label}]({base}/{file}{sign}{anchor})"

@@ -180,18 +180,19 @@ def databases_table(summaries: Mapping[str, Summary]) -> str:
         title: {run["lock"]: run for run in summary["runs"] if run["fault"] == "rush"}
         for title, summary in summaries.items()
     }
-    locks = next(iter(runs_by_database.values()))
-    rows = [
-        [f"`{lock}`", *(_database_cell(runs.get(lock)) for runs in runs_by_database.values())]
-        for lock in locks
-    ]
-    on_postgres, *on_others = summaries.values()
-    other_databases = ", ".join(sorted({summary["machine"]["database"] for summary in on_others}))
+    rows = []
+    for lock in next(iter(runs_by_database.values())):
+        row = [f"`{lock}`"]
+        row += [_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
+        rows.append(row)
+    on_databases = list(summaries.values())  # PostgreSQL comes first
+    other_databases = {summary["machine"]["database"] for summary in on_databases[1:]}
     below = (
         "Orders / stock left, seconds of the rush; one run each. "
-        f"{report.setup_of(on_postgres)} The same with {other_databases}."
+        f"{report.setup_of(on_databases[0])} The same with {', '.join(sorted(other_databases))}."
     )
-    return report.markdown_table(["strategy", *summaries], rows, below, left=len(summaries) + 1)
+    headings = ["strategy"] + list(summaries)
+    return report.markdown_table(headings, rows, below, left=len(headings))
 
 
 def _database_cell(run: Run | None) -> str:
@@ -203,21 +204,19 @@ def _database_cell(run: Run | None) -> str:
 
 def contrast_table(demo: Summary) -> str:
     """Return the table of a demo: a row for each strategy, with its verdict."""
-    names = ("orders", "stock left", "lost updates")
-    rows = [
-        [
-            f"`{run['lock']}`: {DEMO_STRATEGIES[run['lock']]}",
-            report.bold(run["verdict"]),
-            *report.figures(run, demo["runs"], names),
-        ]
-        for run in demo["runs"]
-    ]
+    names = ["orders", "stock left", "lost updates"]
+    rows = []
+    for run in demo["runs"]:
+        lock = run["lock"]
+        row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.bold(run["verdict"])]
+        row += report.figures(run, demo["runs"], names)
+        rows.append(row)
     stock = demo["runs"][0]["initial_stock"]
     setup = (
         f"{demo['nodes']} nodes of the shop, no artificial delay; {report.machine_and_date(demo)}. "
         f"Lost updates: orders, less the units that left the stock of {stock}."
     )
-    return report.markdown_table(["what guards the stock", "verdict", *names], rows, setup)
+    return report.markdown_table(["what guards the stock", "verdict"] + names, rows, setup)
 
 
 def faults_table(matrix: Summary, faults: Summary) -> str:
@@ -247,16 +246,17 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
-        figures = report.figures(run, runs, ("seconds", "time / row-lock"))
-        broken = _broken(run["lock"], run["verdict"], faults)
-        row = [report.label_of(run, quote="`"), report.bold(run["verdict"]), *figures, broken]
+        row = [report.label_of(run, quote="`"), report.bold(run["verdict"])]
+        row += report.figures(run, runs, ("seconds", "time / row-lock"))
+        row.append(_broken(run["lock"], run["verdict"], faults))
         lines.append(f"| {' | '.join(row)} |")
     below = (
         f"{report.setup_of(matrix)} {len(faults['runs'])} cells of `make faults`, "
         f"{faults['started'][:10]}; {OMITTED_FAULTS}, which no lock survives by itself, are in "
         "docs/verdicts.md."
     )
-    return "\n".join([*lines, "", below]) + "\n"
+    lines += ["", below]
+    return "\n".join(lines) + "\n"
 
 
 def _broken(lock: str, verdict: str, faults: Summary) -> str:
@@ -273,9 +273,12 @@ def _broken(lock: str, verdict: str, faults: Summary) -> str:
     for cell in cells:
         if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
             by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
-    oversold = ", ".join(by_verdict.pop("oversold"))
-    groups = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
-    return "; ".join(filter(None, (oversold, *groups))) or NOTHING_BROKE_IT
+    groups = []
+    oversold = by_verdict.pop("oversold")
+    if oversold:
+        groups.append(", ".join(oversold))
+    groups += [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
+    return "; ".join(groups) or NOTHING_BROKE_IT
 
 
 def _summary(table: Path) -> Summary:

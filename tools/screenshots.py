@@ -56,7 +56,7 @@ def main(console: Console) -> int:
 
 def _page(browser: Browser, console: Console) -> None:
     """Take the picture of the shop's page after three rushes."""
-    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, *_):
+    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _, _):
         page = _open(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
             _rush(page, lock)
