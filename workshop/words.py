@@ -162,7 +162,7 @@ class Words(Teaching):
 
     @property
     def _file(self) -> str:
-        """The present exercise, as one types its path from the project's folder."""
+        """The path of the present exercise, relative to the project's folder."""
         return _short(self.progress.file(self.progress.lesson))
 
     def _enter(self) -> bool:
@@ -298,5 +298,5 @@ def _without_blank_lines(code: str) -> list[str]:
 
 
 def _short(path: Path) -> str:
-    """The path as one types it from the project's folder."""
+    """Return the path relative to the project's folder."""
     return os.path.relpath(path, ROOT)

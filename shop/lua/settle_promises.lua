@@ -1,9 +1,9 @@
--- Take promises that were settled off the stream, and count each once: in whichever sale, whoever
--- settled it, however often this is asked.
+-- Remove settled promises from the stream, and count each of them once, however often this script
+-- runs for it.
 -- KEYS[1]    the stream
 -- KEYS[2]    the stream of those that are broken
--- KEYS[3..]  for each promise, of its sale: units that nobody was promised; and the books, a hash
---            of what became of its promises
+-- KEYS[3..]  two keys for each promise, both of its sale: the number of units that are promised to
+--            nobody, and the books: a hash with the number of promises by their ending
 -- ARGV[1]    milliseconds for which the books are kept after their last use
 -- ARGV[2]    how many that are broken are kept
 -- ARGV[3..]  for each promise: its id, and `kept`, `broken` (its order cannot be written) or
