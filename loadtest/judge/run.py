@@ -39,29 +39,43 @@ def count_unanswered_buyers(run: Mapping[str, Any]) -> int:
     return sum(int(run.get(name, 0)) for name in names)
 
 
-class Run(Judged, total=False):
-    """One strategy in one rush or under one fault. A run that was not made has no figures."""
+class Expectation(TypedDict):
+    """What was run, and whether it ended as loadtest/expected.py says."""
 
-    lock: Required[str]
-    fault: Required[str]  # `rush`, `rush-one-process`, `chaos` or the name of a fault
-    expected: Required[str]  # the verdict that loadtest/expected.py has
-    as_expected: Required[bool]
+    lock: str
+    fault: str  # `rush`, `rush-one-process`, `chaos` or the name of a fault
+    expected: str  # the verdict
+    as_expected: bool
+
+
+class RushFigures(TypedDict, total=False):
+    """How a rush was set up, and how long it took."""
+
     sale: int
     attempts: str  # the prefix of the Idempotency-Keys of a rush
     buyers: int
     hold_ms: int
-    target: str  # the file of a shop of your own; `lock` is the shop's name then
-    judged: list[str]  # of a rush: the facts on which the verdict is based
-    not_judged: list[str]  # of a rush: the facts that it does not consider
-    duration_s: float  # from the first request to the last answer
-    buy_ms: Mapping[str, float]  # the buyers' waits for their last answer: p50, p95, p99, max
-    arrival_spread_ms: float  # from the first request to the last one
-    in_flight: int  # the most requests that waited for an answer at one moment
     began_s: float  # when the first request was sent, by the monotonic clock of its machine
+    duration_s: float  # from the first request to the last answer
+    arrival_spread_ms: float  # from the first request to the last one
+    buy_ms: Mapping[str, float]  # the buyers' waits for their last answer: p50, p95, p99, max
     requests: Mapping[str, float]  # every request, retries too: p50, p99, max, in ms
+    in_flight: int  # the most requests that waited for an answer at one moment
     grown: Mapping[str, Any]  # the resources that a rush of `growth` took: tools/growth.py
     lost: list[str]  # Locust's processes that were lost in the rush, with unanswered buyers
     round: int  # of load, chaos and targets, which repeat their rushes
+
+
+class TargetFacts(TypedDict, total=False):
+    """What is known of a shop of one's own."""
+
+    target: str  # its file; `lock` is the shop's name then
+    judged: list[str]  # the facts on which the verdict is based
+    not_judged: list[str]  # the facts that the verdict does not consider
+
+
+class Run(Expectation, Judged, RushFigures, TargetFacts):
+    """One strategy in one rush or under one fault. A run that was not made has no figures."""
 
 
 class Cell(Run, total=False):
