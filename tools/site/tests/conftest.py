@@ -20,7 +20,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(folder / "site", folder / "staged")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while Playwright runs, Django refuses its database to any test
 def browser() -> Iterator[Browser]:
     with launched() as running:
         yield running
