@@ -20,8 +20,8 @@ from .errors import (
 )
 from .lease import Lease
 from .lock import Lock
-from .protocol import Inspection
 from .redis_lock import RedisLock
+from .sans_io.protocol import Inspection
 
 if TYPE_CHECKING:
     from .aio import AsyncLease, AsyncRedisLock

@@ -14,12 +14,12 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from .acquisition import Acquisition, Ask, Listen, Step
 from .clock import now
 from .connection import Address, Connections
 from .lazy import lazily
-from .protocol import Wake, WireError
-from .steps import run_steps
+from .sans_io.acquisition import Acquisition, Ask, Listen, Step
+from .sans_io.protocol import Wake, WireError
+from .sans_io.steps import run_steps
 from .wakeups import Mailbox, WakeUps
 from .watchdog import Watchdog
 

@@ -24,8 +24,8 @@ except ImportError:  # where valkey-py alone is installed
 
 from .errors import LockBackendError, LockLost, LockTimeout, Release
 from .lease import Lease
-from .protocol import ADD, ANY_HOLDER, SET, WireError
 from .redis_lock import RedisLock
+from .sans_io.protocol import ADD, ANY_HOLDER, SET, WireError
 
 logger = logging.getLogger(__name__)
 

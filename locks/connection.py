@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from .protocol import (
+from .sans_io.protocol import (
     Call,
     WireError,
     eval_,

@@ -15,13 +15,23 @@ import json
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from .acquisition import Grant
 from .clock import now
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
-from .options import Options
-from .protocol import ADD, ANY_HOLDER, LEAST, SET, Call, Inspection, WireError, drift, renew_args
-from .renewals import Renewals
+from .sans_io.acquisition import Grant
+from .sans_io.options import Options
+from .sans_io.protocol import (
+    ADD,
+    ANY_HOLDER,
+    LEAST,
+    SET,
+    Call,
+    Inspection,
+    WireError,
+    drift,
+    renew_args,
+)
+from .sans_io.renewals import Renewals
 
 T = TypeVar("T")
 #: Commands. The reply to each is sent in, or a WireError thrown.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from .errors import LockTimeout
 from .lease import Lease
-from .options import check_name_and_ttl
+from .sans_io.options import check_name_and_ttl
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Lease, covariant=True)

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .acquisition import Acquisition, Grant
 from .client_resources import ClientResources, perform, shared_of, undo
 from .clock import now
 from .errors import Release, emit
 from .lease import Lease, new_token
 from .lock import Lock
-from .options import Options, is_cluster
-from .protocol import ANY_HOLDER, Call, Inspection, WireError
-from .renewals import Renewal
-from .steps import run_steps
+from .sans_io.acquisition import Acquisition, Grant
+from .sans_io.options import Options, is_cluster
+from .sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
+from .sans_io.renewals import Renewal
+from .sans_io.steps import run_steps
 
 if TYPE_CHECKING:
     from .client_resources import LockResources

@@ -7,7 +7,7 @@ has no subscription, which the release script sees at once.
 
 The lock's holder is in the data: a waiter that gets no wake-up asks again when the holder's
 lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up:
-see Wake.deadline in protocol.py.
+see Wake.deadline in sans_io/protocol.py.
 """
 
 import logging
@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .acquisition import Waiters
 from .clock import now
 from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
 from .lazy import lazily
-from .protocol import (
+from .sans_io.acquisition import Waiters
+from .sans_io.protocol import (
     ROLE,
     IsReplica,
     Wake,
@@ -31,7 +31,7 @@ from .protocol import (
     is_replica,
     subscribers_of,
 )
-from .renewals import Renewals
+from .sans_io.renewals import Renewals
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """One thread per process and server that renews all leases there, and marks the lost ones.
 
-It has a connection with a short timeout and no retries. renewals.py decides what is due and
+It has a connection with a short timeout and no retries. sans_io/renewals.py decides what is due and
 evaluates the replies. The first lease starts the thread, which ends when there has been no lease
 for a while. A section of milliseconds is over before the thread ever looks at it, so adding a lease
 wakes the thread only when it would otherwise sleep too long.
@@ -16,9 +16,9 @@ from typing import Any
 from .clock import now
 from .connection import Address, exchange, open_connection
 from .lazy import lazily
-from .protocol import Call, is_refusal_of_replica
-from .renewals import Renewals
-from .steps import run_steps
+from .sans_io.protocol import Call, is_refusal_of_replica
+from .sans_io.renewals import Renewals
+from .sans_io.steps import run_steps
 
 logger = logging.getLogger(__name__)
 

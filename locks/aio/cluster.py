@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
 from ..cluster.slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
-from ..protocol import Call, WireError
+from ..sans_io.protocol import Call, WireError
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
 from .loop_end import close_with_loop

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..connection import Address
-from ..protocol import (
+from ..sans_io.protocol import (
     Call,
     WireError,
     eval_,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
 from ..lazy import lazily
 from ..lease import BaseLease, LeaseOperations
-from ..protocol import WireError
+from ..sans_io.protocol import WireError
 
 logger = logging.getLogger(__name__)
 

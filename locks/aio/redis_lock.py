@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..acquisition import Acquisition, Ask, Grant, Listen, Step
 from ..clock import now
 from ..errors import emit
 from ..handover import LeaseCommands
 from ..lease import new_token
-from ..options import Options, is_cluster
-from ..protocol import ANY_HOLDER, Call, Inspection, WireError
-from ..renewals import Renewal
+from ..sans_io.acquisition import Acquisition, Ask, Grant, Listen, Step
+from ..sans_io.options import Options, is_cluster
+from ..sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
+from ..sans_io.renewals import Renewal
 from .client_resources import AsyncClientResources, shared_of
 from .connections import Reply, run_async
 from .lease import AsyncLease, AsyncLock

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..acquisition import Waiters
 from ..clock import now
 from ..connection import Address
-from ..protocol import (
+from ..sans_io.acquisition import Waiters
+from ..sans_io.protocol import (
     ROLE,
     IsReplica,
     WireError,
@@ -19,7 +19,7 @@ from ..protocol import (
     packed,
     subscribers_of,
 )
-from ..renewals import Renewals
+from ..sans_io.renewals import Renewals
 from ..wakeups import PROBE_SECONDS, VERIFY_SECONDS
 from .connections import AsyncConnections, in_place
 from .link import Link
@@ -141,7 +141,7 @@ class AsyncWakeUps:
         self._look_in(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
-        """Ask on a new connection where the subscription should be: see protocol.py."""
+        """Ask on a new connection where the subscription should be: see sans_io/protocol.py."""
         other = AsyncConnections(self._address)
         questions = ROLE, subscribers_of(self.waiters.channel)
         try:  # an error in the place of a reply says nothing; the link itself is probed in any case

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..clock import now
 from ..connection import Address
-from ..options import Options
-from ..protocol import Call
-from ..renewals import Renewals
+from ..sans_io.options import Options
+from ..sans_io.protocol import Call
+from ..sans_io.renewals import Renewals
 from ..watchdog import IDLE_SECONDS
 from .connections import AsyncConnections, in_place, run_async
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from ..connection import Connections, ask_anew
 from ..lazy import lazily
-from ..protocol import Call, WireError
-from ..steps import run_steps
+from ..sans_io.protocol import Call, WireError
+from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..clock import now
 from ..connection import Address
-from ..options import Options
-from ..protocol import Call, WireError, script
-from ..renewals import Batches, Held, Renewal, Renewals
+from ..sans_io.options import Options
+from ..sans_io.protocol import Call, WireError, script
+from ..sans_io.renewals import Batches, Held, Renewal, Renewals
 from .slots import (
     LONGEST_OUTAGE_SECONDS,
     LOOK_UP_SECONDS,

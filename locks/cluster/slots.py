@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from ..clock import now
-from ..protocol import WireError, hashed_of, is_a, is_refusal_of_replica
+from ..sans_io.protocol import WireError, hashed_of, is_a, is_refusal_of_replica
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 

@@ -47,7 +47,7 @@ from redis.retry import Retry
 
 from .. import AsyncRedisLock, LockError, RedisLock, one_file
 from ..cluster.slots import slot_of
-from ..protocol import keys_of
+from ..sans_io.protocol import keys_of
 from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
 from .worker import send_signal

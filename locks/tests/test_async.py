@@ -16,7 +16,7 @@ from ..aio import wakeups
 from ..aio.connections import AsyncConnections
 from ..clock import now
 from ..connection import Address
-from ..protocol import WireError, packed
+from ..sans_io.protocol import WireError, packed
 from ..testing.server import LoopbackProxy, Server, eventually
 from .looped import is_free, lock_on, looped, until, waits
 from .waiting import LOCKS, run

@@ -10,8 +10,9 @@ import pytest
 import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from .. import LockBackendError, RedisLock, Release, connection, protocol
+from .. import LockBackendError, RedisLock, Release, connection
 from ..one_file import OneFileLock
+from ..sans_io import protocol
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, client_resources, connection, renewals
-from ..protocol import LEAVE, WireError
+from .. import LockTimeout, RedisLock, Release, client_resources, connection
+from ..sans_io import acquisition, renewals
+from ..sans_io.protocol import LEAVE, WireError
 from ..testing.server import eventually
 from .waiting import Start, held, is_free, queued, waiter
 

@@ -10,7 +10,7 @@ import redis
 
 from .. import Lease, LockBackendError, RedisLock, Release
 from ..errors import LossReason
-from ..protocol import LEAST
+from ..sans_io.protocol import LEAST
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held
 

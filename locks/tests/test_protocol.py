@@ -14,7 +14,6 @@ import pytest
 from redis import exceptions
 from redis.crc import key_slot
 
-from ..acquisition import STAGGER_SECONDS, Watch
 from ..clock import now
 from ..cluster.nodes import SlotCommands
 from ..cluster.slots import (
@@ -29,7 +28,8 @@ from ..cluster.slots import (
     tag_of,
 )
 from ..lease import new_token
-from ..protocol import (
+from ..sans_io.acquisition import STAGGER_SECONDS, Watch
+from ..sans_io.protocol import (
     Script,
     Wake,
     WireError,
@@ -41,7 +41,7 @@ from ..protocol import (
     queue_args,
     script,
 )
-from ..steps import run_steps
+from ..sans_io.steps import run_steps
 
 TTL = 10.0
 QUEUED = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
-from ..protocol import Call
+from ..sans_io.protocol import Call
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, waiter
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from .. import Lease, RedisLock, Release
-from ..protocol import Arg, packed
+from ..sans_io.protocol import Arg, packed
 from ..testing.server import Server
 from .waiting import LOCKS, held, run
 

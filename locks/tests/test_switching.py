@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from .. import MultiLock, RedisLock, compat
-from ..protocol import keys_of
+from ..sans_io.protocol import keys_of
 from ..testing.server import Server
 from .waiting import in_thread, waiter
 

@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from .. import LockBackendError, RedisLock, Release
-from ..acquisition import Acquisition
 from ..client_resources import perform
 from ..clock import now
+from ..sans_io.acquisition import Acquisition
 from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, in_thread, waiter
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from locks.protocol import Script, script
+from locks.sans_io.protocol import Script, script
 
 FOLDER = Path(__file__).parent
 

@@ -10,7 +10,7 @@ import logging
 
 from django.db import connection
 
-from locks.protocol import FENCE_TTL, keys_of
+from locks.sans_io.protocol import FENCE_TTL, keys_of
 from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.lua import lua
 from shop.models import Product

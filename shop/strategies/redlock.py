@@ -25,7 +25,7 @@ from django.db import transaction
 
 from locks import Lock, LockBackendError
 from locks.clock import now
-from locks.protocol import drift, milliseconds
+from locks.sans_io.protocol import drift, milliseconds
 from shop.errors import Unavailable
 from shop.lua import lua
 from shop.sale.locked import held

@@ -29,7 +29,7 @@ from django.db import transaction
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
 from locks.clock import now
-from locks.protocol import milliseconds
+from locks.sans_io.protocol import milliseconds
 from shop.lua import lua
 from shop.ops.redis import locks_client
 from shop.sale.locked import held

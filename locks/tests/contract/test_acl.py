@@ -8,7 +8,7 @@ import pytest
 
 from ... import Release
 from ...cluster.slots import slot_of
-from ...protocol import keys_of
+from ...sans_io.protocol import keys_of
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
 from ..test_clients import README, acl_line

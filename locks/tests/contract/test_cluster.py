@@ -16,7 +16,7 @@ import redis.asyncio
 
 from ... import AsyncRedisLock, LockBackendError, Release
 from ...cluster.slots import slot_of
-from ...protocol import keys_of
+from ...sans_io.protocol import keys_of
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped

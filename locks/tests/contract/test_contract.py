@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ... import LockBackendError, LockLost, LockNotHeld, LockTimeout, LossReason, Metrics, Release
-from ...protocol import keys_of
+from ...sans_io.protocol import keys_of
 from ...testing.server import eventually
 from ..waiting import in_thread, is_free, waiter
 from .doors import Door

@@ -6,7 +6,7 @@ A lease that is not renewed and never released stands for a holder that died.
 import threading
 
 from ... import LockTimeout, RedisLock, Release
-from ...protocol import keys_of
+from ...sans_io.protocol import keys_of
 from ..waiting import in_thread, queued, waiter
 from .doors import Door
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from ... import LockBackendError, LockLost, LossReason, RedisLock, Release, renewals
+from ... import LockBackendError, LockLost, LossReason, RedisLock, Release
+from ...sans_io import renewals
 from ...testing.server import LoopbackProxy, Server, eventually
 from ..waiting import waiter
 from .doors import Door, opened, single

@@ -21,7 +21,7 @@ from ... import (
     client_resources,
     multi_lock,
 )
-from ...protocol import Call, script
+from ...sans_io.protocol import Call, script
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, in_thread, queued

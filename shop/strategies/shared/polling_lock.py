@@ -12,7 +12,7 @@ from django.conf import settings
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, Release
 from locks.clock import now
-from locks.protocol import milliseconds
+from locks.sans_io.protocol import milliseconds
 from shop.sale.points import point
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
-from .lease import BaseLease
+from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
+from ..lease import BaseLease
 from .protocol import FENCE_TTL, Arg, Call, WireError, keys_of, milliseconds, script
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Options(Generic[B]):
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
         if on_lost or metrics:
-            from . import hooks  # noqa: F401  now, since an import can hang in a forked child
+            from .. import hooks  # noqa: F401  now, since an import can hang in a forked child
         self._connect(client)
 
     def _connect(self, client: Any) -> None:

@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
-from .clock import now
-from .errors import LossReason, emit
-from .lease import BaseLease
+from ..clock import now
+from ..errors import LossReason, emit
+from ..lease import BaseLease
 from .options import Options
 from .protocol import Call, drift, renew_args, script
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
-from .clock import now
-from .lease import new_token
+from ..clock import now
+from ..lease import new_token
 from .options import Options
 from .protocol import LEAVE, STAY, Arg, Call, Wake, WireError, WireReply, milliseconds, queue_args
 from .renewals import Renewals

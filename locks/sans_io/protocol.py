@@ -252,7 +252,7 @@ def is_elsewhere(role: Any, subscribers: Any) -> bool:
     return is_count and not is_replica(role) and subscribers[1] == 0
 
 
-FOLDER = Path(__file__).parent / "lua"
+FOLDER = Path(__file__).parents[1] / "lua"
 
 
 class Script(NamedTuple):
