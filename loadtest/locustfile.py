@@ -15,8 +15,8 @@ from typing import Any
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.rush import interrupt, locust_options, locust_private, web_ui_guard
-from loadtest.rush.locust_rushes import LocustRushes
+from loadtest.rush.locust import interrupt, locust_options, locust_private, web_ui_guard
+from loadtest.rush.locust.locust_rushes import LocustRushes
 from loadtest.target import Answer, Buyer
 
 rushes = LocustRushes()

@@ -26,7 +26,7 @@ from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
 from loadtest.stack.node import family
 from loadtest.stack.stack import NAMES, SERVERS, Stack

@@ -16,7 +16,7 @@ from rich.console import Console
 from loadtest.commands.main import exit_code_of
 from loadtest.commands.rushes import CONTRAST, Setting, compared
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.stack.client import Shop
 from servers.loopback import ask_loopback_directly
 

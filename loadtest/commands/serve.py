@@ -16,7 +16,7 @@ from rich.console import Console
 
 from loadtest.commands.output import Progress
 from loadtest.commands.rushes import Setting, stack_and_buyers
-from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT, Stack, inherited, show_no_progress

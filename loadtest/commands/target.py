@@ -14,7 +14,7 @@ from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
+from loadtest.rush.locust.locust_process import BUYERS, LocustProcess, NotSold
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load

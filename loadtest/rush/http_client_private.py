@@ -1,7 +1,7 @@
 """Every private or replaced name of the HTTP client of Locust's users, which is geventhttpclient.
 
 A new version of geventhttpclient may rename them: `install` says which one is missing. This module
-does not import Locust, which patches the process; loadtest/rush/locust_private.py does.
+does not import Locust, which patches the process; loadtest/rush/locust/locust_private.py does.
 """
 
 import select

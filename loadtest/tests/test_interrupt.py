@@ -14,7 +14,7 @@ from gevent import monkey
 
 monkey.patch_all()
 
-from loadtest.rush import interrupt
+from loadtest.rush.locust import interrupt
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 interrupt.install()

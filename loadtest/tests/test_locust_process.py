@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.rush.locust_process import LocustProcess
+from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.held_target import HeldTarget
@@ -69,7 +69,7 @@ def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host:
 def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from loadtest.rush.locust_process import LocustProcess\n"
+        "from loadtest.rush.locust.locust_process import LocustProcess\n"
         "with open(sys.argv[1], 'wb') as log, LocustProcess(log, workers=2) as buyers:\n"
         "    print(buyers.pid, flush=True)\n"
         "    time.sleep(60)\n"

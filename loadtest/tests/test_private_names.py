@@ -7,7 +7,7 @@ import pytest
 
 from servers.embedded import ROOT
 
-INSTALL = "from loadtest.rush import locust_private; locust_private.install()"
+INSTALL = "from loadtest.rush.locust import locust_private; locust_private.install()"
 
 
 def install_without(removal: str) -> subprocess.CompletedProcess[str]:

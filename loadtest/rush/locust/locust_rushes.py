@@ -23,8 +23,8 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.local_buyers import LocalBuyers, wait_forever
-from loadtest.rush.locust_options import load_target, plan_of_options, require_permissions
-from loadtest.rush.locust_private import FixedDispatcher, workers_by_dispatch_order
+from loadtest.rush.locust.locust_options import load_target, plan_of_options, require_permissions
+from loadtest.rush.locust.locust_private import FixedDispatcher, workers_by_dispatch_order
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush

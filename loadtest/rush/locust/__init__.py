@@ -1,0 +1,1 @@
+"""What touches Locust: its options, its processes, its web UI, and its private names."""
