@@ -25,8 +25,9 @@ def main() -> int:
     arguments = parser.parse_args()
     options = ["--json"] if arguments.json else []
     if arguments.merge:
-        options += ["--merge", *arguments.merge]
-    line = " ".join([*arguments.word, *options])
+        options.append("--merge")
+        options += arguments.merge
+    line = " ".join(arguments.word + options)
     end_on(*ENDING_SIGNALS)
     out = render.console()
     try:

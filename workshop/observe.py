@@ -87,10 +87,9 @@ def _violations_here() -> dict[str, int]:
 
 def _run(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The summary of a command of loadtest's."""
-    words = [f"{option}={','.join(values)}" for option, values in options.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest", command, *words], cwd=ROOT, stdin=subprocess.DEVNULL
-    )
+    words = [sys.executable, "-m", "loadtest", command]
+    words += [f"{option}={','.join(values)}" for option, values in options.items()]
+    done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, 1):
         raise StackError(f"python -m loadtest {command} failed: run it on its own")
     return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))

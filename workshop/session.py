@@ -58,7 +58,8 @@ class Typed:
             line = self._next()
             if line is None:
                 raise EOFError("no answer: nothing is kept")
-            if (letter := line.lower()) in ["", *letters]:
+            letter = line.lower()
+            if letter in [""] + list(letters):
                 return letter
             self.out.print(one_of(letters))
 

@@ -64,7 +64,7 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
     for preparation in plan["before"]:
         lines += _wrapped("before        ", preparation)
     at = 0
-    for part_minutes, subject, *details in [*plan["parts"], [plan["slack"], SLACK]]:
+    for part_minutes, subject, *details in plan["parts"] + [[plan["slack"], SLACK]]:
         start = f"{_clock(at, begins):>5} {part_minutes:3} min  "
         indent = " " * len(start)
         if isinstance(subject, dict):
@@ -95,9 +95,11 @@ def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
         "talk": f'/?lesson={number}&answer  "{lesson.say}"',
     }
     lines = [f"{name:4} {part[name]:2}  {phases[name]}" for name in phases if part.get(name)]
-    if not part["do"]:
-        return [*lines, "late     only the vote and the sentence; its exercise stays for later"]
-    return [*lines, f"late     {lesson.late}", f"fast     {lesson.fast}"]
+    if part["do"]:
+        lines += [f"late     {lesson.late}", f"fast     {lesson.fast}"]
+    else:
+        lines.append("late     only the vote and the sentence; its exercise stays for later")
+    return lines
 
 
 def _wrapped(start: str, text: str) -> list[str]:
@@ -130,7 +132,8 @@ class Teaching:
     def do_plan(self, rest: list[str]) -> None:
         """A facilitator's plan of some minutes, by the clock if it is told when it begins."""
         lengths = ", ".join(map(str, plans()))
-        minutes, when = (*rest, "", "")[:2]
+        minutes = rest[0] if rest else ""
+        when = rest[1] if len(rest) > 1 else ""
         clock = time.strftime("%H:%M") if when == "now" else when
         if minutes not in lengths.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
             raise NotDone(f"plan takes minutes, {lengths}, and when it begins: plan 90 14:00")
@@ -169,7 +172,7 @@ class Teaching:
         self.out.print("its other refusals:")
         self._show_refusals(_without(lesson.likely, lesson.refusals))
         self.out.print("\nrefusals that any exercise can get:")
-        self._show_refusals(_without([*lesson.likely, *lesson.refusals], common()))
+        self._show_refusals(_without(lesson.likely + list(lesson.refusals), common()))
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
         """Show this refusal of every lesson that has it. Raise NotDone if there is none."""

@@ -178,7 +178,7 @@ def _describe_stranger(record: SaleRecord, order: Mapping[str, Any]) -> str:
 def double_order(record: SaleRecord) -> Iterator[Case]:
     """One attempt has one order, and all its answers name the same order."""
     orders_by_key = group_by(record.orders, _key_of)
-    for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
+    for key in orders_by_key | record.acknowledged_numbers_by_key:
         if not key:  # several orders may name no buyer
             continue
         orders = orders_by_key.get(key, [])

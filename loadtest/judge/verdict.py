@@ -167,7 +167,7 @@ class Judgement(SaleRecord):
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
         if self.ttl is None or not heals or not has_units_left:
             return False
-        last_sale_at = max([heals[-1]["t"], *self._purchase_times()])
+        last_sale_at = max([heals[-1]["t"]] + self._purchase_times())
         requests = [request for request in self.requests if request.last_seen_at > last_sale_at]
         if not requests or any(request.outcome == "sold_out" for request in requests):
             return False

@@ -12,7 +12,8 @@ def verdict_text(run: Mapping[str, Any]) -> str:
             f": {run['orders']} orders for {run['initial_stock']} units, "
             f"{run['stock_left']} left on the shelf"
         )
-    not_judged = [f"not judged: {part}" for part in run.get("not_judged", ())]
-    reasons = [run.get("why"), *run.get("findings", ()), run.get("error")]
-    unique_reasons = dict.fromkeys(str(reason) for reason in reasons if reason)
-    return "\n".join([headline, *not_judged, *unique_reasons])
+    lines = [headline]
+    lines += [f"not judged: {part}" for part in run.get("not_judged", ())]
+    reasons = [run.get("why")] + list(run.get("findings", ())) + [run.get("error")]
+    lines += dict.fromkeys(str(reason) for reason in reasons if reason)  # each reason once
+    return "\n".join(lines)

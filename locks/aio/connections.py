@@ -105,7 +105,9 @@ class CommandConnection:
         """Send the queued commands, wait a moment for the replies, and close the connection."""
         self.usable = False
         try:
-            if waiting := {*(command.reply for command in self._sent), *self._outbox}:
+            waiting = {command.reply for command in self._sent}
+            waiting.update(self._outbox)
+            if waiting:
                 await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
         finally:  # asyncio.run cancels the task that closes, too
             await self._link.aclose()
@@ -174,9 +176,8 @@ class AsyncConnections:
             or self._connections[-1].has_moved()
         ):
             self.leave()
-            open_connections = [item for item in self._connections if not item.ended]
-            connection = CommandConnection(self._address, self.demoted)
-            self._connections = [*open_connections, connection]
+            self._connections = [item for item in self._connections if not item.ended]
+            self._connections.append(CommandConnection(self._address, self.demoted))
         return self._connections[-1]
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:

@@ -183,10 +183,11 @@ def compare(
         for lock in chance.sample(locks, len(locks)):
             for name, value in measure(lock).items():
                 values_by_figure[name][lock].append(value)
-    print("".join([f"\n{title}".ljust(35), *(lock.rjust(19) for lock in locks)]))
+    headings = [lock.rjust(19) for lock in locks]
+    print(f"\n{title}".ljust(35) + "".join(headings))
     for name, values in values_by_figure.items():
         medians = [f"{statistics.median(values[lock]):,.4g}".rjust(19) for lock in locks]
-        print("".join([f"  {name}".ljust(34), *medians]), flush=True)
+        print(f"  {name}".ljust(34) + "".join(medians), flush=True)
 
 
 def main() -> None:
@@ -195,13 +196,13 @@ def main() -> None:
         info = server.client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
-        compare("uncontended", [*THREADS], 100, lambda lock: pairs(server.port, lock, 0.1))
+        compare("uncontended", list(THREADS), 100, lambda lock: pairs(server.port, lock, 0.1))
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # all have started
             for kind, locks, hold in (
-                ("threads", [*THREADS], 0.001),
-                ("threads", [*THREADS], 0.005),
-                ("tasks", ["RedisLock", *TASKS], 0.001),
+                ("threads", list(THREADS), 0.001),
+                ("threads", list(THREADS), 0.005),
+                ("tasks", ["RedisLock"] + list(TASKS), 0.001),
             ):
                 title = f"200 {kind}, hold {1000 * hold:.0f} ms"
                 compare(title, locks, 11, partial(drain, pool, server.port, 200, hold))

@@ -35,7 +35,7 @@ def install(environment: Environment, web_ui: Any) -> None:
     """
     if web_ui is None:
         return
-    hosts = {*LOOPBACK, *_words(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))}
+    hosts = set(LOOPBACK) | _words(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))
     origins = _words(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
 
     def refuse() -> tuple[dict[str, Any], int] | None:
@@ -62,7 +62,7 @@ def _is_trusted(origin: str, trusted: set[str]) -> bool:
     """Return whether an origin is one of these, https://*.example.com among them."""
     scheme, _, host = origin.lower().partition("://")
     parents = {f"{scheme}://*{host[dot:]}" for dot, sign in enumerate(host) if sign == "."}
-    return not trusted.isdisjoint({origin.lower(), *parents})
+    return origin.lower() in trusted or not trusted.isdisjoint(parents)
 
 
 def _refusal(
