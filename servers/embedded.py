@@ -20,12 +20,12 @@ import environ
 import psycopg
 from psycopg import sql
 
-from servers.errors import EmbeddedError as EmbeddedError
 from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ended_message
 from servers.registry import end, identity, is_alive, registry
+from servers.server_errors import EmbeddedError as EmbeddedError
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted
 from servers.valkey import Valkey as Valkey
 

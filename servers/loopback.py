@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from servers.errors import EmbeddedError, explain
+from servers.server_errors import EmbeddedError, explain
 
 LOOPBACK = ("127.0.0.1", "localhost")
 #: The longest path of a Unix socket that every system accepts.

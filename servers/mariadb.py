@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote, urlencode
 
-from servers.errors import EmbeddedError, with_reason
 from servers.loopback import MAX_SOCKET_PATH_BYTES
 from servers.process import ServerProcess
+from servers.server_errors import EmbeddedError, with_reason
 
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
 MISSING_CLIENT = "PyMySQL is not installed: make install-mysql"

@@ -13,9 +13,9 @@ import psycopg
 from psycopg import sql
 
 from servers import initdb
-from servers.errors import EmbeddedError, disk_full_advice, explain, with_reason
 from servers.process import ServerProcess, tail_of
 from servers.registry import end, identity
+from servers.server_errors import EmbeddedError, disk_full_advice, explain, with_reason
 from servers.waiting import wait_for
 
 #: Seconds for it to start, recovery after a crash included.

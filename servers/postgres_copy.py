@@ -8,9 +8,9 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from servers.errors import EmbeddedError
 from servers.initdb import Installed, ProgramFailed
 from servers.postgres import START_TIMEOUT, Postgres
+from servers.server_errors import EmbeddedError
 from servers.waiting import wait_for
 
 

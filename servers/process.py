@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.errors import NotReady, disk_full_advice, with_reason
+from servers.server_errors import NotReady, disk_full_advice, with_reason
 from servers.signals import uninterrupted
 
 #: Seconds between SIGTERM and SIGKILL.

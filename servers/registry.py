@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from servers.errors import EmbeddedError, explain
+from servers.server_errors import EmbeddedError, explain
 from servers.waiting import wait_for
 
 #: By how much two readings of one process's start time may differ: they are computed from the boot

@@ -27,9 +27,9 @@ from rich.console import Console
 from loadtest.commands.main import EXPECTABLE_VERDICTS, exit_code_of
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.errors import EmbeddedError
 from servers.loopback import free_port
 from servers.process import ServerProcess
+from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
 START_TIMEOUT = 300.0

@@ -36,7 +36,7 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import NAMES, SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
-from servers.errors import explain
+from servers.server_errors import explain
 from servers.signals import end_on, end_on_hangup_and_sigterm
 
 #: The verdicts that --expect may name.

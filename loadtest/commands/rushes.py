@@ -18,9 +18,9 @@ from loadtest.judge.run import Run, Summary
 from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
+from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.locust.locust_process import BUYERS, LocustProcess
 from loadtest.rush.plan import RushPlan
-from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.open_files import allow_connections

@@ -20,9 +20,9 @@ from loadtest.judge.incomplete_rush import judge_incomplete
 from loadtest.judge.intervals import Request
 from loadtest.rush import messages
 from loadtest.rush.buyers_report import BuyersReport
+from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
-from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import (
     Count,

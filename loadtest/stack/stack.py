@@ -23,10 +23,10 @@ from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
 from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
-from servers.errors import NotReady, full_disk_message
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
 from servers.process import STOP_TIMEOUT
+from servers.server_errors import NotReady, full_disk_message
 from servers.signals import uninterrupted
 from servers.valkey import client_at
 

@@ -6,7 +6,7 @@ from threading import Thread
 from typing import Protocol, TypeVar
 
 from loadtest.stack.node import StackError
-from servers.errors import EmbeddedError
+from servers.server_errors import EmbeddedError
 from servers.waiting import wait_for
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ import pytest
 from loadtest.judge.intervals import Request
 from loadtest.judge.run import Judged
 from loadtest.rush.buyers_report import BuyersReport
+from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
 from loadtest.rush.timing import max_in_flight, measure_timing, percentiles
-from loadtest.rush.verdict import judge_rush
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 

@@ -15,8 +15,8 @@ from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 from loadtest.tests.raw_clients import Customers
 from servers import embedded
-from servers.errors import NotReady
 from servers.sentinels import MASTER, Sentinels
+from servers.server_errors import NotReady
 from servers.tests.polling import eventually
 
 LOCKS = ("redis", "token", "reentrant")

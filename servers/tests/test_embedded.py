@@ -13,9 +13,9 @@ import psutil
 import psycopg
 import pytest
 
-from servers.errors import EmbeddedError
 from servers.loopback import runtime_folder
 from servers.postgres import Postgres
+from servers.server_errors import EmbeddedError
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 

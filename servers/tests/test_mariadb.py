@@ -12,9 +12,9 @@ import pytest
 
 from servers import mariadb
 from servers.embedded import ROOT
-from servers.errors import EmbeddedError, NotReady
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
+from servers.server_errors import EmbeddedError, NotReady
 
 START = """
 import sys

@@ -9,9 +9,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from servers import embedded
-from servers.errors import EmbeddedError
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
+from servers.server_errors import EmbeddedError
 from servers.tests.polling import eventually
 
 

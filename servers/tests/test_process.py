@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from servers import embedded
-from servers.errors import EmbeddedError, NotReady, full_disk_message
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
+from servers.server_errors import EmbeddedError, NotReady, full_disk_message
 from servers.tests.copy_of_project import assert_gone
 
 FULL = "no space is left for the disk: make room there and start again"

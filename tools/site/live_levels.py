@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from loadtest.stack.node import StackError
-from servers.errors import EmbeddedError
+from servers.server_errors import EmbeddedError
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
 from tools.site.narration import first_move_of, narrate
