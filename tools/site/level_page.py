@@ -1,10 +1,12 @@
 """The page of the levels, with a readable text of each for a browser without JavaScript."""
 
+import ast
 from collections.abc import Mapping
 from html import escape
 from string import Template
 from typing import Any
 
+from servers.embedded import ROOT
 from tools.site import pages
 from tools.site.levels import Level, levels
 from tools.site.narration import WORLD_BUTTONS, narrate
@@ -32,7 +34,10 @@ def page(*, live: bool = False) -> str:
         "buttons": WORLD_BUTTONS,
         "live": live,
         "turns": pages.packed_json(
-            {name: {} if live else narrate(moves) for name, moves in moves_by_world.items()}
+            {
+                name: {} if live else narrate(moves, WORLDS[name])
+                for name, moves in moves_by_world.items()
+            }
         ),
     }
     main = Template(pages.read_part("levels/levels.html")).substitute(
@@ -60,6 +65,21 @@ def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
         "impossible": bool(level.impossible),
         "reached": level.reached_by(moves, level.goal),
         "links": links(level),
+        "code": code_of(level),
+    }
+
+
+def code_of(level: Level) -> dict[str, Any] | None:
+    """Return the function or class that decides a level, or None if its strategy does."""
+    if not level.code:
+        return None
+    file, _, name = level.code.partition(":")
+    text = (ROOT / file).read_text()
+    definition = next(node for node in ast.parse(text).body if getattr(node, "name", "") == name)
+    return {
+        "file": file,
+        "code": ast.get_source_segment(text, definition),
+        "marks": level.marks,
     }
 
 
@@ -96,7 +116,7 @@ def _text(level: Level, moves: Moves) -> str:
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(way) + 1)
-        for text in pages.turn_texts(moves, way[:length])
+        for text in pages.turn_texts(moves, way[:length], WORLDS[level.world])
     ]
     onward = " ".join(
         f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.' for link in links(level)

@@ -1,17 +1,31 @@
 """The levels of levels.html: what to reach, in which recorded world, and by which moves."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.site.narration import deletes_others_lock
-from tools.site.worlds import WORLDS, Moves, by_length, event_of, is_stuck, oversells
+from tools.site.lock_state import deletes_others_lock
+from tools.site.worlds import GOES_ON, WORLDS, Moves, by_length, event_of, is_stuck, oversells
 
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
 def _has_ended(moves: Moves, key: str, outcome: str) -> bool:
     return any(event[1:] == ["ends", outcome] for event in moves[key]["did"])
+
+
+def _was_kept_waiting(moves: Moves, key: str) -> bool:
+    """Return whether B, who waited while A was paused, is now told that nothing is left."""
+    until_pause_ends, goes_on, _ = key.partition(GOES_ON)
+    if not goes_on or ["B", "ends", "sold_out"] not in moves[key]["did"]:
+        return False
+    kinds = [
+        event[1]
+        for length in range(1, len(until_pause_ends) + 1)
+        for event in moves[key[:length]]["did"]
+        if event[0] == "B"
+    ]
+    return kinds[-1:] == ["waits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,8 @@ class Level:
     lesson: int
     fault: str = ""
     document: str = ""
+    code: str = ""
+    marks: list[str] = field(default_factory=list)
     impossible: str = ""
     wrong: str = ""
 
@@ -56,6 +72,8 @@ class Level:
                 return deletes_others_lock(moves, key)
             case "refused":
                 return _has_ended(moves, key, "lost")
+            case "kept-waiting":
+                return _was_kept_waiting(moves, key)
             case "replayed":
                 return _has_ended(moves, key, "replayed")
         raise ValueError(f"no level has a goal {goal!r}")

@@ -63,7 +63,7 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
     moves = turns(played.trace.events)
     recorded = read_moves()[name]
     differs = any(moves[key] != recorded.get(key) for key in moves)
-    words = narrate(moves, choices=choices, first_move=first_move_of(recorded))
+    words = narrate(moves, world, choices=choices, first_move=first_move_of(recorded))
     return {"turns": words, "differs": differs}
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from loadtest.report import html_report as report
 from testing.orders import orders as orders_of
 from tools.site import event_table
-from tools.site.narration import lines_of, narrate
+from tools.site.narration import narrate
 from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
-from tools.site.worlds import Moves
+from tools.site.turn_lines import NO_WORLD, lines_of
+from tools.site.worlds import Moves, World
 
 HERE = Path(__file__).parent / "pages"
 #: The pages that are not documents, which the navigation names first.
@@ -125,10 +126,10 @@ def _story(moves: Moves, order: str) -> str:
     return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
 
-def turn_texts(moves: Moves, key: str) -> list[str]:
+def turn_texts(moves: Moves, key: str, world: World = NO_WORLD) -> list[str]:
     """Return the lines of a turn as HTML."""
     texts = []
-    for line in lines_of(moves, key):
+    for line in lines_of(moves, key, world):
         text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
         texts.append(f"{line.buyer} {text}" if line.buyer else text)
     return texts

@@ -41,17 +41,27 @@ EVENTS = {
 }
 
 
+#: How long a lock lasts on its server if its holder does not release it.
+UNTIL_DELETED = "until it is deleted"
+UNTIL_TTL_IS_OVER = "until its ttl is over"
+WHILE_RENEWED = "while its holder's process renews it"
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The schedules of a strategy that are recorded together.
 
-    events    the events of its schedules; NO_EVENT stands for the schedules without one
-    units     the stock at the beginning
-    database  one of loadtest.stack.databases
+    events      the events of its schedules; NO_EVENT stands for the schedules without one
+    lock_lasts  one of the three above; empty without a lock on a server of its own
+    fenced      whether its lock gives out fences, and the database checks them
+    units       the stock at the beginning
+    database    one of loadtest.stack.databases
     """
 
     strategy: str
     events: tuple[str, ...]
+    lock_lasts: str = ""
+    fenced: bool = False
     units: int = 1
     database: str = POSTGRES
 
@@ -62,16 +72,20 @@ LOCK_EVENTS = (NO_EVENT, TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
 #: What is recorded, by the name in WORLDS_FILE.
 WORLDS = {
     "none": World("none", (NO_EVENT, KILL)),
-    "setnx": World("setnx", LOCK_EVENTS),
-    "setnx-expire": World("setnx-expire", (NO_EVENT, KILL)),
-    "setpx-del": World("setpx-del", (NO_EVENT, TIME_PASSES, PAUSE)),
-    "token": World("token", LOCK_EVENTS),
-    "token-watchdog": World("token-watchdog", (NO_EVENT, TIME_PASSES, PAUSE, KILL, FAILOVER)),
-    "fence-at-write": World("fence-at-write", (NO_EVENT, PAUSE)),
-    "redis": World("redis", LOCK_EVENTS),
-    "redis-2-units": World("redis", (NO_EVENT, ASKS_AGAIN), units=2),
+    "setnx": World("setnx", LOCK_EVENTS, UNTIL_DELETED),
+    "setnx-expire": World("setnx-expire", (NO_EVENT, KILL), UNTIL_TTL_IS_OVER),
+    "setpx-del": World("setpx-del", (NO_EVENT, TIME_PASSES, PAUSE), UNTIL_TTL_IS_OVER),
+    "token": World("token", LOCK_EVENTS, UNTIL_TTL_IS_OVER),
+    "token-watchdog": World(
+        "token-watchdog", (NO_EVENT, TIME_PASSES, PAUSE, KILL, FAILOVER), WHILE_RENEWED
+    ),
+    "fence-at-write": World("fence-at-write", (NO_EVENT, PAUSE), WHILE_RENEWED, fenced=True),
+    "redis": World("redis", LOCK_EVENTS, WHILE_RENEWED, fenced=True),
+    "redis-2-units": World("redis", (NO_EVENT, ASKS_AGAIN), WHILE_RENEWED, fenced=True, units=2),
     "row-lock": World("row-lock", (NO_EVENT, PAUSE, KILL)),
-    "lock-then-read": World("lock-then-read", (NO_EVENT,), database="mariadb@repeatable-read"),
+    "lock-then-read": World(
+        "lock-then-read", (NO_EVENT,), WHILE_RENEWED, database="mariadb@repeatable-read"
+    ),
 }
 
 

@@ -1,0 +1,119 @@
+"""The lock on its server, and the fences that it gave out, as a recorded schedule shows them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tools.site.worlds import (
+    BUYERS,
+    FAILOVER,
+    KILL,
+    OTHER_BUYER,
+    RESTART,
+    UNTIL_DELETED,
+    Moves,
+    World,
+)
+
+FREE = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """The lock on its server at a moment of a schedule.
+
+    owner      the buyer whose lock it is; empty if it is free, or if none was recorded
+    lacks_ttl  SETNX has been sent, and EXPIRE has not
+    fences     the number of each buyer's last lock: 1 is the first that was given out
+    grants     the number of locks that were given out
+    """
+
+    owner: str = ""
+    lacks_ttl: bool = False
+    fences: Mapping[str, int] = field(default_factory=dict)
+    grants: int = 0
+
+    def after(self, event: Sequence[Any]) -> "LockState":
+        """Return the state after an event of a buyer."""
+        buyer, kind = event[:2]
+        if buyer not in BUYERS:
+            return self
+        if kind == "setnx:before_expire":
+            return replace(self, owner=buyer, lacks_ttl=True)
+        if kind == "acquired":
+            grants = self.grants + 1
+            fences = {**self.fences, buyer: grants}
+            return LockState(owner=buyer, fences=fences, grants=grants)
+        if kind == "released" and self.owner == buyer:
+            return replace(self, owner="")
+        return self
+
+
+def lock_after(moves: Moves, key: str) -> LockState:
+    """Return the lock after the turns of `key`."""
+    lock = LockState()
+    for length in range(1, len(key) + 1):
+        move = moves[key[:length]]
+        for event in move["did"]:
+            lock = lock.after(event)
+        if key[length - 1] in (RESTART, FAILOVER):
+            lock = replace(lock, lacks_ttl=False)
+        if not lock.lacks_ttl:
+            lock = replace(lock, owner=recorded_owner(move["state"]))
+    return lock
+
+
+def recorded_owner(state: Sequence[Any]) -> str:
+    """Return the owner of the lock in a state; empty where there is none, or none was recorded."""
+    if len(state) < 4:
+        return ""
+    return str(state[3])
+
+
+def has_recorded_owner(moves: Moves, key: str) -> bool:
+    """Return whether the recording says whose lock it is on the server."""
+    return len(moves[key]["state"]) >= 4
+
+
+def lock_text(moves: Moves, key: str, world: World) -> str:
+    """Return whose lock it is after the turns of `key`."""
+    lock = lock_after(moves, key)
+    if not lock.owner:
+        return FREE
+    if lock.lacks_ttl or world.lock_lasts == UNTIL_DELETED:
+        return f"{lock.owner}'s, without a ttl"
+    return f"{lock.owner}'s"
+
+
+def believers(moves: Moves, key: str) -> str:
+    """Return the buyers who believe to have the lock: a process that was killed does not."""
+    buyers = str(moves[key]["state"][2])
+    if KILL in key:
+        return buyers.replace("A", "")
+    return buyers
+
+
+def deletes_others_lock(moves: Moves, key: str) -> bool:
+    """Return whether the buyer who moved last deleted the lock that the other one holds."""
+    if key[-1] not in BUYERS or not key[:-1]:
+        return False
+    other = OTHER_BUYER[key[-1]]
+    state_before = moves[key[:-1]]["state"]
+    state = moves[key]["state"]
+    return (
+        recorded_owner(state_before) == other
+        and recorded_owner(state) != other
+        and other in state[2]
+    )
+
+
+def release_text(lock: LockState, buyer: str, *, deletes_others: bool) -> str:
+    """Return the line of a buyer who releases a lock that is, or was, its own."""
+    other = OTHER_BUYER[buyer]
+    if deletes_others:
+        return f"deletes the lock, which is {other}'s"
+    if lock.owner == buyer:
+        return "gives the lock back"
+    if lock.owner == other:
+        return f"finds its lock gone (it is {other}'s now), deletes nothing"
+    return "finds its lock gone, deletes nothing"

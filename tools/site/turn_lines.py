@@ -1,0 +1,194 @@
+"""The lines of a recorded turn: what each buyer, or the world, did."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tools.site.lock_state import (
+    LockState,
+    believers,
+    deletes_others_lock,
+    has_recorded_owner,
+    lock_after,
+    release_text,
+)
+from tools.site.worlds import (
+    ASKS_AGAIN,
+    BUYERS,
+    FAILOVER,
+    GOES_ON,
+    KILL,
+    OTHER_BUYER,
+    PAUSE,
+    RESTART,
+    TIME_PASSES,
+    UNTIL_DELETED,
+    UNTIL_TTL_IS_OVER,
+    WHILE_RENEWED,
+    Moves,
+    World,
+)
+
+OUTCOMES = {
+    "sold": "has an order",
+    "sold_out": "is told: sold out",
+    "busy": "is told: try again",
+    "lost": "lost the lock: nothing sold",
+    "replayed": "is given the order that it has",
+}
+#: The line that a turn of the world becomes, and the buyer under whom it stands, or both.
+WORLD_LINES = {
+    TIME_PASSES: ("", "time passes"),
+    PAUSE: ("A", "is paused"),
+    GOES_ON: ("A", "goes on where it was"),
+    KILL: ("A", "is killed"),
+    RESTART: ("", "the locks' server has restarted, without any key"),
+    FAILOVER: ("", "a replica without the lock answers in the place of the locks' server"),
+    ASKS_AGAIN: ("A", "does not get its answer, and asks again with the same Idempotency-Key"),
+}
+#: What time does to a lock whose holder does not release it.
+TTL_LINES = {
+    UNTIL_DELETED: "time passes: the lock has no ttl",
+    UNTIL_TTL_IS_OVER: "time passes: the ttl is over",
+    WHILE_RENEWED: "time passes: the thread has renewed the lock",
+}
+#: The strategies for which a pause is longer than a ttl.
+LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
+#: A world for moves that were recorded without one.
+NO_WORLD = World("", ())
+#: The events of a buyer that become a line by themselves.
+SENTENCES = {
+    "setnx:before_expire": "has sent SETNX, and not yet EXPIRE",
+    "acquired": "has the lock",
+    "unlocked_before_commit": "gives the lock back before it has committed",
+    "reserved": "has reserved a unit in Redis",
+    "forever": "waits forever",
+}
+WRITES = re.compile("UPDATE|INSERT|DELETE")
+#: Statements that wait for what another transaction has not committed.
+WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLine:
+    """A line under a buyer; without a name it is about both.
+
+    kind  sql, end, world, or nothing
+    """
+
+    buyer: str
+    kind: str
+    text: str
+
+
+def lines_of(moves: Moves, key: str, world: World = NO_WORLD) -> list[TurnLine]:
+    """Return the lines of the last turn of `key`."""
+    lines = []
+    if key[-1] in WORLD_LINES:
+        buyer, text = _world_line(key[-1], world)
+        lines.append(TurnLine(buyer, "world", text))
+    lock = lock_after(moves, key[:-1])
+    for place, event in enumerate(moves[key]["did"]):
+        buyer, kind = event[:2]
+        lock_before = lock
+        lock = lock.after(event)
+        if buyer not in BUYERS:
+            continue
+        if kind == "sends":
+            refusal = _refusal(moves[key]["did"], place, lock)
+            if refusal:
+                lines.append(TurnLine(buyer, "", refusal))
+            statement = event[2]
+            if world.fenced:
+                statement = _with_fence(statement, lock.fences[buyer])
+            lines.append(TurnLine(buyer, "sql", statement))
+        elif kind == "waits":
+            lines.append(TurnLine(buyer, "", _reason_to_wait(moves, key, buyer)))
+        elif kind == "ends":
+            lines.append(TurnLine(buyer, "end", outcome_text(event[2])))
+        elif kind == "after_read":
+            rest = "there is one" if event[2] else "nothing left"
+            lines.append(TurnLine(buyer, "", f"reads {event[2]}: {rest}"))
+        elif kind == "released":
+            lines.append(TurnLine(buyer, "", _release_line(moves, key, buyer, lock_before)))
+        elif kind == "acquired" and world.fenced:
+            lines.append(TurnLine(buyer, "", f"has the lock, with fence {lock.fences[buyer]}"))
+        elif kind in SENTENCES:
+            lines.append(TurnLine(buyer, "", SENTENCES[kind]))
+    return lines
+
+
+def _world_line(turn: str, world: World) -> tuple[str, str]:
+    """Return the buyer under whom the line of a world's turn stands, or both, and the line."""
+    buyer, text = WORLD_LINES[turn]
+    if turn == TIME_PASSES:
+        return buyer, TTL_LINES.get(world.lock_lasts, text)
+    if turn == PAUSE and world.lock_lasts in LOCKS_WITH_TTL:
+        return buyer, "is paused for longer than the ttl"
+    return buyer, text
+
+
+def _release_line(moves: Moves, key: str, buyer: str, lock: LockState) -> str:
+    if not has_recorded_owner(moves, key):
+        return "gives the lock back"
+    return release_text(lock, buyer, deletes_others=deletes_others_lock(moves, key))
+
+
+def _refusal(did: Sequence[Sequence[Any]], place: int, lock: LockState) -> str:
+    """Return the line before a statement that a buyer sends because its write was refused.
+
+    A fence that is too low is followed by a SELECT, a key that has an order by a ROLLBACK.
+    """
+    buyer, _, statement = did[place][:3]
+    outcomes = [event[2] for event in did[place:] if event[:2] == [buyer, "ends"]]
+    if outcomes == ["lost"] and statement.startswith("SELECT"):
+        higher = lock.fences[OTHER_BUYER[buyer]]
+        return f"changes no row: fence {higher} is already there"
+    if outcomes == ["replayed"] and statement == "ROLLBACK":
+        return "is refused: there is an order with this key"
+    return ""
+
+
+def _with_fence(statement: str, fence: int) -> str:
+    """Return a statement with the buyer's fence in the place of the recorder's word for it."""
+    return re.sub(r"\bmine\b", str(fence), statement)
+
+
+def outcome_text(outcome: str) -> str:
+    """Return the end of a purchase in words."""
+    return OUTCOMES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
+
+
+def _reason_to_wait(moves: Moves, key: str, buyer: str) -> str:
+    """Return the sentence of a buyer who waits: for the lock, or for a row of the database."""
+    other = OTHER_BUYER[buyer]
+    statements = _statements(moves[key]["did"], buyer)
+    if statements and "pg_advisory" in statements[-1]:
+        return f"waits: {other} has this advisory lock and has not committed"
+    if statements and WAITS_FOR_A_ROW.search(statements[-1]):
+        verb = "locked"
+        if any(WRITES.match(statement) for statement in _statements_so_far(moves, key, other)):
+            verb = "changed"
+        return f"waits: {other} has {verb} this row and not committed"
+    if lock_after(moves, key[:-1]).owner == other or other in _believers_before(moves, key):
+        return f"waits: the lock is {other}'s"
+    return "waits for the lock"
+
+
+def _statements(did: Sequence[Sequence[Any]], buyer: str) -> list[str]:
+    return [event[2] for event in did if list(event[:2]) == [buyer, "sends"]]
+
+
+def _statements_so_far(moves: Moves, key: str, buyer: str) -> list[str]:
+    """Return the statements of a buyer in all turns of `key`."""
+    statements = []
+    for length in range(1, len(key) + 1):
+        statements += _statements(moves[key[:length]]["did"], buyer)
+    return statements
+
+
+def _believers_before(moves: Moves, key: str) -> str:
+    if not key[:-1]:
+        return ""
+    return believers(moves, key[:-1])
