@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from servers.embedded import ROOT
-from tools.site import documents, level_page, pages
+from tools.site import api_reference, documents, level_page, pages
 
 SITE = ROOT / "var" / "site"
 STAGED = ROOT / "var" / "site-staged"
@@ -18,7 +18,7 @@ MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
 #: The largest site that still opens at once over a slow line.
 MAX_BYTES = 3_000_000
 #: Files of MkDocs that the site does not need.
-UNUSED = ("sitemap.xml", "sitemap.xml.gz")
+UNUSED = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 
 def build(site: Path = SITE, staged: Path = STAGED) -> Path:
@@ -30,6 +30,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     theme.mkdir()
     (theme / "main.html").write_text(pages.document_template())
     documents.stage(staged)
+    api_reference.stage(staged)
     pages.assets(staged / "assets")
     (staged / "index.html").write_text(pages.step_through())
     (staged / level_page.PAGE).write_text(level_page.page())

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from servers.embedded import ROOT
-from tools.site import pages, sources
+from tools.site import api_reference, pages, sources
 from workshop.lessons import Lesson, lessons
 
 #: The options of MkDocs that are the same for every build.
@@ -90,6 +90,11 @@ def contents() -> str:
     for section, paths in documents().items():
         lines += ["", f"## {section}", ""]
         lines += [f"- [{title(path)}]({staged(path)})" for path in paths]
+    lines += ["", "## API", ""]
+    lines += [
+        f"- [{heading}]({address})"
+        for address, heading in api_reference.titles_by_address().items()
+    ]
     return "\n".join(lines)
 
 
@@ -98,12 +103,15 @@ def config(folder: Path, site: Path, theme: Path) -> str:
     nav: list[object] = [{"Documents": "contents.md"}]
     for section, paths in documents().items():
         nav.append({section: [{title(path): staged(path).as_posix()} for path in paths]})
+    api_pages = api_reference.titles_by_address().items()
+    nav.append({"API": [{heading: address} for address, heading in api_pages]})
     options = {
         "INHERIT": str(MKDOCS),
         "docs_dir": str(folder),
         "site_dir": str(site),
         "theme": {"name": None, "custom_dir": str(theme), "search_index_only": True},
         "nav": nav,
+        "plugins": {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)]}}}},
     }
     return json.dumps(options)
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from servers.embedded import ROOT
-from tools.site import documents, sources
+from tools.site import api_reference, documents, sources
 from tools.site.__main__ import MAX_BYTES, build, size
 
 
@@ -148,3 +148,12 @@ def test_readme_links_to_the_site_in_its_first_screen(site: Path) -> None:
     assert "make site" in first_screen
     assert "python -m http.server -d var/site" in first_screen
     assert 'href="index.html">published site' in (site / "overview.html").read_text()
+
+
+@pytest.mark.parametrize("package_name", api_reference.TITLES)
+def test_api_reference_describes_every_public_name(site: Path, package_name: str) -> None:
+    text = (site / "api" / f"{package_name}.html").read_text()
+    headings = set(re.findall(r'<h2 id="([\w.]+)"', text))
+    assert headings >= set(api_reference.public_addresses(package_name))
+    assert "Seconds" in text
+    assert "Raises:" in text

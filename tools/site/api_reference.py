@@ -1,0 +1,45 @@
+"""The API reference: a page for each published package, filled by mkdocstrings from docstrings."""
+
+from importlib import import_module
+from pathlib import Path
+
+#: The published packages, each with the title of its page.
+TITLES = {
+    "locks": "API of the locks",
+    "testing": "API of the pytest plugin",
+}
+#: What a reader looks for first. OneFileLock is imported from its own file, not from its package.
+FIRST_OF_LOCKS = [
+    "locks.one_file.OneFileLock",
+    "locks.redis_lock.RedisLock",
+    "locks.aio.redis_lock.AsyncRedisLock",
+]
+
+
+def titles_by_address() -> dict[str, str]:
+    """Return the title of each page, by its address among the documents."""
+    return {f"api/{name}.md": title for name, title in TITLES.items()}
+
+
+def stage(folder: Path) -> None:
+    """Write the Markdown of each page into a folder of documents."""
+    (folder / "api").mkdir()
+    for name, title in TITLES.items():
+        (folder / "api" / f"{name}.md").write_text(_page(name, title))
+
+
+def _page(package_name: str, title: str) -> str:
+    addresses = public_addresses(package_name)
+    if package_name == "locks":
+        addresses = list(dict.fromkeys(FIRST_OF_LOCKS + addresses))
+    directives = [f"::: {address}" for address in addresses]
+    return "\n\n".join([f"# {title}"] + directives)
+
+
+def public_addresses(package_name: str) -> list[str]:
+    """Return the full name of each public object of a package, with the module that defines it.
+
+    mkdocstrings reads the code without running it, and finds no name that is imported lazily.
+    """
+    package = import_module(package_name)
+    return [f"{getattr(package, name).__module__}.{name}" for name in package.__all__]
