@@ -40,8 +40,7 @@ def run(
     repeat: int = 10,
     expect: str = "exact",
 ) -> int:
-    """Rush it until something is found, `repeat` times at most; print the table, what was found and
-    what was judged; write the results.
+    """Rush the target until something is found, at most `repeat` times; print and write results.
 
     target      the file that says how to buy
     i_may_load  the name of another machine that may be rushed
@@ -72,15 +71,15 @@ def run(
             units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
-                run = crowd.rush(replace(plan, stock=units))
-                if run["verdict"] == "exact":
-                    time.sleep(LOOK_AGAIN_SECONDS)
-                    judge_again(run, **crowd.look_again())
+                run = _rush_and_look_again(crowd, replace(plan, stock=units))
             except NotSold:
                 Path(out.log.name).unlink()
                 raise
-            run |= {"target": target.name, "expected": expect, "round": len(runs) + 1}
-            runs.append({**run, "as_expected": run["verdict"] == expect})
+            run["target"] = target.name
+            run["expected"] = expect
+            run["as_expected"] = run["verdict"] == expect
+            run["round"] = len(runs) + 1
+            runs.append(run)
             finding = report.verdict_cell(runs[-1])
             if run["verdict"] == "exact":
                 finding = "nothing found"
@@ -92,6 +91,24 @@ def run(
         recorded.unlink()
         table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
+    _print_conclusion(console, runs, scope)
+    out.print_files("summary.json", html_report.NAME)
+    console.print(NEXT, style="dim")
+    return 0 if runs[-1]["as_expected"] else 1
+
+
+def _rush_and_look_again(crowd: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+    """Return the run of a rush. One that was exact is judged again a moment later."""
+    run = crowd.rush(plan)
+    if run["verdict"] == "exact":
+        time.sleep(LOOK_AGAIN_SECONDS)
+        judge_again(run, **crowd.look_again())
+    return run
+
+
+def _print_conclusion(
+    console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
+) -> None:
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{conclusion(runs)}\n", style="bold", soft_wrap=True)
@@ -99,9 +116,6 @@ def run(
         for sentence in sentences:
             console.print(f"{title.replace('_', ' ')}: {sentence}", soft_wrap=True, markup=False)
     console.print()
-    out.print_files("summary.json", html_report.NAME)
-    console.print(NEXT, style="dim")
-    return 0 if runs[-1]["as_expected"] else 1
 
 
 def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str]) -> None:
