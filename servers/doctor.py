@@ -147,14 +147,14 @@ def other_databases() -> Iterator[Diagnosis]:
     """Name what a comparison with MariaDB lacks. Nothing else needs it."""
     if sys.prefix == sys.base_prefix:
         return
-    from servers import mariadb
+    from servers import mariadb, mysql_client
 
     client_version = _version("PyMySQL")
     missing = []
     if not mariadb.is_installed():
         missing.append(mariadb.MISSING)
     if client_version is None:
-        missing.append(mariadb.MISSING_CLIENT)
+        missing.append(mysql_client.MISSING)
     says = f"PyMySQL {client_version}, {mariadb.server_path()}"
     if missing:
         says = f"absent, and only comparisons need it: {'; '.join(missing)}"

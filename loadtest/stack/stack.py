@@ -21,7 +21,7 @@ from loadtest.stack.databases import DATABASES, POSTGRES, sqlite_url
 from loadtest.stack.node import ShopNode, StackError, inherited, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
-from servers import embedded, mariadb, zookeeper
+from servers import embedded, mariadb, mysql_client, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
@@ -316,7 +316,7 @@ class Stack:
         if not mariadb.is_installed():
             raise StackError(mariadb.MISSING)
         if find_spec("pymysql") is None:
-            raise StackError(mariadb.MISSING_CLIENT)
+            raise StackError(mysql_client.MISSING)
         self.mariadb = MariaDB(Path(self._folder.name), log=self.log)
         embedded.adopt(self.mariadb.start())
         self.mariadb.wait_until_ready()

@@ -5,12 +5,13 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote
 
 import psycopg
 
 from loadtest.stack.client import ShopUnreachable, send
 from loadtest.target.target import EXCERPT, TargetError
+from servers import mysql_client
 
 #: Seconds.
 TIMEOUT = 30.0
@@ -83,27 +84,14 @@ def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
         import pymysql
     except ImportError as error:
         raise TargetError(
-            "a shop on MySQL is counted with PyMySQL, which is not installed: make install-mysql"
+            f"a shop on MySQL is counted with PyMySQL. {mysql_client.MISSING}"
         ) from error
-    address = urlsplit(dsn)
     try:
         with (
-            closing(
-                pymysql.connect(
-                    host=address.hostname or "127.0.0.1",
-                    port=address.port or 3306,
-                    user=unquote(address.username or ""),
-                    password=unquote(address.password or ""),
-                    database=unquote(address.path.lstrip("/")),
-                    unix_socket=parse_qs(address.query).get("unix_socket", [None])[0],
-                    connect_timeout=int(TIMEOUT),
-                    read_timeout=TIMEOUT,
-                    autocommit=True,
-                )
-            ) as connection,
+            closing(mysql_client.connect(dsn, timeout_seconds=TIMEOUT)) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(query, values or None)
             return list(cursor.fetchall())
-    except pymysql.MySQLError as error:
+    except (pymysql.MySQLError, ValueError) as error:
         raise TargetError(f"the database says: {error}. Query: {query}") from error

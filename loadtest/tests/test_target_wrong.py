@@ -4,7 +4,6 @@ which machine may be rushed."""
 import json
 import sqlite3
 import sys
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from loadtest.target.answer import NONE
 from loadtest.target.ours import OurShop
 from loadtest.target.target import call, load
 from loadtest.tests.test_target import Shown, listed, rushed
-from servers import mariadb
-from servers.loopback import runtime_folder
+from servers.tests.running_mariadb import running_mariadb
 
 WHOLE = """
 from loadtest.target import Target, sold
@@ -178,25 +176,13 @@ def test_a_wrong_dsn_is_refused_and_makes_no_database(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_in_mariadb() -> None:
-    pytest.importorskip("pymysql", reason=mariadb.MISSING_CLIENT)
-    if not mariadb.is_installed():
-        pytest.skip(mariadb.MISSING)
-    with (
-        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
-        tempfile.TemporaryFile() as log,
-    ):
-        server = mariadb.MariaDB(Path(folder), log=log)
-        server.start()
-        try:
-            server.wait_until_ready()
-            dsn = server.url()
-            assert sql(dsn, "CREATE TABLE orders (id INTEGER)") == []
-            assert sql(dsn, "INSERT INTO orders VALUES (%s)", 7) == []
-            assert sql(dsn, "SELECT id FROM orders") == [(7,)]
-            with pytest.raises(TargetError, match="other' doesn't exist"):
-                sql(dsn, "SELECT 1 FROM other")
-        finally:
-            server.stop()
+    with running_mariadb() as server:
+        dsn = server.url()
+        assert sql(dsn, "CREATE TABLE orders (id INTEGER)") == []
+        assert sql(dsn, "INSERT INTO orders VALUES (%s)", 7) == []
+        assert sql(dsn, "SELECT id FROM orders") == [(7,)]
+        with pytest.raises(TargetError, match="other' doesn't exist"):
+            sql(dsn, "SELECT 1 FROM other")
 
 
 def test_missing_client_of_mysql_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

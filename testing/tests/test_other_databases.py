@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +12,15 @@ import pytest
 
 from servers import mariadb
 from servers.embedded import ROOT
-from servers.loopback import runtime_folder
+from servers.tests.running_mariadb import running_mariadb
 
 PROJECT = Path(__file__).with_name("other_database.py")
 
 
 @pytest.fixture
 def mariadb_socket() -> Iterator[Path]:
-    missing = "" if mariadb.is_installed() else mariadb.MISSING
-    if find_spec("pymysql") is None:
-        missing = mariadb.MISSING_CLIENT
-    if missing:
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with (
-        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
-        tempfile.TemporaryFile() as log,
-    ):
-        server = mariadb.MariaDB(Path(folder), log=log)
-        server.start()
-        try:
-            server.wait_until_ready()
-            yield server.socket
-        finally:
-            server.stop()
+    with running_mariadb() as server:
+        yield server.socket
 
 
 def run_project(database: dict[str, Any]) -> list[str]:

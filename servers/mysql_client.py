@@ -1,0 +1,31 @@
+"""Connections to MySQL and MariaDB for the load test, by a URL such as the shop's."""
+
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+MISSING = "PyMySQL is not installed: make install-mysql"
+
+
+def connect(url: str, *, timeout_seconds: float) -> Any:
+    """Return a connection on which every statement is committed at once.
+
+    url              mysql://user:password@host:port/database?unix_socket=/path
+    timeout_seconds  for the connection, and for each reply
+
+    Raises ImportError without PyMySQL, pymysql.MySQLError, and ValueError for a port that is no
+    number.
+    """
+    import pymysql
+
+    address = urlsplit(url)
+    return pymysql.connect(
+        host=address.hostname or "127.0.0.1",
+        port=address.port or 3306,
+        user=unquote(address.username or ""),
+        password=unquote(address.password or ""),
+        database=unquote(address.path.lstrip("/")),
+        unix_socket=parse_qs(address.query).get("unix_socket", [None])[0],
+        connect_timeout=int(timeout_seconds),
+        read_timeout=timeout_seconds,
+        autocommit=True,
+    )

@@ -1,0 +1,40 @@
+"""A MariaDB for a test."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from servers import mariadb, mysql_client
+from servers.loopback import runtime_folder
+from servers.mariadb import MariaDB
+
+
+def require_mariadb() -> None:
+    """Skip the test where MariaDB or its client is not installed; fail it there in CI."""
+    missing = "" if mariadb.is_installed() else mariadb.MISSING
+    if find_spec("pymysql") is None:
+        missing = mysql_client.MISSING
+    if missing:
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+
+
+@contextmanager
+def running_mariadb() -> Iterator[MariaDB]:
+    """Run a server of its own. The test is skipped where MariaDB is not installed."""
+    require_mariadb()
+    with (
+        tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,
+        tempfile.TemporaryFile() as log,
+    ):
+        server = MariaDB(Path(folder), log=log)
+        server.start()
+        try:
+            server.wait_until_ready()
+            yield server
+        finally:
+            server.stop()
