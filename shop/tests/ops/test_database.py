@@ -54,7 +54,8 @@ def test_busy_sqlite_is_named() -> None:
 def test_mysql_url_gives_settings() -> None:
     pytest.importorskip("pymysql")
     settings = database(
-        "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on",
+        "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on"
+        "&unix_socket=/x",
         pool=20,
         pooler=False,
     )
@@ -62,8 +63,17 @@ def test_mysql_url_gives_settings() -> None:
     assert settings["OPTIONS"]["isolation_level"] == "repeatable read"
     assert settings["OPTIONS"]["ssl_disabled"] is True
     assert "innodb_snapshot_isolation=ON" in settings["OPTIONS"]["init_command"]
-    remote = database("mysql://ann@db.example.com/shop", pool=20, pooler=False)
-    assert "ssl_disabled" not in remote["OPTIONS"]
+
+
+@pytest.mark.parametrize(
+    ("host", "disabled"),
+    [("ann@db.example.com", False), ("ann@127.0.0.1", True), ("ann:secret@127.0.0.1", False)],
+)
+def test_tls_is_left_out_on_this_machine_without_a_password(host: str, disabled: bool) -> None:
+    """MySQL takes a password over TCP only with TLS."""
+    pytest.importorskip("pymysql")
+    settings = database(f"mysql://{host}/shop", pool=20, pooler=False)
+    assert settings["OPTIONS"].get("ssl_disabled", False) == disabled
 
 
 @pytest.mark.parametrize(
