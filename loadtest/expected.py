@@ -214,6 +214,7 @@ _NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction":
 RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "sqlite": _NOT_OVERTAKEN,
     "sqlite@deferred": _NOT_OVERTAKEN,
+    "mysql@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@snapshot": _NOT_OVERTAKEN,
 }

@@ -362,7 +362,7 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
         "--database",
         choices=tuple(DATABASES),
         default=POSTGRES,
-        help="the database of the shop; default: %(default)s",
+        help="the database of the shop; default: %(default)s, or that of DATABASE_URL",
     )
 
 

@@ -22,10 +22,11 @@ from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.locust.locust_process import BUYERS, LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
-from loadtest.stack.databases import DATABASES, POSTGRES
+from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
 from loadtest.target.count import scope
+from servers import embedded
 from servers.waiting import wait_for
 
 #: Without a lock, with A1's, with RedisLock.
@@ -113,7 +114,7 @@ def demo(console: Console, **options: Any) -> int:
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
     EmbeddedError when a part does not start.
     """
-    setting = Setting(**options)
+    setting = on_chosen_database(Setting(**options))
     is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
     if is_on_sqlite and tuple(setting.locks) == CONTRAST:
         setting = replace(setting, locks=SQLITE_CONTRAST)
@@ -129,6 +130,13 @@ def demo(console: Console, **options: Any) -> int:
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
 
+def on_chosen_database(setting: Setting) -> Setting:
+    """Return the setting with the database that DATABASE_URL leads to. Raises StackError."""
+    embedded.read_env()
+    url = os.environ.get("DATABASE_URL", "")
+    return replace(setting, database=choose_database(setting.database, url))
+
+
 def file_of(table: str, database: str) -> str:
     """Return the name of a table's file. Tables of other databases than PostgreSQL say which."""
     return f"{table}.md" if database == POSTGRES else f"{table}-{database}.md"
@@ -139,7 +147,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
     Strategies with another expected verdict in a single process are rushed there, too.
     """
-    setting = Setting(locks=locks, **options)
+    setting = on_chosen_database(Setting(locks=locks, **options))
     with Output(console) as out:
         summary, events = rush_each(setting, out)
         rushed_locks = dict.fromkeys(

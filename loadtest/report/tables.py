@@ -256,8 +256,13 @@ def _count(number: int, noun: str) -> str:
 def machine_and_date(summary: Summary) -> str:
     """Return the machine, the versions of its servers, and the date."""
     machine = summary["machine"]
-    database = machine.get("database") or f"PostgreSQL {machine['postgres']}"
     return (
-        f"{machine['cpus']} CPUs, Python {machine['python']}, {database}, "
+        f"{machine['cpus']} CPUs, Python {machine['python']}, {database_of(summary)}, "
         f"{machine['redis']}; {summary['started'][:10]}"
     )
+
+
+def database_of(summary: Summary) -> str:
+    """Return the name and version of the database of a run."""
+    machine = summary["machine"]
+    return machine.get("database") or f"PostgreSQL {machine['postgres']}"

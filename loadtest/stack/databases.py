@@ -1,47 +1,142 @@
-"""The databases that a run may choose with --database, each with a name to show."""
+"""The databases of a run: those of --database, and those that DATABASE_URL may lead to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from loadtest.stack.node import StackError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
     """A database of --database.
 
-    title       its name in tables
+    server      its name in /readyz
+    mode        what else a table says of it, such as its isolation level
     vendor      what Django calls it
     parameters  parameters of its DATABASE_URL
+    needs_url   whether DATABASE_URL has to lead to it, because no run starts it
     """
 
-    title: str
+    server: str
+    mode: str = ""
     vendor: str
     parameters: Mapping[str, str] = field(default_factory=dict)
+    needs_url: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return self.title_of(self.server)
+
+    def title_of(self, server: str) -> str:
+        """Return its name in tables with this server, such as `MySQL 9.7.4`."""
+        return ", ".join(filter(None, (server, self.mode)))
 
 
 POSTGRES = "postgres"
 #: After the @ comes what differs from the shop's own settings.
 DATABASES = {
-    POSTGRES: Database("PostgreSQL", "postgresql"),
-    "sqlite": Database("SQLite", "sqlite"),
+    POSTGRES: Database(server="PostgreSQL", vendor="postgresql"),
+    "sqlite": Database(server="SQLite", vendor="sqlite"),
     "sqlite@deferred": Database(
-        "SQLite, BEGIN DEFERRED", "sqlite", {"transaction_mode": "DEFERRED"}
+        server="SQLite",
+        mode="BEGIN DEFERRED",
+        vendor="sqlite",
+        parameters={"transaction_mode": "DEFERRED"},
     ),
-    "mariadb": Database("MariaDB, READ COMMITTED", "mysql"),
+    "mysql": Database(server="MySQL", mode="READ COMMITTED", vendor="mysql", needs_url=True),
+    "mysql@repeatable-read": Database(
+        server="MySQL",
+        mode="REPEATABLE READ",
+        vendor="mysql",
+        parameters={"isolation_level": "repeatable-read"},
+        needs_url=True,
+    ),
+    "mariadb": Database(server="MariaDB", mode="READ COMMITTED", vendor="mysql"),
     "mariadb@repeatable-read": Database(
-        "MariaDB, REPEATABLE READ", "mysql", {"isolation_level": "repeatable-read"}
+        server="MariaDB",
+        mode="REPEATABLE READ",
+        vendor="mysql",
+        # The default is `on` from MariaDB 11.6.2.
+        parameters={"isolation_level": "repeatable-read", "snapshot": "off"},
     ),
     "mariadb@snapshot": Database(
-        "MariaDB, REPEATABLE READ with snapshot isolation",
-        "mysql",
-        {"isolation_level": "repeatable-read", "snapshot": "on"},
+        server="MariaDB",
+        mode="REPEATABLE READ with snapshot isolation",
+        vendor="mysql",
+        parameters={"isolation_level": "repeatable-read", "snapshot": "on"},
     ),
+}
+#: Parameters of a DATABASE_URL that distinguish these databases -> the shop's own values.
+DEFAULT_PARAMETERS = {
+    "isolation_level": "read-committed",
+    "snapshot": "",
+    "transaction_mode": "IMMEDIATE",
 }
 
 
-def sqlite_url(file: Path, database: Database) -> str:
-    """Return the DATABASE_URL of a file."""
-    url = f"sqlite:///{file}"
-    if database.parameters:
-        url += "?" + "&".join(f"{name}={text}" for name, text in database.parameters.items())
-    return url
+def vendor_of(url: str) -> str:
+    """Return what Django calls the database of a DATABASE_URL."""
+    scheme = urlsplit(url).scheme
+    return scheme if scheme in ("mysql", "sqlite") else "postgresql"
+
+
+def choose_database(name: str, url: str) -> str:
+    """Return the database of a run: that of --database, or the one that DATABASE_URL leads to.
+
+    name  one of DATABASES; POSTGRES where --database is left out
+    url   DATABASE_URL, or empty
+
+    Raises StackError, with what to do, if the two contradict each other.
+    """
+    database = DATABASES[name]
+    if not url:
+        if database.needs_url:
+            raise StackError(
+                f"--database {name} needs a server of yours: set "
+                "DATABASE_URL=mysql://user:password@127.0.0.1:3306/shop"
+            )
+        return name
+    if name == POSTGRES:
+        return _database_at(url)
+    if vendor_of(url) != database.vendor:
+        raise StackError(
+            f"--database {name} is {database.title}, and DATABASE_URL leads to another database: "
+            "unset it, or leave the option out"
+        )
+    return name
+
+
+def _database_at(url: str) -> str:
+    """Return the database that a DATABASE_URL leads to. Raises StackError."""
+    vendor = vendor_of(url)
+    if vendor == "postgresql":
+        return POSTGRES
+    parameters = {
+        name: text
+        for name, text in parse_qsl(urlsplit(url).query)
+        if text != DEFAULT_PARAMETERS.get(name, text)
+    }
+    candidates = {
+        name: database for name, database in DATABASES.items() if database.vendor == vendor
+    }
+    for name, database in candidates.items():
+        if database.parameters == parameters:
+            return name
+    raise StackError(
+        "no verdicts are expected of DATABASE_URL with "
+        f"{urlencode(parameters)}: leave that out, or choose one of {', '.join(candidates)} "
+        "with --database"
+    )
+
+
+def with_parameters(url: str, database: Database) -> str:
+    """Return a DATABASE_URL in the mode of a database, whatever mode it asks for.
+
+    Other parameters, such as the path of a socket, stay.
+    """
+    address, _, query = url.partition("?")
+    parameters = {name: text for name, text in parse_qsl(query) if name not in DEFAULT_PARAMETERS}
+    parameters.update(database.parameters)
+    return f"{address}?{urlencode(parameters, safe='/')}" if parameters else address

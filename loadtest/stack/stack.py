@@ -17,7 +17,8 @@ from loadtest.expected import EXPECTED, TRAITS
 from loadtest.judge.evidence import PERMANENT_KEYS
 from loadtest.judge.history import Reader
 from loadtest.stack.client import Shop, StrategyFacts
-from loadtest.stack.databases import DATABASES, POSTGRES, sqlite_url
+from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
+from loadtest.stack.mysql_server import require_server
 from loadtest.stack.node import ShopNode, StackError, inherited, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
@@ -82,7 +83,7 @@ class Stack:
     extras                   also start five servers for Redlock, and ZooKeeper if installed
     record                   each node records its purchases in a file of the folder `records`
     server                   one of SERVERS
-    database                 one of DATABASES, unless DATABASE_URL is set
+    database                 one of DATABASES; DATABASE_URL decides where it is POSTGRES
     variables                environment variables of the nodes, which override the usual ones
 
     `missing` says why the servers of a setting in `extras` did not start. Their strategies are
@@ -220,7 +221,7 @@ class Stack:
 
     def _start(self) -> None:
         embedded.read_env()
-        self._refuse_another_database()
+        self.database = choose_database(self.database, os.environ.get("DATABASE_URL", ""))
         self.progress(f"starting {DATABASES[self.database].title} and Valkey")
         embedded.attach()
         self._has_own_postgres = self.database == POSTGRES and not os.environ.get("DATABASE_URL")
@@ -242,7 +243,7 @@ class Stack:
     def _environment(self) -> dict[str, str]:
         variables = {
             **DEMO_SETTINGS,
-            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database_url(),
+            "DATABASE_URL": self._database_url(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": DEMO_PAUSES,
@@ -288,13 +289,15 @@ class Stack:
                     }
         return leaked
 
-    def _refuse_another_database(self) -> None:
-        """Raise StackError if DATABASE_URL is set and another database was asked for."""
-        if os.environ.get("DATABASE_URL") and self.database != POSTGRES:
-            raise StackError(
-                f"--database {self.database} starts a database of its own, and DATABASE_URL is "
-                "set: unset it, or leave the option out"
-            )
+    def _database_url(self) -> str:
+        """Return the URL of the user's database or of one for this run. Raises StackError."""
+        url = os.environ.get("DATABASE_URL", "")
+        if not url:
+            return self._own_database_url()
+        database = DATABASES[self.database]
+        if database.vendor == "mysql":
+            require_server(url, self.database, threads=self.count * self.workers * self.threads)
+        return url if self.database == POSTGRES else with_parameters(url, database)
 
     def _own_database_url(self) -> str:
         """Create a database with the shop's tables and return its URL."""
@@ -302,7 +305,7 @@ class Stack:
             return self._own_postgres_database()
         database = DATABASES[self.database]
         if database.vendor == "sqlite":
-            url = sqlite_url(Path(self._folder.name) / "shop.sqlite3", database)
+            url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
             url = self._own_mariadb().url(**database.parameters)
         environment = {**inherited(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}

@@ -1,0 +1,123 @@
+"""Checks of the MySQL or MariaDB server of DATABASE_URL before a run."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadtest.stack.databases import DATABASES, Database
+from loadtest.stack.node import StackError
+from servers import mysql_client
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+#: Connections besides those of the nodes' threads: migrations, and this check.
+SPARE_CONNECTIONS = 10
+#: Server -> the collation that keeps all idempotency keys apart.
+COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
+#: Pairs of idempotency keys that are different keys.
+DIFFERENT_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
+#: Number of an error of the server -> its cause and its cure, with the parts of the URL.
+REFUSALS: Mapping[int, str] = {
+    1040: "the server has no connection left: SET GLOBAL max_connections = {connections}",
+    1044: "{user!r} may not use the database {name!r}: GRANT ALL ON {name}.* TO {user}",
+    1045: "the server refuses the user {user!r}: correct the user and the password of DATABASE_URL",
+    1049: "there is no database {name!r}: CREATE DATABASE {name} COLLATE utf8mb4_0900_bin, on "
+    "MariaDB utf8mb4_nopad_bin",
+    2003: "no server answers at {address}: start it, or correct DATABASE_URL",
+}
+#: The collations of idempotency keys in tables that are there already.
+COLLATIONS_OF_KEYS = """
+    SELECT collation_name FROM information_schema.columns
+    WHERE table_schema = DATABASE() AND column_name = 'idempotency_key'
+"""
+
+
+def require_server(url: str, name: str, *, threads: int) -> None:
+    """Raise StackError, with what to do, unless a run can use the server of a DATABASE_URL.
+
+    name     the database of the run, one of DATABASES
+    threads  threads of all nodes; each keeps a connection
+    """
+    connections = threads + SPARE_CONNECTIONS
+    with closing(_connect(url, connections)) as connection, connection.cursor() as cursor:
+        require_kind(_value(cursor, "SELECT VERSION()"), name)
+        limit = int(_value(cursor, "SELECT @@max_connections"))
+        if limit < connections:
+            raise StackError(
+                f"max_connections of the server is {limit}, and the nodes may keep {connections} "
+                f"connections: SET GLOBAL max_connections = {connections}, or take fewer buyers"
+            )
+        _require_collation(cursor, DATABASES[name], urlsplit(url).path.lstrip("/"))
+
+
+def _connect(url: str, connections: int) -> Any:
+    """Return a connection to the server of a DATABASE_URL. Raises StackError."""
+    try:
+        import pymysql
+    except ImportError as error:
+        raise StackError(mysql_client.MISSING) from error
+    parts = urlsplit(url)
+    try:
+        return mysql_client.connect(url, timeout_seconds=CONNECT_TIMEOUT_SECONDS)
+    # RuntimeError: a password without TLS needs the package cryptography.
+    except (pymysql.MySQLError, ValueError, RuntimeError) as error:
+        number = error.args[0] if error.args else 0
+        cure = REFUSALS.get(number, "correct DATABASE_URL").format(
+            address=parts.netloc.rpartition("@")[2] or "localhost",
+            connections=connections,
+            name=parts.path.lstrip("/"),
+            user=parts.username or "",
+        )
+        raise StackError(f"DATABASE_URL: {cure}\n{error}") from error
+
+
+def _value(cursor: Any, query: str, *values: str) -> Any:
+    """Return the first value of a query, or None without rows."""
+    cursor.execute(query, values or None)
+    row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def require_kind(version: str, name: str) -> None:
+    """Raise StackError if a server of this version is not that of the database."""
+    server = "MariaDB" if "MariaDB" in version else "MySQL"
+    if server == DATABASES[name].server:
+        return
+    _, at, mode = name.partition("@")
+    same_mode = f"{server.lower()}{at}{mode}"
+    cure = f"add --database {same_mode}"
+    if same_mode not in DATABASES:
+        cure = f"only {DATABASES[name].server} has this mode, choose another one with --database"
+    raise StackError(
+        f"DATABASE_URL leads to {server} {version}, and the expected verdicts are those of "
+        f"{DATABASES[name].title}: {cure}"
+    )
+
+
+def _require_collation(cursor: Any, database: Database, name: str) -> None:
+    """Raise StackError if two idempotency keys would be one in the database `name`."""
+    cursor.execute(COLLATIONS_OF_KEYS)
+    collations = [collation for (collation,) in cursor.fetchall()]
+    has_tables = bool(collations)
+    if not has_tables:
+        collations = [_value(cursor, "SELECT @@collation_database")]
+    joining = [collation for collation in collations if _joins_keys(cursor, collation)]
+    if not joining:
+        return
+    collation = COLLATIONS[database.server]
+    cure = f"ALTER DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}"
+    if has_tables:
+        cure = f"drop its tables, then {cure}"
+    raise StackError(
+        f"the collation of the database {name} is {joining[0]}: idempotency keys that differ in "
+        "capitals, in an accent or in a space at the end would be one key, or some could not be "
+        f"stored: {cure}"
+    )
+
+
+def _joins_keys(cursor: Any, collation: str) -> bool:
+    """Return whether some different idempotency keys are one key, or cannot be stored."""
+    if not collation.startswith("utf8mb4_"):
+        return True
+    comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"
+    return any(_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)
