@@ -162,34 +162,43 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
 
 
 def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
-    """Put the table of the databases into its page, unless a database has no whole run yet."""
-    summaries = {DATABASES[POSTGRES].title: on_postgres}
+    """Put the table of the databases into its page, unless a database has no whole run yet.
+
+    A database that needs a server of the user's may have none: its column says "not run".
+    """
+    summaries: dict[str, Summary | None] = {}
     for name, database in DATABASES.items():
+        summary: Summary | None = on_postgres
         if name != POSTGRES:
             summary = newest(results, file_of("matrix", name), is_every_strategy)
-            if summary is None:
-                print(f"docs/databases.md needs make matrix with --database {name}")
-                return
-            summaries[database.title] = summary
-    put(page, "databases", databases_table(summaries))
+        if summary is not None:
+            summaries[database.title_of(report.database_of(summary))] = summary
+        elif database.needs_url:
+            summaries[database.title] = None
+        else:
+            print(f"docs/databases.md needs make matrix with --database {name}")
+            return
+    put(page, "databases", databases_table(summaries, on_postgres))
 
 
-def databases_table(summaries: Mapping[str, Summary]) -> str:
-    """Return the verdict of each strategy's rush on each database, with orders, stock and time."""
-    runs_by_database = {
-        title: {run["lock"]: run for run in summary["runs"] if run["fault"] == "rush"}
-        for title, summary in summaries.items()
-    }
+def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
+    """Return the verdict of each strategy's rush on each database, with orders, stock and time.
+
+    summaries  by the title of a database; None if it was not run
+    """
+    runs_by_database: dict[str, dict[str, Run]] = {}
+    for title, summary in summaries.items():
+        runs = [run for run in summary["runs"] if run["fault"] == "rush"] if summary else []
+        runs_by_database[title] = {run["lock"]: run for run in runs}
     rows = []
-    for lock in next(iter(runs_by_database.values())):
+    for lock in dict.fromkeys(run["lock"] for run in on_postgres["runs"]):
         row = [f"`{lock}`"]
         row += [_database_cell(runs.get(lock)) for runs in runs_by_database.values()]
         rows.append(row)
-    on_databases = list(summaries.values())  # PostgreSQL comes first
-    other_databases = {summary["machine"]["database"] for summary in on_databases[1:]}
+    dates = sorted({summary["started"][:10] for summary in summaries.values() if summary})
     below = (
         "Orders / stock left, seconds of the rush; one run each. "
-        f"{report.setup_of(on_databases[0])} The same with {', '.join(sorted(other_databases))}."
+        f"{report.setup_of(on_postgres)} Dates of the runs: {', '.join(dates)}."
     )
     headings = ["strategy"] + list(summaries)
     return report.markdown_table(headings, rows, below, left=len(headings))

@@ -115,6 +115,25 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
     assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02;")
 
 
+def test_database_without_a_run_is_not_run() -> None:
+    rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
+    on_postgres = summary(
+        run_of("none", "rush", "oversold", orders=200, stock_left=90, duration_s=2.0, **rush),
+        run_of("reserve", "rush", "exact", orders=100, stock_left=0, duration_s=1.0, **rush),
+    )
+    on_mysql = summary(
+        run_of("none", "rush", "oversold", orders=199, stock_left=91, duration_s=3.0, **rush),
+        run_of("reserve", "rush", "not_run", **rush),
+    )
+    summaries = {"PostgreSQL": on_postgres, "MySQL 9": on_mysql, "MariaDB": None}
+    assert readme.databases_table(summaries, on_postgres).splitlines()[:4] == [
+        "| strategy | PostgreSQL | MySQL 9 | MariaDB |",
+        "|---|---|---|---|",
+        "| `none` | **OVERSOLD** 200/90, 2.00 | **OVERSOLD** 199/91, 3.00 | not run |",
+        "| `reserve` | **EXACT** 100/0, 1.00 | not run | not run |",
+    ]
+
+
 def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) -> None:
     faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
