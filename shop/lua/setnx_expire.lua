@@ -1,4 +1,4 @@
--- SETNX and EXPIRE in one step (A4). As printed there it does not compile: two strings are joined
+-- SETNX and EXPIRE in one step (article A4). As printed there it does not compile: two strings are joined
 -- without a space, to "== 1 thenredis.call(". And it has EXPIRE, whose seconds turn a ttl below
 -- one into EXPIRE 0, which deletes the key; PEXPIRE takes milliseconds.
 -- KEYS[1]  the lock

@@ -1,6 +1,6 @@
 """pg_advisory_xact_lock: a lock by name in the database, until the commit.
 
-A1's database lock without a row to hang it on. The `xact` form ends with the transaction; a
+Article A1's database lock without a row to hang it on. The `xact` form ends with the transaction; a
 session's lock would be stranded behind a connection pooler. MySQL and MariaDB have only that one,
 GET_LOCK: it is taken before the transaction begins and released after its commit. SQLite has none.
 """

@@ -4,9 +4,9 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-A1's shop has no @Transactional, and most tutorials have no atomic(). So nothing of a database can
-help, not even SERIALIZABLE or SQLite, whose transactions are serializable (docs/databases.md). And
-a buyer who dies between the two writes has taken a unit without an order.
+Article A1's shop has no @Transactional, and most tutorials have no atomic(). So nothing of a
+database can help, not even SERIALIZABLE or SQLite, whose transactions are serializable
+(docs/databases.md). And a buyer who dies between the two writes has taken a unit without an order.
 """
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

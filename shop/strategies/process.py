@@ -1,6 +1,7 @@
 """FLAW: it locks out the threads of one process, and no other process.
 
-A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in two.
+Article A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in
+two.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1

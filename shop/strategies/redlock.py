@@ -1,8 +1,9 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a server that restarts empty
 gives its vote a second time.
 
-Redlock (A1 3.4, A4): `token` on N independent servers. The one with the votes of a majority has the
-lock, for the ttl less the time that voting took and a margin for clocks that run unevenly.
+Redlock (articles A1 3.4, A4): `token` on N independent servers. The one with the votes of a
+majority has the lock, for the ttl less the time that voting took and a margin for clocks that run
+unevenly.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
     time 0.2   server 3 restarts, without its data
@@ -11,7 +12,7 @@ lock, for the ttl less the time that voting took and a margin for clocks that ru
 
 The faults `slow`, `pause` and `quorum` show it. Redlock's author asks to keep a server that
 restarts away for one ttl; nothing here can make a server do that. For the rest of the argument see
-Kleppmann's "How to do distributed locking", which A4 links.
+Kleppmann's "How to do distributed locking", which article A4 links.
 """
 
 import random

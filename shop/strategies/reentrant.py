@@ -1,9 +1,9 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-Redisson's lock (A0, A3), which its owner, one thread of one client, may take again: a hash counts
-its holds. A0's get() takes the lock and calls set(), which takes it too; with `token` set() would
-wait for get() forever. Who must wait subscribes to a channel on which the last unlock is
-published; with no lease given, a watchdog renews every third of the ttl.
+Redisson's lock (articles A0, A3), which its owner, one thread of one client, may take again: a hash
+counts its holds. Article A0's get() takes the lock and calls set(), which takes it too; with
+`token` set() would wait for get() forever. Who must wait subscribes to a channel on which the last
+unlock is published; with no lease given, a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -11,11 +11,11 @@ published; with no lease given, a watchdog renews every third of the ttl.
     time 31    B takes the lock, reads a stock of 1 too and sells it
     time 60    A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it, as do `restart` and `failover`. With a lease given, as in A3's
+The fault `pause` shows it, as do `restart` and `failover`. With a lease given, as in article A3's
 `tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses it as under `token`. A
 thread's id is used again after its end: a new thread may take over what a dead one of the same
-process left behind. A3's Redisson 3.16 stops renewing at the first error, and has one watchdog for
-all holds of an owner; here each hold has its own, and the next round tries again.
+process left behind. Article A3's Redisson 3.16 stops renewing at the first error, and has one
+watchdog for all holds of an owner; here each hold has its own, and the next round tries again.
 """
 
 import math
@@ -49,7 +49,7 @@ class ReentrantLock(Lock):
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
     ttl     seconds that the lock outlives its holder: Redisson's lockWatchdogTimeout
-    renew   False: `ttl` is a lease that was given (A3), and there is no watchdog
+    renew   False: `ttl` is a lease that was given (article A3), and there is no watchdog
 
     A lease belongs to the thread that acquired it, unlike those of the other locks: release()
     in another thread raises LockNotHeld. One given back while an outer one is held is RELEASED.

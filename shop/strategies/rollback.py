@@ -1,6 +1,6 @@
 """Decrement, and roll back below zero: the CHECK constraint is the check that counts.
 
-A1's simpler optimistic way: "when the inventory is less than zero after each purchase, the
+Article A1's simpler optimistic way: "when the inventory is less than zero after each purchase, the
 transaction can be rolled back". It needs the relative decrement: an absolute one writes 99, 98,
 ... and never goes below zero.
 """

@@ -1,6 +1,6 @@
 """SELECT ... FOR UPDATE: the row is locked at the read, until the commit.
 
-A1's pessimistic lock. The database queues the buyers and releases the row when its holder
+Article A1's pessimistic lock. The database queues the buyers and releases the row when its holder
 commits, rolls back or dies; no second server, no ttl.
 """
 

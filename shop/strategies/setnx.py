@@ -1,6 +1,7 @@
 """FLAW: a holder that dies locks everybody out forever.
 
-A0's first lock (also A2, A4): SETNX takes it, DEL gives it back, and nothing else ever does.
+Article A0's first lock (also articles A2, A4): SETNX takes it, DEL gives it back, and nothing else
+ever does.
 
     time 0.0   A takes the lock
     time 0.1   A's process is killed, or its DEL never arrives

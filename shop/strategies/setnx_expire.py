@@ -1,14 +1,14 @@
 """FLAW: a holder that dies between SETNX and EXPIRE locks everybody out forever.
 
-The lock that A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
+The lock that articles A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
 
     time 0.00   A sends SETNX and has the lock
     time 0.01   A's process is killed before it sends EXPIRE
     ...         the key has no ttl: as with `setnx`, no buyer gets in any more
 
 The fault `crash`, with the kill at the point setnx:before_expire, shows it. `late-release` shows
-its second flaw, the plain DEL, for which see setpx_del.py. A4's EXPIRE counts whole seconds;
-PEXPIRE, as in A0, takes the milliseconds of a short ttl.
+its second flaw, the plain DEL, for which see setpx_del.py. Article A4's EXPIRE counts whole
+seconds; PEXPIRE, as in article A0, takes the milliseconds of a short ttl.
 """
 
 from django.conf import settings

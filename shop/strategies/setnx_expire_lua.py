@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told.
 
-A4's lock that is "right but laborious": SETNX and EXPIRE in one script, so that no crash comes
-between them; a value that only the owner knows, and a script that deletes the key only if it
+Article A4's lock that is "right but laborious": SETNX and EXPIRE in one script, so that no crash
+comes between them; a value that only the owner knows, and a script that deletes the key only if it
 still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1

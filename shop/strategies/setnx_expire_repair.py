@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-A0's cure for `setnx-expire`: a buyer who finds the lock taken, but without a ttl, gives it one. A
-crash between SETNX and EXPIRE then costs one ttl, counted from the next buyer on.
+Article A0's cure for `setnx-expire`: a buyer who finds the lock taken, but without a ttl, gives it
+one. A crash between SETNX and EXPIRE then costs one ttl, counted from the next buyer on.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A is still at it; the key expires
@@ -9,9 +9,9 @@ crash between SETNX and EXPIRE then costs one ttl, counted from the next buyer o
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too
 
-The fault `late-release` shows it; `crash` no longer does. As printed, A0's lock() forgets to
-return the identifier to the winner, who could then never unlock. A0 unlocks by GET, compare, DEL,
-which narrows this flaw and does not close it: see token_get_del.py.
+The fault `late-release` shows it; `crash` no longer does. As printed, article A0's lock() forgets
+to return the identifier to the winner, who could then never unlock. Article A0 unlocks by GET,
+compare, DEL, which narrows this flaw and does not close it: see token_get_del.py.
 """
 
 from django.conf import settings

@@ -1,19 +1,19 @@
 """FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
-A1's lock that is "not recommended" (A4 shows it as a way around the missing ttl): the value is the
-time at which the lock ends, by the clock of its holder. A buyer who finds a time that has passed
-sends GETSET, and has the lock if what comes back is what it had read.
+Article A1's lock that is "not recommended" (article A4 shows it as a way around the missing ttl):
+the value is the time at which the lock ends, by the clock of its holder. A buyer who finds a time
+that has passed sends GETSET, and has the lock if what comes back is what it had read.
 
     time 0.0   A takes the lock until 3.0
     time 0.1   B, whose clock is 5 s ahead, reads 3.0, believes it past and takes the lock over
     time 0.2   both are in
 
-A1's own list: every client's clock must be right; of many that take over at once one has the
-lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code: a
-GETSET that comes after the holder's DEL gets nothing back, so that the lock has no holder, and
-no buyer gets it until the time just written has passed.
+Article A1's own list: every client's clock must be right; of many that take over at once one has
+the lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code:
+a GETSET that comes after the holder's DEL gets nothing back, so that the lock has no holder, and no
+buyer gets it until the time just written has passed.
 
-A4's version takes any old value that is past, not only the value that it read, for success;
+Article A4's version takes any old value that is past, not only the value that it read, for success;
 counts in seconds, plus one; and asks the holder to look at the time before DEL, which would end
 the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
 """

@@ -1,6 +1,6 @@
 """FLAW: two that find the lock expired both get it.
 
-A4's example of how not to take over from a dead holder: DEL, then SETNX.
+Article A4's example of how not to take over from a dead holder: DEL, then SETNX.
 
     time 0.0   A dies with the lock, which ends at 3.0
     time 3.1   B and C both read 3.0 and find it past

@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-A0's second lock, which is also the last of A2's first part: SET NX PX takes it in one command,
-and DEL gives it back without asking whose it is.
+Article A0's second lock, which is also the last of article A2's first part: SET NX PX takes it in
+one command, and DEL gives it back without asking whose it is.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A is still at it; the key expires

@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told.
 
-A1's own lock (also A0, A4): SET NX PX with a value that only the owner knows, and a script that
-deletes the key only if it still has that value.
+Article A1's own lock (also articles A0, A4): SET NX PX with a value that only the owner knows, and
+a script that deletes the key only if it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
     time 3.0   A is still at it; the key expires

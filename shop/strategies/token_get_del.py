@@ -1,7 +1,7 @@
 """FLAW: the lock may change hands between the check and the delete.
 
-A0's unlock, which A1 (3.2) and A2 warn of: the client GETs the value, compares it with its own
-and then sends DEL, two commands with a gap between them.
+Article A0's unlock, which articles A1 (3.2) and A2 warn of: the client GETs the value, compares it
+with its own and then sends DEL, two commands with a gap between them.
 
     time 2.99   A is done and sends GET: the token is its own
     time 3.00   the key expires

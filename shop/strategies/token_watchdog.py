@@ -1,7 +1,7 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-A2's cure for a holder slower than the ttl (A4 has it too): a daemon thread in the holder's process
-renews the lock while the holder works.
+Article A2's cure for a holder slower than the ttl (article A4 has it too): a daemon thread in the
+holder's process renews the lock while the holder works.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1; its thread renews every second
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
@@ -11,12 +11,12 @@ renews the lock while the holder works.
 
 The fault `pause` shows it, as do `restart` and `failover`; `slow` no longer does.
 
-A2's own figures: a ttl of 30 s, the first renewal at 29 s, and from then on 20 s more every 20 s.
-That leaves nothing over from the second renewal on: the lock ends in the very moment in which it
-is renewed. Here a third of the ttl is the rule, as in A3.
+Article A2's own figures: a ttl of 30 s, the first renewal at 29 s, and from then on 20 s more every
+20 s. That leaves nothing over from the second renewal on: the lock ends in the very moment in which
+it is renewed. Here a third of the ttl is the rule, as in article A3.
 
-A2's thread sends EXPIRE without asking whose lock it is, and would renew the next holder's. It
-also takes the thread's id for the value; two processes have threads of the same id, so that one
+Article A2's thread sends EXPIRE without asking whose lock it is, and would renew the next holder's.
+It also takes the thread's id for the value; two processes have threads of the same id, so that one
 may release, or renew, what the other holds. The token here names one acquisition.
 """
 

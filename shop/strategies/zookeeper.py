@@ -1,10 +1,9 @@
 """FLAW: a holder that is paused for longer than the session timeout loses the lock; it is told,
 but maybe too late.
 
-A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest number
-has the lock, and every other contender watches the node before its own, so that a release
-wakes one. The
-node goes when its session ends.
+Article A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest
+number has the lock, and every other contender watches the node before its own, so that a release
+wakes one. The node goes when its session ends.
 
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
     time 1.0   the server, without a sign of life for the session timeout, ends A's session
@@ -12,9 +11,9 @@ node goes when its session ends.
     time 9.0   A's process goes on, and sells the same unit before its client has heard the news
 
 The fault `pause` shows it. The node's czxid rises with every acquisition: it is offered as
-`lease.fence`, and a storage that checked it would refuse A's write; A1 does without, and so does
-this strategy. A1 says that the lock is free "as long as the client hangs up": only a client that
-says goodbye is gone at once. For one that was killed the session timeout has to pass.
+`lease.fence`, and a storage that checked it would refuse A's write; article A1 does without, and so
+does this strategy. Article A1 says that the lock is free "as long as the client hangs up": only a
+client that says goodbye is gone at once. For one that was killed the session timeout has to pass.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A channel that notifies the waiters of a lock in this process of its release (A3)."""
+"""A channel that notifies the waiters of a lock in this process of its release (article A3)."""
 
 import logging
 import threading

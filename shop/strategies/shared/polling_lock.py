@@ -98,12 +98,12 @@ class PollingLock(Polling):
 
 
 class RenewalThread:
-    """A watchdog for one lock (A2, A3), which calls `renew` every `every` seconds.
+    """A watchdog for one lock (articles A2, A3), which calls `renew` every `every` seconds.
 
     renew  renews once and returns whether the lock is still ours; after False the thread ends
 
-    As a thread of the holder's process it ends with it (A2), and is paused with it, so that nothing
-    is renewed then. An error is logged, and the next round tries again.
+    As a thread of the holder's process it ends with it (article A2), and is paused with it, so that
+    nothing is renewed then. An error is logged, and the next round tries again.
     """
 
     def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
