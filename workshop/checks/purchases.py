@@ -313,7 +313,7 @@ def _is_free() -> bool:
 
 
 def _let_in() -> Refusal | None:
-    """No sequence of two buyers' moves sells a unit twice."""
+    """No schedule of two buyers' moves sells a unit twice."""
     runs = list(every_run())
     bad = [run for run in runs if run.violates]
     if not bad:
@@ -424,7 +424,7 @@ def _without_a_lock() -> Refusal | None:
 
 
 def _schedules() -> Refusal | None:
-    """No sequence of two buyers' moves sells a unit twice, or gives up or breaks off."""
+    """No schedule of two buyers' moves sells a unit twice, or gives up or breaks off."""
     try:
         with _sleep_lets_the_other_buyer_move():
             for run in every_run():
