@@ -8,7 +8,10 @@ from tools.site.narration import WORLD_BUTTONS
 from tools.site.worlds import (
     ASKS_AGAIN,
     EVENTS,
+    FAILOVER,
     NO_EVENT,
+    RESTART,
+    TIME_PASSES,
     WORLDS,
     Moves,
     event_of,
@@ -20,6 +23,8 @@ from tools.site.worlds import (
 
 #: The events that can meet any strategy.
 EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
+#: The events that concern a lock in Redis only.
+EVENTS_OF_THE_LOCK = (TIME_PASSES, RESTART, FAILOVER)
 #: The outcomes of a schedule, the worst first, with the look of each.
 OVERSOLD = "oversold"
 STUCK = "waits forever"
@@ -68,16 +73,29 @@ def cell_of(name: str, moves: Moves, event: str) -> EventCell | None:
     return EventCell(worst, len(worst_schedules), len(schedules), shortest)
 
 
-def rows() -> list[tuple[list[str], list[EventCell | None]]]:
-    """Return groups of worlds with the same outcomes, each with the cells of its first world."""
+def absence_of(name: str, event: str) -> str:
+    """Return why a world has no cell of an event."""
+    if event in EVENTS_OF_THE_LOCK and not WORLDS[name].lock_lasts:
+        return "has no lock in Redis"
+    return "not recorded"
+
+
+def rows() -> list[tuple[list[str], list[EventCell | str]]]:
+    """Return groups of worlds with the same outcomes, each with the cells of its first world.
+
+    Where there is no cell, the reason stands in its place.
+    """
     cells_by_world = {
-        name: [cell_of(name, moves, event) for event in [NO_EVENT] + EVENTS_OF_ANY]
+        name: [
+            cell_of(name, moves, event) or absence_of(name, event)
+            for event in [NO_EVENT] + EVENTS_OF_ANY
+        ]
         for name, moves in read_moves().items()
         if ASKS_AGAIN not in WORLDS[name].events
     }
     groups: dict[Sequence[str], list[str]] = {}
     for name, cells in cells_by_world.items():
-        pattern = tuple(cell.outcome if cell else "" for cell in cells)
+        pattern = tuple(cell.outcome if isinstance(cell, EventCell) else cell for cell in cells)
         groups.setdefault(pattern, []).append(name)
     return [(names, cells_by_world[names[0]]) for names in groups.values()]
 
@@ -90,14 +108,14 @@ def table() -> str:
     return f"<thead><tr><td></td>{heads}</tr></thead>\n<tbody>{body}</tbody>"
 
 
-def _row(names: Sequence[str], cells: Sequence[EventCell | None]) -> str:
+def _row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
     links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
     return f'<tr><th scope="row">{links}</th>{"".join(_td(names[0], cell) for cell in cells)}</tr>'
 
 
-def _td(name: str, cell: EventCell | None) -> str:
-    if cell is None:
-        return '<td><span class="hint">not recorded</span></td>'
+def _td(name: str, cell: EventCell | str) -> str:
+    if isinstance(cell, str):
+        return f'<td><span class="hint">{cell}</span></td>'
     return (
         f'<td><a class="{LOOKS[cell.outcome]}" href="levels.html#{name}/{cell.schedule}">'
         f"{cell.outcome}<small>{cell.count} of {cell.of}</small></a></td>"

@@ -1,5 +1,5 @@
 """The frame of every page, and the pages that are not documents: the step-through, the table of
-orders, the faults, the search."""
+schedules, the faults, the search."""
 
 import gzip
 import json
@@ -13,6 +13,7 @@ from typing import Any
 from loadtest.report import html_report as report
 from testing.orders import orders as orders_of
 from tools.site import event_table
+from tools.site.levels import levels
 from tools.site.narration import narrate
 from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
 from tools.site.turn_lines import NO_WORLD, lines_of
@@ -23,7 +24,7 @@ HERE = Path(__file__).parent / "pages"
 OWN = {
     "Step through": "index.html",
     "Levels": "levels.html",
-    "All 20 orders": "schedules.html",
+    "20 schedules": "schedules.html",
     "Every fault": "faults.html",
 }
 #: The entries of the navigation, each with its page.
@@ -33,11 +34,13 @@ DOCUMENTS_IN_NAVIGATION = {
     "Documents": "not page.url.startswith('workshop/')",
     "Workshop": "page.url.startswith('workshop/')",
 }
-#: Every order in which two buyers can make their moves.
+#: Every schedule of two buyers.
 ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 #: The cell that the page of the faults opens first, as its address names it.
 FIRST_CELL = "token/pause"
-#: The order of moves that the step-through tells where there is no JavaScript.
+#: The verdicts of the cells, the worst first.
+VERDICTS = ("oversold", "deadlock", "undersold", "unknown", "not_run", "exact")
+#: The schedule that the step-through tells where there is no JavaScript.
 STORY = "ABABAB"
 
 
@@ -105,6 +108,7 @@ def document_template() -> str:
 def step_through() -> str:
     main = Template(read_part("steps/index.html")).substitute(
         faults=len(recorded_faults()["faults"]) - 1,  # the rush is none
+        levels=len(levels()),
         story=_story(kept()["none"], STORY),
     )
     turns = {name: narrate(moves) for name, moves in kept().items()}
@@ -136,7 +140,7 @@ def turn_texts(moves: Moves, key: str, world: World = NO_WORLD) -> list[str]:
 
 
 def orders() -> str:
-    """Return the table of the 20 orders of two buyers' moves, a row for each pattern of results."""
+    """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
     recorded = kept()
     patterns = strategies_by_pattern(recorded)
     bodies = [
@@ -150,11 +154,11 @@ def orders() -> str:
         bodies="\n".join(bodies),
         events=event_table.table(),
     )
-    return frame("All 20 orders", main)
+    return frame("20 schedules", main)
 
 
 def strategies_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
-    """Return groups of strategies that have the same result in every order."""
+    """Return groups of strategies that have the same result in every schedule."""
     groups: dict[object, list[str]] = {}
     for name, moves in recorded.items():
         pattern = tuple(
@@ -226,7 +230,26 @@ def faults(data: Mapping[str, Any]) -> str:
     page = page.replace("</header>", f"{read_part('faults/to_table.html')}</header>", 1)
     page = page.replace("</main>", f"{read_part('faults/faults.html')}</main>", 1)
     page = page.replace("</style>", f"{read_part('frame/site.css')}</style>", 1)
-    return Template(read_part("faults/packed.html")).substitute(nav=nav, packed=_packed(page))
+    return Template(read_part("faults/packed.html")).substitute(
+        nav=nav, packed=_packed(page), verdicts=verdict_table(data["runs"])
+    )
+
+
+def verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Return a row for each strategy, with its faults by verdict."""
+    verdicts = [verdict for verdict in VERDICTS if any(c["verdict"] == verdict for c in cells)]
+    faults: dict[str, dict[str, list[str]]] = {}
+    for cell in cells:
+        of_strategy = faults.setdefault(cell["lock"], {verdict: [] for verdict in verdicts})
+        of_strategy[cell["verdict"]].append(cell["fault"])
+    heads = "".join(f'<th scope="col">{verdict}</th>' for verdict in verdicts)
+    rows = "\n".join(
+        f'<tr><th scope="row">{name}</th>'
+        + "".join(f"<td>{', '.join(of_strategy[verdict])}</td>" for verdict in verdicts)
+        + "</tr>"
+        for name, of_strategy in faults.items()
+    )
+    return f"<table><thead><tr><td></td>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>"
 
 
 def search(index: Mapping[str, Any]) -> str:

@@ -194,3 +194,21 @@ def test_move_buttons_are_on_a_phones_first_screen(site: Path, browser: Browser)
     assert is_on_screen(page.locator("button.move[data-buyer=B]"))
     assert is_on_screen(page.locator("#finish"))
     page.close()
+
+
+def test_faults_are_a_table_of_verdicts_without_javascript(site: Path, browser: Browser) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto((site / "faults.html").as_uri())
+    heads = page.locator(".verdicts thead th").all_inner_texts()
+    assert heads == ["oversold", "deadlock", "undersold", "exact"]
+    row = page.locator(".verdicts tr", has=page.get_by_role("rowheader", name="token", exact=True))
+    oversold = row.locator("td").first.inner_text().split(", ")
+    assert {"slow", "pause", "failover"} <= set(oversold)
+    assert "crash" not in oversold
+    page.close()
+
+
+def test_table_of_events_says_why_a_cell_is_empty(site: Path, page: Page) -> None:
+    page.goto((site / "schedules.html").as_uri())
+    row = page.locator("table.events tr", has=page.get_by_role("link", name="row-lock", exact=True))
+    expect(row.locator("td", has_text="has no lock in Redis")).to_have_count(3)
