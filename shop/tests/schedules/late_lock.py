@@ -1,0 +1,93 @@
+"""A buyer who waits for the lock with a snapshot from before the last sale.
+
+python -m shop.tests.schedules.late_lock STRATEGY ... prints a JSON object: strategy -> the orders
+that two buyers get for one unit, on the database of DATABASE_URL and the Redis of REDIS_URL:
+
+    A locks and reads
+                          B begins, and is about to wait for the lock
+    A sells, commits and unlocks
+                          B locks and reads
+
+A buyer who is refused because the row has changed asks again.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+from shop.tests.schedules.on_database import set_up
+
+#: For each step of the schedule.
+TIMEOUT_SECONDS = 30.0
+
+
+class LateLock:
+    """The schedule of two buyers, whose threads are named `A` and `B`."""
+
+    def __init__(self) -> None:
+        self.first_has_read = threading.Event()
+        self.second_wants_the_lock = threading.Event()
+
+    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+        """Stop A once it has read, until B is about to ask for the lock."""
+        buyer = threading.current_thread().name
+        if (buyer, name) == ("A", "after_read"):
+            self.first_has_read.set()
+            require(self.second_wants_the_lock)
+        elif (buyer, name) == ("B", "acquire"):
+            self.second_wants_the_lock.set()
+
+
+def require(event: threading.Event) -> None:
+    """Wait for a step of the schedule. Raises TimeoutError."""
+    if not event.wait(TIMEOUT_SECONDS):
+        raise TimeoutError("the other buyer did not come to its point")
+
+
+def sell_one_unit(lock: str) -> int:
+    """Return the number of orders of a sale of one unit."""
+    from shop.sale.opening import restock
+    from shop.sale.points import installed
+    from shop.sale.reports import sale_report
+
+    sale = restock(product="apple", amount=1, lock=lock)
+    schedule = LateLock()
+    buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
+    with installed(schedule.at_point):
+        buyers[0].start()
+        require(schedule.first_has_read)
+        buyers[1].start()
+        for buyer in buyers:
+            buyer.join()
+    return sale_report(sale.pk, buyers=2).orders
+
+
+def buy(lock: str, name: str) -> None:
+    """Buy; ask again while the answer is `busy`."""
+    from django.db import connection
+
+    from shop.errors import LockBusy, ShopError
+    from shop.sale.checkout import check_out
+    from shop.sale.purchase import Attempt
+
+    try:
+        while True:
+            try:
+                check_out(Attempt("apple", name, lock))
+                return
+            except LockBusy:
+                continue
+            except ShopError:
+                return
+    finally:
+        connection.close()
+
+
+def main(names: Sequence[str]) -> None:
+    set_up()
+    print(json.dumps({name: sell_one_unit(name) for name in names}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,32 @@
+"""Runs of the scripts of this folder, which use another database than the tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+#: A schedule on MariaDB takes some tenths of a second for each wait.
+TIMEOUT_SECONDS = 300
+
+
+def print_of(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
+    """Return the counts that a script prints, by strategy.
+
+    script  the name of a module of this folder
+    names   of strategies
+    """
+    urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "DATABASE_URL_FILE": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", f"shop.tests.schedules.{script}", *names],
+        cwd=ROOT,
+        env={**os.environ, **urls},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
