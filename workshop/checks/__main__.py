@@ -25,23 +25,25 @@ def main(check: str, path: Path) -> Refusal | None:
     from demo.own_strategies import BrokenFile, OwnFile
     from shop.schedules.two_buyers import TimedOut
     from workshop.checks.mistakes import explain
+    from workshop.checks.swallowed import SwallowedMistakes
 
     watch(path, say)
-    try:
-        module = OwnFile("mine", path).module()
-    except BrokenFile as error:
-        return Refusal("broken", {"error": str(error)})
-    name, _, function = check.partition(".")
-    find_refusal = getattr(import_module(f"workshop.checks.{name}"), function or "refusal")
-    try:
-        refusal: Refusal | None = find_refusal(module)
-    except Undecided:
-        raise
-    except TimedOut as error:
-        raise Undecided(str(error)) from error
-    except (Exception, SystemExit) as error:
-        return explain(error, module)
-    return refusal
+    with SwallowedMistakes(path) as swallowed:
+        try:
+            module = OwnFile("mine", path).module()
+        except BrokenFile as error:
+            return Refusal("broken", {"error": str(error)})
+        name, _, function = check.partition(".")
+        find_refusal = getattr(import_module(f"workshop.checks.{name}"), function or "refusal")
+        try:
+            refusal: Refusal | None = find_refusal(module)
+        except Undecided:
+            raise
+        except TimedOut as error:
+            raise Undecided(str(error)) from error
+        except (Exception, SystemExit) as error:
+            return explain(error, module)
+    return refusal and swallowed.cause_of(refusal)
 
 
 def say(outcome: Refusal | Undecided | None) -> None:

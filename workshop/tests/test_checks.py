@@ -62,3 +62,22 @@ def test_error_of_a_check_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
     refusal = checks.main("answers.table", write_exercise(tmp_path, 10))
     assert refusal is not None
     assert (refusal.code, "length 8" in refusal.facts["error"]) == ("check-failed", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("try: return max(0, ordrs - initial)\n    except Exception: return 0", "mistake-caught"),
+        ("try: return {}[orders]\n    except KeyError: return 0", "counts-wrong"),
+        ("try: return ordrs\n    except (NameError, OSError): return 0", "counts-wrong"),
+        ("try: return max(0, ordrs - initial)\n    finally: print()", "raises"),
+    ],
+)
+def test_caught_mistake_is_named(body: str, code: str, tmp_path: Path) -> None:
+    """An except that catches a mistake of its own is the cause of what is refused afterwards."""
+    text = f"def oversold(initial, orders, left):\n    {body}\n"
+    text += "def lost_updates(initial, orders, left): return orders + left - initial\n"
+    refusal = checks.main("answers.tally", write_exercise(tmp_path, 2, text))
+    assert refusal is not None
+    assert refusal.code == code
+    assert code == "counts-wrong" or "ordrs" in refusal.facts["error"]

@@ -1,0 +1,124 @@
+"""Notes mistakes that the participant's own code catches and hides."""
+
+import ast
+import linecache
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, Self
+
+import redis
+from django.core.exceptions import FieldError
+from django.db import ProgrammingError
+
+from workshop.refusal import Refusal
+
+#: Errors that say that the code is wrong, whatever the servers do.
+MISTAKES = (NameError, AttributeError, TypeError, FieldError, ProgrammingError, redis.DataError)
+#: Refusals that name an error already.
+NAME_AN_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
+
+
+class Handler(NamedTuple):
+    """An `except` of the participant's file.
+
+    tried    the lines of its `try`
+    lines    its own lines
+    errors   the names of the errors that it catches
+    """
+
+    tried: range
+    lines: range
+    errors: frozenset[str]
+
+    def expects(self, error: BaseException) -> bool:
+        """Return whether it names this very error: `except AttributeError`, not `Exception`."""
+        return type(error).__name__ in self.errors
+
+
+class SwallowedMistakes:
+    """A block that notes the mistakes that an `except` of this file has caught.
+
+    An error that the `except` names is expected there, and no mistake.
+
+    Python calls it back for each line of the file, but only where the file has an `except`.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+        self._handlers = _handlers_of(file)
+        self._raised: dict[FrameType, tuple[int, BaseException]] = {}
+        self._caught: list[tuple[int, BaseException]] = []
+
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace(), threading.gettrace()
+        if self._handlers:
+            threading.settrace(self._enter)
+            sys.settrace(self._enter)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._handlers:
+            own, of_threads = self._before
+            sys.settrace(own)
+            threading.settrace(of_threads)
+
+    def cause_of(self, refusal: Refusal) -> Refusal:
+        """Return the refusal, or the caught mistake that led to it."""
+        if not self._caught or refusal.code in NAME_AN_ERROR:
+            return refusal
+        line, error = self._caught[0]
+        text = linecache.getline(self._file, line).strip()
+        facts = {"line": line, "text": text, "error": f"{type(error).__name__}: {error}"}
+        return Refusal("mistake-caught", facts, refusal.story)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return self._inside if frame.f_code.co_filename == self._file else None
+
+    def _inside(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "exception":
+            self._raised.pop(frame, None)
+            if isinstance(arg[1], MISTAKES):
+                self._raised[frame] = frame.f_lineno, arg[1]
+        elif event == "line" and frame in self._raised:
+            self._note_if_caught(frame)
+        elif event == "return":
+            self._raised.pop(frame, None)
+        return self._inside
+
+    def _note_if_caught(self, frame: FrameType) -> None:
+        """Note the mistake if the frame has come to a handler of its line."""
+        line, error = self._raised[frame]
+        for handler in self._handlers:
+            if line in handler.tried and frame.f_lineno in handler.lines:
+                del self._raised[frame]
+                if not handler.expects(error):
+                    self._caught.append((line, error))
+                return
+
+
+def _handlers_of(file: Path) -> list[Handler]:
+    """Return every `except` of a file."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return []  # it does not load
+    return [
+        Handler(_lines(node.body), _lines(handler.body), _names_in(handler.type))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try)
+        for handler in node.handlers
+    ]
+
+
+def _lines(body: list[ast.stmt]) -> range:
+    return range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1)
+
+
+def _names_in(errors: ast.expr | None) -> frozenset[str]:
+    """Return the last part of each name: DataError of `except (redis.DataError, ValueError)`."""
+    nodes = list(ast.walk(errors)) if errors else []
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
+    return frozenset(names + attributes)
