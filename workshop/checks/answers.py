@@ -4,7 +4,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import permutations
 from numbers import Real
 from types import ModuleType
 from unittest.mock import patch
@@ -19,6 +20,8 @@ from workshop.checks.watch import alive
 from workshop.refusal import Refusal
 
 MOVES = 3
+#: What the shop passes to the functions of lesson 2, in this sequence.
+PARAMETERS = ("initial", "orders", "left")
 #: Of a sale: initial stock, orders, stock left; then how many were oversold, and how many updates
 #: were lost.
 SALES = [
@@ -56,7 +59,7 @@ NextKey = Callable[[str, str], str | None]
 
 def schedules(module: ModuleType) -> Refusal | None:
     """Two schedules without a lock, one that sells twice and one that does not."""
-    texts = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
+    texts = [getattr(module, name) for name in ("SELLS_TWICE", "DOES_NOT")]
     if not any(texts):
         return Refusal("todo")
     twice, once = map(_letters, texts)
@@ -92,13 +95,15 @@ def tally(module: ModuleType) -> Refusal | None:
     if silent:
         missing = Refusal("no-return", {"function": silent[0]})
         return missing if len(silent) == 1 else Refusal("todo")
-    for name, numbers in answers.items():
+    for place, (name, numbers) in enumerate(answers.items()):
         if refusal := _not_a_number(name, numbers):
+            return refusal
+        if refusal := _parameters_swapped(name, functions[name], place):
             return refusal
     if list(answers.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
         return Refusal("swapped")
     for number, (sale, (over, lost)) in enumerate(SALES):
-        facts = dict(zip(("initial", "orders", "left"), sale, strict=True))
+        facts = dict(zip(PARAMETERS, sale, strict=True))
         counted_over = answers["oversold"][number]
         if counted_over != over:
             facts |= {"got": counted_over, "right": over}
@@ -112,10 +117,33 @@ def tally(module: ModuleType) -> Refusal | None:
 def _not_a_number(function: str, answers: Sequence[object]) -> Refusal | None:
     """The refusal of the first answer that is no number."""
     for (sale, _), answer in zip(SALES, answers, strict=True):
-        if not isinstance(answer, Real):
+        is_true = isinstance(answer, bool) and answer  # False is 0, as of `a > b and a - b`
+        if is_true or not isinstance(answer, Real):
             facts = {"function": function, "sale": ", ".join(map(str, sale))}
             return Refusal("not-a-number", {**facts, "got": repr(answer), "kind": _kind(answer)})
     return None
+
+
+def _parameters_swapped(name: str, function: Callable[..., object], place: int) -> Refusal | None:
+    """Return a refusal if the function counts right with its arguments in another sequence only.
+
+    Args:
+        name: What the function is called.
+        function: The participant's `oversold` or `lost_updates`.
+        place: Where its number is in the right answers of a sale.
+    """
+    right = [numbers[place] for _, numbers in SALES]
+    for sequence in permutations(range(len(PARAMETERS))):  # the first one is the exercise's
+        with suppress(Exception):  # the function was made for its own sequence
+            answers = [function(*(sale[number] for number in sequence)) for sale, _ in SALES]
+            if answers == right:
+                break
+    else:
+        return None
+    if sequence == (0, 1, 2):
+        return None
+    taken = ", ".join(PARAMETERS[number] for number in sequence)
+    return Refusal("arguments-swapped", {"function": name, "taken": taken})
 
 
 def _kind(value: object) -> str:
@@ -123,6 +151,8 @@ def _kind(value: object) -> str:
     match value:
         case None:
             return "nothing"
+        case bool():
+            return "a yes or no, and does not say how many"
         case str():
             return "a text"
         case bytes():
@@ -140,13 +170,15 @@ def _oversold_wrong(oversold: Callable[..., object], facts: Mapping[str, object]
 
 def table(module: ModuleType) -> Refusal | None:
     """The first wrong answer about which locks keep their promise under which fault, or None."""
-    answers = getattr(module, "ANSWERS", None) or {}
+    answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
         return Refusal("not-a-table", {"kind": _kind(answers)})
     if not any(answers.values()):
         return Refusal("todo")
     for (lock, fault), belief in BELIEFS.items():
         answer = answers.get((lock, fault))
+        if answer in (None, ""):
+            return Refusal("no-answer", {"lock": lock, "fault": fault})
         word = answer.strip().lower() if isinstance(answer, str) else answer
         if word not in WORDS:
             return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": answer})
