@@ -35,10 +35,12 @@ RECOVERED_WITHIN = 3 * TTL
 SECONDS_AHEAD = 20.0
 #: The point after a command of a lock that is tried.
 COMMAND = "own:command"
-
-
-#: Commands that answer with a value, which is bytes.
-READS = frozenset({"GET", "GETSET", "GETDEL", "GETEX", "HGET", "EXEC"})
+#: Seconds in which a key that was given an end of a millisecond or so is gone.
+AT_ONCE = 0.02
+#: Seconds that a thread of the participant's has to give a key its end.
+SETTLED_WITHIN = 0.2
+#: Commands that take keys away.
+DELETES = frozenset({"DEL", "UNLINK", "GETDEL"})
 
 
 class KeyState(NamedTuple):
@@ -64,6 +66,8 @@ class Commands(redis.Redis):
     code contains no points; what it sends is seen from outside.
 
     sent             the names of the commands that were sent
+    deleted          the keys that they were to delete
+    got_bytes        whether one of them was answered with a value, which is bytes
     loses_a_command  whether the next command is lost on its way to the server
     """
 
@@ -71,12 +75,14 @@ class Commands(redis.Redis):
         super().__init__(connection_pool=client.connection_pool)
         self.auto_close_connection_pool = False
         self.sent: list[str] = []
+        self.deleted: list[str] = []
+        self.got_bytes = False
         self.loses_a_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         self.lose_a_command()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self.answered(args)
+        self.answered(args, reply)
         return reply
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
@@ -89,10 +95,30 @@ class Commands(redis.Redis):
             self.loses_a_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
-    def answered(self, args: tuple[Any, ...]) -> None:
+    def answered(self, args: tuple[Any, ...], reply: Any) -> None:
         """A command was answered: stop here if a check asked for that."""
         self.sent.append(str(args[0]))
+        self.note_deleted(args)
+        replies = reply if isinstance(reply, list) else [reply]
+        self.got_bytes |= any(isinstance(value, bytes) for value in replies)
         points.point.send(COMMAND)
+
+    def note_deleted(self, args: tuple[Any, ...]) -> None:
+        """Note which keys a command is to delete."""
+        if args[0] in DELETES:
+            self.deleted += [
+                key.decode() if isinstance(key, bytes) else str(key) for key in args[1:]
+            ]
+
+    def ran_a_script(self) -> bool:
+        """Return whether a script or a function of the server was called."""
+        return any(name.startswith(("EVAL", "FCALL")) for name in self.sent)
+
+    def forget_sent(self) -> None:
+        """Begin to note anew, before the next call of the participant's."""
+        self.sent.clear()
+        self.deleted.clear()
+        self.got_bytes = False
 
 
 class _Pipeline(Pipeline):
@@ -101,18 +127,20 @@ class _Pipeline(Pipeline):
         self._client = client
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        has_commands = bool(self.command_stack)
-        if has_commands:
+        commands = [command for command, _ in self.command_stack]
+        if commands:
             self._client.lose_a_command()
         replies = super().execute(raise_on_error)
-        if has_commands:
-            self._client.answered(("EXEC",))
+        if commands:
+            for command in commands:
+                self._client.note_deleted(command)
+            self._client.answered(("EXEC",), replies)
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
         self._client.lose_a_command()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self._client.answered(args)
+        self._client.answered(args, reply)
         return reply
 
 
@@ -163,6 +191,13 @@ class Probe:
             pttl=int(self.plain.pttl(key)),
         )
 
+    def pttl_once_it_is_set(self, key: str) -> int:
+        """Return a key's PTTL; a thread of its holder's may give the key its end a moment later."""
+        until = time.monotonic() + SETTLED_WITHIN
+        while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < until:
+            time.sleep(AT_ONCE)
+        return pttl
+
     def _text(self, key: str) -> str:
         """Return a key's value, to be read by the participant."""
         match self.plain.type(key):
@@ -194,7 +229,7 @@ class Probe:
         )
         if returned is None:
             return self.refuse("no-return", function="try_lock")
-        if READS.intersection(lock.client.sent):
+        if lock.client.got_bytes:
             return self.refuse("bytes-and-str", returned=repr(returned))
         return self.refuse("never-acquires", returned=repr(returned))
 

@@ -50,14 +50,17 @@ def _alone(probe: Probe) -> Refusal | None:
     if probe.plain.exists(lock.key):
         return probe.refuse("resurrects")
     probe.plain.set(lock.key, "a", px=BEFORE)
+    lock.client.forget_sent()
     of_its_own = lock.renew("a")
     left = int(probe.plain.pttl(lock.key))
     probe.says(f"A has it for {BEFORE} ms and renews: renew() says {of_its_own!r}, PTTL {left}")
-    facts = {"before": BEFORE, "left": left, "ttl": WHOLE}
+    facts = {"before": BEFORE, "left": left, "ttl": WHOLE, "returned": repr(of_its_own)}
     if left == -1 or left > WHOLE * LONGEST:
         return probe.refuse("just-longer", **facts)
+    if BEFORE - SLOW < left <= BEFORE:
+        return probe.refuse(_why_it_was_not_renewed(lock, of_its_own), **facts)
     if left <= BEFORE:
-        return probe.refuse("expires" if left > BEFORE - SLOW else "wrong-unit", **facts)
+        return probe.refuse("wrong-unit", **facts)
     if left < WHOLE * SHORTEST:
         return probe.refuse("too-short", **facts)
     if of_its_own is None:
@@ -65,6 +68,13 @@ def _alone(probe: Probe) -> Refusal | None:
     if of_another or of_nobody or not of_its_own:
         return probe.refuse("says-the-wrong-thing")
     return None
+
+
+def _why_it_was_not_renewed(lock: Any, returned: object) -> str:
+    """Return the code for a lock of one's own that renew() has left as it was."""
+    if not returned and lock.client.ran_a_script():
+        return "script-arguments"
+    return "bytes-and-str" if not returned and lock.client.got_bytes else "expires"
 
 
 def _clock_ahead(probe: Probe) -> Refusal | None:
@@ -161,7 +171,13 @@ def _at_work(probe: Probe) -> Refusal | None:
     if len(renewal_times) == 1 and answers:
         probe.says(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
         return probe.refuse("error-is-lost", returned=repr(answers[0]))
-    period = renewal_times[0] if renewal_times else TTL
+    if not renewal_times:
+        if lock.PERIOD <= 1:
+            raise Undecided(f"this machine did not wake the renewal within {1.6 * TTL:.1f} s")
+        return probe.refuse(
+            "never-renewed", period=lock.PERIOD, first=float(lock.PERIOD) * TTL, ttl=TTL
+        )
+    period = renewal_times[0]
     late = max((at - period * (n + 1) for n, at in enumerate(renewal_times)), default=0.0)
     if late > LATE * TTL:
         raise Undecided(f"this machine woke the renewal {late:.1f} s late")

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from workshop.checks.probe import (
+    AT_ONCE,
     LONG,
     RECOVERED_WITHIN,
     SECONDS_AHEAD,
@@ -23,6 +24,8 @@ HALF = round(LONG * 500)
 SLOW = 5_000
 #: Seconds that are no whole number. A wall clock in whole seconds is wrong for one of the two.
 FRACTIONS = (1.25, 1.75)
+#: Milliseconds that a purchase may take in lesson 3, where a lock need not end by itself.
+AT_WORK_MS = 900
 #: Milliseconds by which PTTL may differ from the time that has passed: Redis counts whole ones.
 PTTL_ROUNDING_MS = 2.0
 #: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
@@ -50,7 +53,16 @@ def one_command(module: ModuleType) -> Refusal | None:
 
 def ending(module: ModuleType) -> Refusal | None:
     """Lesson 4: the lock of a dead holder ends by itself, wherever its holder died."""
-    return probed(module, _lives, _clock_ahead, _let_in_beside, _in_between, _waiters, _deaths)
+    checks = (
+        _lives,
+        _clock_ahead,
+        _let_in_beside,
+        _in_between,
+        _ends_though_its_holder_lives,
+        _waiters,
+        _deaths,
+    )
+    return probed(module, *checks)
 
 
 def release(module: ModuleType) -> Refusal | None:
@@ -65,6 +77,8 @@ def _seen_by_others(probe: Probe) -> Refusal | None:
     if refusal := probe.first_try(lock):
         return refusal
     probe.says("A has the lock")
+    if refusal := _ends_too_early(probe, lock):
+        return refusal
     if probe.plain.exists(lock.key):
         lock.unlock("a")
         return None
@@ -74,6 +88,23 @@ def _seen_by_others(probe: Probe) -> Refusal | None:
         return probe.refuse("another-key", key=lock.key, other=other_keys[0])
     probe.says("Redis has no key: no other process can see it")
     return probe.refuse("still-in-one-process")
+
+
+def _ends_too_early(probe: Probe, lock: Any) -> Refusal | None:
+    """A lock that ends by itself lives as long as its holder works.
+
+    Where the key is gone already, other locks are taken: a slow machine may have missed its end.
+    """
+    for _ in range(TRIES):
+        left = int(probe.plain.pttl(lock.key))
+        if 0 <= left < AT_WORK_MS:
+            probe.says(f"PTTL says {left}: the lock ends by itself, and A has only begun")
+            return probe.refuse("ends-too-early", left=left)
+        if left != -2 or not lock.client.sent or probe.plain.keys(f"*{lock.name}*"):
+            return None
+        lock = probe.lock()
+        lock.try_lock("a")
+    return None
 
 
 def _let_in_beside(probe: Probe) -> Refusal | None:
@@ -123,14 +154,32 @@ def _given_back(probe: Probe) -> Refusal | None:
     lock = probe.lock()
     if refusal := _refused_here(probe, lock, "a"):
         return refusal
-    lock.unlock("a")
+    probe.plain.set(lock_of_another := f"{lock.key}:of-another", "1")
+    lock.client.forget_sent()
+    returned = lock.unlock("a")
     is_free = not probe.plain.exists(lock.key)
+    if not probe.plain.delete(lock_of_another):
+        probe.says("A gave its lock back; another one, of another product, is gone too")
+        return probe.refuse("frees-other-locks")
     rival = probe.again(lock)
     if rival.try_lock("b"):
         rival.unlock("b")
         return None
-    probe.says("A gave the lock back; B asks, and is refused")
-    return probe.refuse("refused-here" if is_free else "never-released", returned="False")
+    probe.says(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
+    if is_free:
+        return probe.refuse("refused-here", returned="False")
+    return _key_left_there(probe, lock) or probe.refuse("never-released", returned=repr(returned))
+
+
+def _key_left_there(probe: Probe, lock: Any) -> Refusal | None:
+    """Return why unlock() did not delete the key, where what it has sent tells."""
+    deleted = [key for key in lock.client.deleted if key != lock.key]
+    if deleted:
+        probe.says(f"unlock() deletes the key {deleted[0]}; {lock.key} is still there")
+        return probe.refuse("deletes-another-key", other=deleted[0], key=lock.key)
+    if lock.client.got_bytes:
+        return probe.refuse("never-equal")
+    return None
 
 
 def _given_back_after_a_refusal(probe: Probe) -> Refusal | None:
@@ -204,7 +253,7 @@ def _lives(probe: Probe) -> Refusal | None:
     lock = probe.lock()
     if refusal := probe.first_try(lock):
         return refusal
-    left = max(int(probe.plain.pttl(lock.key)), -1)
+    left = max(probe.pttl_once_it_is_set(lock.key), -1)
     ttl = round(LONG * 1000)
     facts = {"left": max(left, 0), "ttl": ttl}
     probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
@@ -221,18 +270,35 @@ def _lives(probe: Probe) -> Refusal | None:
 
 
 def _without_an_end(probe: Probe) -> Refusal:
-    """Return the refusal of a key without a ttl: does a second buyer take it over?"""
+    """Return the refusal of a key without a ttl: who ends it, if anybody does?"""
     lock = probe.lock(ttl=TTL)
-    taken_at = time.monotonic()
     lock.try_lock("a")
+    waited = _taken_over_after(probe, lock)
+    if waited is None:
+        return probe.refuse("no-end")
+    dead = probe.lock(ttl=TTL)
+    probe.in_another_process(partial(dead.try_lock, "a"))
+    if _taken_over_after(probe, dead) is None:
+        probe.says(
+            f"a lock of {TTL * 1000:.0f} ms: while A's process lives, B had it in {waited} ms"
+        )
+        probe.says(f"A's process is gone: B asks for {RECOVERED_WITHIN:.1f} s, and is refused")
+        return probe.refuse("ends-with-its-holder", waited=waited)
+    probe.says(f"a lock of {TTL * 1000:.0f} ms: B took it over after {waited} ms")
+    return probe.refuse("ends-by-a-clock", waited=waited)
+
+
+def _taken_over_after(probe: Probe, lock: Any) -> int | None:
+    """Let B ask for a lock that has just been taken, from the end of its ttl on. Return after how
+    many milliseconds B has it; None if it is refused for longer than a death may last."""
+    taken_at = time.monotonic()
     time.sleep(1.2 * TTL)
+    rival = probe.again(lock)  # one buyer, who asks again and again
     while time.monotonic() - taken_at < RECOVERED_WITHIN:
-        if probe.again(lock).try_lock("b"):
-            waited = round((time.monotonic() - taken_at) * 1000)
-            probe.says(f"a lock of {TTL * 1000:.0f} ms: B took it over after {waited} ms")
-            return probe.refuse("ends-by-a-clock", waited=waited)
+        if rival.try_lock("b"):
+            return round((time.monotonic() - taken_at) * 1000)
         time.sleep(0.02)
-    return probe.refuse("no-end")
+    return None
 
 
 def _lives_for(probe: Probe, seconds: float) -> Refusal | None:
@@ -242,7 +308,7 @@ def _lives_for(probe: Probe, seconds: float) -> Refusal | None:
         lock = probe.lock(ttl=seconds)
         began = time.monotonic()
         lock.try_lock("a")
-        left = max(int(probe.plain.pttl(lock.key)), 0)
+        left = max(probe.pttl_once_it_is_set(lock.key), 0)
         elapsed = (time.monotonic() - began) * 1000
         if elapsed < QUICK * 1000:
             break
@@ -300,9 +366,10 @@ def _deaths(probe: Probe) -> Refusal | None:
         if left > LONGEST * TTL * 1000:
             return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
         deadline = time.monotonic() + RECOVERED_WITHIN
+        rival = probe.again(lock)
         while True:
             asked_at = time.monotonic()
-            if probe.again(lock).try_lock("b"):
+            if rival.try_lock("b"):
                 break
             if asked_at > deadline:
                 probe.says(f"B has asked for {RECOVERED_WITHIN:.1f} s, and is still refused")
@@ -311,25 +378,50 @@ def _deaths(probe: Probe) -> Refusal | None:
     return None
 
 
+def _ends_though_its_holder_lives(probe: Probe) -> Refusal | None:
+    """A holder who is still at work gets no more than the ttl: nothing renews the lock."""
+    lock = probe.lock(ttl=TTL)
+    lock.try_lock("a")
+    time.sleep(2 * TTL)
+    left = int(probe.plain.pttl(lock.key))
+    if left == -2:
+        return None
+    probe.says(f"A took a lock of {TTL * 1000:.0f} ms {2 * TTL:.1f} s ago; PTTL says {left}")
+    return probe.refuse("renewed-here", ttl=round(TTL * 1000), waited=round(2000 * TTL))
+
+
 def _own(probe: Probe) -> Refusal | None:
     """A holder gives its own lock back."""
     lock = probe.lock()
     if refusal := probe.first_try(lock):
         return refusal
-    lock.client.sent.clear()
+    lock.client.forget_sent()
     returned = lock.unlock("a")
     probe.says(f"A has the lock and gives it back: unlock() says {returned!r}")
-    sent = lock.client.sent
-    if probe.plain.exists(lock.key):
+    if not _is_gone(probe, lock.key):
         probe.says("its key is still there")
-        if returned or not sent:
-            return probe.refuse("never-released", returned=repr(returned))
-        by_script = any(name.startswith(("EVAL", "FCALL")) for name in sent)
-        code = "script-arguments" if by_script else "bytes-and-str"
-        return probe.refuse(code, returned=repr(returned))
+        return _own_left_there(probe, lock, returned)
     if returned is None:
         return probe.refuse("no-return", function="unlock")
     return None if returned else probe.refuse("denies", returned=repr(returned))
+
+
+def _is_gone(probe: Probe, key: str) -> bool:
+    """Return whether a key is gone, or ends at once: PEXPIRE 1 deletes as DEL does."""
+    if 0 <= int(probe.plain.pttl(key)) < 1000 * AT_ONCE:
+        time.sleep(2 * AT_ONCE)
+    return not probe.plain.exists(key)
+
+
+def _own_left_there(probe: Probe, lock: Any, returned: object) -> Refusal:
+    """Return why unlock() has left the holder's own key."""
+    if not returned and lock.client.ran_a_script():
+        return probe.refuse("script-arguments", returned=repr(returned))
+    refusal = _key_left_there(probe, lock)
+    if refusal and refusal.code == "deletes-another-key":
+        return refusal
+    code = "bytes-and-str" if refusal and not returned else "never-released"
+    return probe.refuse(code, returned=repr(returned))
 
 
 def _late(probe: Probe) -> Refusal | None:
@@ -341,6 +433,7 @@ def _late(probe: Probe) -> Refusal | None:
     probe.says("A had the lock; it ended, and B has it now")
     of_b = probe.state(lock.key)
     returned = lock.unlock("a")
+    _is_gone(probe, lock.key)
     after = probe.state(lock.key)
     if after.kind == "none":
         probe.says("A, who is late, gives it back: B's lock is gone")
