@@ -13,6 +13,7 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 
 from demo.own_strategies import BrokenFile
 from shop.ops.redis import locks_client
+from shop.sale.purchase import sell_one
 from workshop.refusal import Refusal, Undecided
 
 #: The parameters with which the shop calls each function of an exercise.
@@ -43,6 +44,7 @@ def explain(error: BaseException, module: ModuleType) -> Refusal:
         raise Undecided(f"a server does not answer: {chain[-1]}") from error
     return (
         _wrong_call(chain[-1], module)
+        or _no_stock(chain[-1])
         or _broken_file(chain)
         or _missing_name(chain[-1], module)
         or _raised(chain, module)
@@ -102,6 +104,15 @@ def _parameters(function: str, module: ModuleType) -> int | None:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             parameters = len(node.args.posonlyargs) + len(node.args.args)  # the last one counts
     return parameters
+
+
+def _no_stock(error: BaseException) -> Refusal | None:
+    """Return a refusal if the participant's read() gave sell_one() nothing."""
+    if isinstance(error, AttributeError) and error.obj is None:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if frame.f_code is sell_one.__code__:
+            return Refusal("no-return", {"function": "read"})
+    return None
 
 
 def _broken_file(chain: list[BaseException]) -> Refusal | None:

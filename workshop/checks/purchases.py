@@ -3,6 +3,7 @@ lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from django.db import (
     DatabaseError,
     DataError,
     IntegrityError,
+    InternalError,
     OperationalError,
     ProgrammingError,
     connection,
@@ -44,6 +46,9 @@ from workshop.refusal import Refusal
 MINE = "mine"
 #: What the purchases of the present sale broke off with.
 broken: list[str] = []
+#: Errors of the database that say that what they sent was wrong. The shop takes some of them for a
+#: lost connection, and answers `unavailable`.
+sent_wrongly: list[DatabaseError] = []
 #: What they have sent to the database: buyer, statement, rows.
 statements: list[tuple[str, str, int]] = []
 #: The buyers of the present sale that called select_for_update().
@@ -61,6 +66,8 @@ PRODUCT = "apple"
 FINAL = ("sold_out", "error")
 #: Another product, which is not bought, and its stock.
 OTHER, MANY = "pear", 5
+#: SQLSTATE of a deadlock in the database.
+DEADLOCK = "40P01"
 #: The story of a refusal for what follows on a lost answer of the database.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
 
@@ -105,6 +112,9 @@ def install(module: ModuleType) -> None:
         except BrokenFile as error:
             broken.append(str(error))
             raise
+        except (ProgrammingError, DataError, InternalError) as error:
+            sent_wrongly.append(error)
+            raise
         finally:
             _this_thread.buyer = None
 
@@ -133,6 +143,7 @@ def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
     alive()
     broken.clear()
+    sent_wrongly.clear()
     statements.clear()
     row_locks_requested.clear()
     locks_client().flushdb()
@@ -195,9 +206,24 @@ def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
     with installed(lambda name, facts: look() if name == "after_read" else None):
         outcome = outcome_of("A")
     if books(sale) != (1, 0):
-        return Refusal("never-sells", {"outcome": outcome})
+        return _not_one_unit(sale, outcome)
     left = Product.objects.get(name=OTHER).amount
     return None if left == MANY else Refusal("other-products", {"left": left, "stock": MANY})
+
+
+def _not_one_unit(sale: int, outcome: str) -> Refusal:
+    """Return why the first buyer of one unit has not got it."""
+    orders, _ = books(sale)
+    if orders:
+        return Refusal("order-without-unit", {"units": 1, "left": books(sale)[1]})
+    if outcome == "sold_out":  # would it sell if there were more?
+        many = open_sale(MANY)
+        outcome_of("A")
+        orders, left = books(many)
+        if orders and (orders, left) != (1, MANY - 1):
+            facts = {"stock": MANY, "orders": orders, "left": left}
+            return Refusal("more-than-one", facts)
+    return Refusal("never-sells", {"outcome": outcome})
 
 
 def killed() -> Refusal | None:
@@ -245,11 +271,16 @@ def story_of(log: Sequence[str]) -> tuple[str, ...]:
 
 
 def every_run() -> Iterator[two_buyers.ScheduleRun]:
-    """Every schedule of two buyers, for one unit and for two."""
+    """Every schedule of two buyers, for one unit and for two.
+
+    Raises the error of the database that says that a buyer's statement was wrong.
+    """
     open_sale(1)  # and with it no lock of the purchase before
     for units in (1, 2):
         for run in two_buyers.every_run(MINE, units):
             alive()
+            if sent_wrongly:
+                raise sent_wrongly[0]
             yield run
 
 
@@ -281,19 +312,27 @@ def inside_out(module: ModuleType) -> Refusal | None:
         _under_a_lock()
         or killed()
         or _nothing_to_sell()
+        or second_of_one()
         or _let_in()
         or _overtaken()
-        or second_of_one()
     )
 
 
 def _under_a_lock() -> Refusal | None:
     """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
     free: list[bool] = []
-    refusal = alone(lambda: free.append(_is_free()))
+    held_keys: list[str] = []
+
+    def look() -> None:
+        held_keys.extend(str(key, "utf-8", "replace") for key in locks_client().scan_iter())
+        free.append(_is_free())
+
+    refusal = alone(look)
     if refusal is not None:
         return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
     if any(free):
+        if held_keys:
+            return Refusal("another-lock", {"other": min(held_keys)})
         return Refusal("not-held")
     return None if _is_free() else Refusal("never-released")
 
@@ -301,7 +340,7 @@ def _under_a_lock() -> Refusal | None:
 def _nothing_to_sell() -> Refusal | None:
     """A buyer who finds nothing leaves no lock behind."""
     open_sale(0)
-    outcome_of("A")
+    answer_of(partial(outcome_of, "A"))
     return None if _is_free() else Refusal("released-after-a-sale-only")
 
 
@@ -363,13 +402,37 @@ def _overtaken_after(number: int) -> Refusal | None:
 def no_lock(module: ModuleType) -> Refusal | None:
     """The first fault in how the database is asked, or None."""
     install(module)
-    return _without_a_lock() or killed() or _schedules() or second_of_one() or _order_was_denied()
+    return (
+        _without_a_lock()
+        or killed()
+        or _schedules()
+        or second_of_one()
+        or _key_was_dropped()
+        or _order_was_denied()
+    )
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
     """The first fault of a purchase whose buyers come one after the other, or None."""
     install(module)
-    return alone() or killed() or second_of_one() or _order_was_denied() or _bought_twice()
+    return (
+        alone()
+        or killed()
+        or second_of_one()
+        or _key_was_dropped()
+        or _order_was_denied()
+        or _bought_twice()
+    )
+
+
+def _key_was_dropped() -> Refusal | None:
+    """An order has the key of its request: else a buyer who asks again buys a second time."""
+    sale = open_sale(2)
+    key = uuid.uuid4().hex
+    for _ in range(2):
+        check_out(Attempt(product=PRODUCT, buyer="A", lock=MINE, key=key))
+    orders, _ = books(sale)
+    return Refusal("key-dropped", {"orders": orders}) if orders > 1 else None
 
 
 def _order_was_denied() -> Refusal | None:
@@ -441,7 +504,9 @@ def _schedules() -> Refusal | None:
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):
-            return Refusal("conflict-not-retried", {"error": str(cause).splitlines()[0]})
+            is_knot = getattr(cause.__cause__, "sqlstate", None) == DEADLOCK
+            code = "locks-knotted" if is_knot else "conflict-not-retried"
+            return Refusal(code, {"error": str(cause).splitlines()[0]})
         raise
     return None
 
