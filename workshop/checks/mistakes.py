@@ -10,6 +10,8 @@ from types import ModuleType
 
 import redis
 from django.db import DatabaseError, Error, InterfaceError, OperationalError, connection
+from django.db.transaction import TransactionManagementError
+from psycopg.errors import InFailedSqlTransaction
 
 from demo.own_strategies import BrokenFile
 from shop.ops.redis import locks_client
@@ -33,6 +35,8 @@ PASSED = {
 CALLED_WRONGLY = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
 #: How Redis says that EVAL has no number of keys, or too large a one.
 WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
+#: How Django says that an error has ended the transaction.
+CONTINUED_AFTER_ERROR = re.compile(r"An error occurred in the current transaction")
 #: How Python says that a class leaves a method open.
 ABSTRACT = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
 
@@ -45,6 +49,7 @@ def explain(error: BaseException, module: ModuleType) -> Refusal:
     return (
         _wrong_call(chain[-1], module)
         or _no_stock(chain[-1])
+        or _failed_transaction(chain)
         or _broken_file(chain)
         or _missing_name(chain[-1], module)
         or _raised(chain, module)
@@ -113,6 +118,17 @@ def _no_stock(error: BaseException) -> Refusal | None:
         if frame.f_code is sell_one.__code__:
             return Refusal("no-return", {"function": "read"})
     return None
+
+
+def _failed_transaction(chain: list[BaseException]) -> Refusal | None:
+    """Return a refusal if a statement was sent in a transaction that an error had ended."""
+    went_on = any(
+        isinstance(error, TransactionManagementError) and CONTINUED_AFTER_ERROR.match(str(error))
+        for error in chain
+    )
+    if not (went_on or isinstance(chain[-1], InFailedSqlTransaction)):
+        return None
+    return Refusal("goes-on-after-an-error", {"error": str(chain[-1]).splitlines()[0]})
 
 
 def _broken_file(chain: list[BaseException]) -> Refusal | None:
