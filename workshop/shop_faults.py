@@ -1,8 +1,10 @@
 """The faults of `make faults`, made for real while the participant's file sells."""
 
 from loadtest.faults import FAULTS
+from loadtest.faults.fault import Fault
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS
+from loadtest.faults.trial import MEASURED_TTL_TOLERANCE
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
@@ -32,6 +34,8 @@ ROW = (
     "shutdown",
     "shutdown@short",
 )
+#: Seconds that a lock with a ttl of its own may live in lesson 12: after a crash all wait for it.
+LONGEST_TTL = 5.0
 #: Nothing to be seen of these where no lock in Redis is taken.
 OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
 
@@ -54,20 +58,32 @@ def refusal(bench: Bench, fault: str) -> Refusal | None:
 
 def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
     """Make one fault for the participant's file and for these strategies."""
-    strategies = {str(strategy["name"]): strategy for strategy in bench.shop(RIVALS).strategies()}
-    mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault: "exact"}}
+    return _play(FAULTS[fault](bench), *controls)
+
+
+def _play(fault: Fault, *controls: str) -> list[Cell]:
+    """Make this fault for the participant's file and for these strategies."""
+    shop = fault.testbed.shop(RIVALS)
+    strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
+    mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
     chosen = [mine, *(strategies[name] for name in controls)]
-    return play(FAULTS[fault](bench), chosen)
+    return play(fault, chosen)
 
 
 def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """The whole row up to the first column that is not exact. Raises Undecided."""
     row_cells: list[Cell] = []
+    own_ttl = 0.0  # of a lock that does not take the shop's
     for fault in ROW:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
-        [cell] = cells(bench, fault)
+        cell, lives = _cell_with_ttl(bench, fault, own_ttl)
+        if lives > LONGEST_TTL:
+            return Refusal("lives-too-long", {"lives": lives, "most": LONGEST_TTL}), row_cells
+        if lives > own_ttl:  # made again with the nodes' ttl as long as that
+            own_ttl = lives
+            cell, _ = _cell_with_ttl(bench, fault, own_ttl)
         if cell["verdict"] not in ("exact", "deadlock"):  # one bad moment decides nothing
-            [cell] = cells(bench, fault)
+            cell, _ = _cell_with_ttl(bench, fault, own_ttl)
         if cell["missing"] and fault in OF_A_LOCK:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
@@ -78,6 +94,19 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["verdict"] != "exact":
             return Refusal("breaks", cell, tuple(cell["story"])), row_cells
     return None, row_cells
+
+
+def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
+    """Make one fault for the participant's file, with locks that live at least `ttl` seconds.
+
+    Returns the cell, and for how many seconds the file's lock lives where that is longer than the
+    fault allows; else 0.
+    """
+    fault = FAULTS[name](bench)
+    fault.ttl = max(fault.ttl, ttl)
+    [cell] = _play(fault)
+    lives = max((trial.lock_ttl or 0.0 for trial in fault.trials), default=0.0)
+    return cell, lives if lives > fault.ttl * MEASURED_TTL_TOLERANCE else 0.0
 
 
 def _beside_another(bench: Bench, fault: str) -> Refusal:
