@@ -415,6 +415,9 @@ def _is_gone(probe: Probe, key: str) -> bool:
 
 def _own_left_there(probe: Probe, lock: Any, returned: object) -> Refusal:
     """Return why unlock() has left the holder's own key."""
+    if _frees_the_lock_of_another(probe):
+        probe.says("B has a lock, A gives it back: B's lock is gone")
+        return probe.refuse("frees-others-only", returned=repr(returned))
     if not returned and lock.client.ran_a_script():
         return probe.refuse("script-arguments", returned=repr(returned))
     refusal = _key_left_there(probe, lock)
@@ -422,6 +425,14 @@ def _own_left_there(probe: Probe, lock: Any, returned: object) -> Refusal:
         return refusal
     code = "bytes-and-str" if refusal and not returned else "never-released"
     return probe.refuse(code, returned=repr(returned))
+
+
+def _frees_the_lock_of_another(probe: Probe) -> bool:
+    """Return whether A's release deletes a lock that B has."""
+    lock = probe.lock()
+    lock.try_lock("b")
+    probe.again(lock).unlock("a")
+    return _is_gone(probe, lock.key)
 
 
 def _late(probe: Probe) -> Refusal | None:
