@@ -42,6 +42,7 @@ def page(*, live: bool = False) -> str:
     }
     main = Template(pages.read_part("levels/levels.html")).substitute(
         count=len(levels()),
+        ending=pages.read_part("levels/ending.html"),
         texts="\n".join(_text(level, moves_by_world[level.world]) for level in levels()),
     )
     script = "".join(
@@ -89,6 +90,7 @@ def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
         "strategy": world.strategy,
         "units": world.units,
         "has_lock": any(turn["state"][2] for turn in recording["moves"].values()),
+        "fenced": world.fenced,
         "events": [event for event in world.events if event],
         "recorded": f"{recording['machine']}; {recording['recorded']}",
     }
