@@ -80,8 +80,8 @@ class LoopbackProxy(proxy.Proxy):
         """Send new connections to this port. Open connections stay."""
         self._conditions.target = ("127.0.0.1", port)
 
-    def freeze_subscriptions(self) -> None:
-        """Deliver nothing more on the subscribed connections, and leave them open."""
+    def freeze_connections(self, having_sent: bytes = b"") -> None:
+        """Deliver nothing more on open connections that have sent this, and leave them open."""
         for connection in list(self._conditions.connections):
-            if connection.has_sent(b"SUBSCRIBE"):
+            if connection.has_sent(having_sent):
                 connection.conditions = replace(connection.conditions, hole=True)

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from .. import one_file
 from ..one_file import Lease, LockTimeout, OneFileLock
-from ..testing.server import Server, eventually
+from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import in_thread
 
 
@@ -71,6 +71,17 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     assert time.monotonic() - started < 4  # two tries of a second each; redis-py's default: 55
     own_server.signal(signal.SIGCONT)
     client.close()
+
+
+def test_lease_outlives_a_connection_that_died_silently(proxy: LoopbackProxy) -> None:
+    """The server is healthy. A socket_timeout of ttl / 6 leaves time for another renewal."""
+    client = redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
+    with OneFileLock(client, "x", ttl=3).hold(wait=1) as lease:
+        proxy.freeze_connections()
+        trusted_until = lease._trusted_until
+        eventually(lambda: lease._trusted_until != trusted_until, within=10)
+        lease.check()
+    assert lease.outcome == "released"
 
 
 def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:

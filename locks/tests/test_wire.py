@@ -47,7 +47,7 @@ def test_a_subscription_that_went_silent_is_noticed_and_replaced(
     with held(near) as lease:
         other = waiter(far)
         channel = far._wakeups.waiters.channel
-        proxy.freeze_subscriptions()
+        proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
             lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
         )
