@@ -1,12 +1,14 @@
 """Real faults, for strategies with different verdicts; and one rush of chaos."""
 
 import io
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from rich.console import Console
 
 from loadtest.commands import chaos
@@ -24,6 +26,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
+from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT
 from loadtest.stack.strategies import complaints_of
@@ -190,6 +193,39 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
     assert (latest / "faults.md").read_text().startswith("# Faults")
     assert (latest / "report.html").stat().st_size > 100_000
     assert (latest / "history.jsonl").stat().st_size > 0
+
+
+def fail_every_other_call(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
+) -> None:
+    """Raise the error in the first call of a method, the third, and so on."""
+    method = getattr(owner, name)
+    calls = itertools.count(1)
+
+    def failing(*args: Any, **options: Any) -> Any:
+        if next(calls) % 2:
+            raise error
+        return method(*args, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+
+
+def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open its sale, to see that no lock is left, and for all that the judge reads."""
+    monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
+    silent_shop = ShopUnreachable("GET /sales/1: 503")
+    fail_every_other_call(monkeypatch, Trial, "open", silent_shop)
+    fail_every_other_call(monkeypatch, Trial, "orphans", redis.ConnectionError("refused"))
+    fail_every_other_call(monkeypatch, Shop, "settled_sale", silent_shop)
+    fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
+    nothing = chaos_rush.Disturbance("nothing", lambda *_: "seen")
+    rush = chaos_rush.ChaosRush(1, seed=5, chosen=[nothing], hold_ms=0)
+    chaos_rush.play(testbed, rush, testbed.strategies(("redis",)))
+    (cell,) = rush.cells
+    assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell["missing"]
 
 
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
