@@ -25,7 +25,7 @@ OUTCOMES = (
     "error",
     "unknown",
 )
-#: Outcomes after which a buyer does not ask again.
+#: Outcomes that serve a buyer: no other order is owed to it.
 FINAL_OUTCOMES = frozenset({"sold", "sold_out"})
 
 
