@@ -323,17 +323,18 @@ def inside_out(module: ModuleType) -> Refusal | None:
 def _under_a_lock() -> Refusal | None:
     """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
     free: list[bool] = []
-    held_keys: list[str] = []
+    keys_during_sale: set[str] = set()
 
     def look() -> None:
-        held_keys.extend(str(key, "utf-8", "replace") for key in locks_client().scan_iter())
+        keys_during_sale.update(_keys_in_redis())
         free.append(_is_free())
 
     refusal = alone(look)
     if refusal is not None:
         return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
     if any(free):
-        if held_keys:
+        # The counter of fences stays after a release; a lock goes.
+        if held_keys := keys_during_sale - _keys_in_redis():
             return Refusal("another-lock", {"other": min(held_keys)})
         return Refusal("not-held")
     return None if _is_free() else Refusal("never-released")
@@ -344,6 +345,10 @@ def _nothing_to_sell() -> Refusal | None:
     open_sale(0)
     answer_of(partial(outcome_of, "A"))
     return None if _is_free() else Refusal("released-after-a-sale-only")
+
+
+def _keys_in_redis() -> set[str]:
+    return {str(key, "utf-8", "replace") for key in locks_client().scan_iter()}
 
 
 def _is_free() -> bool:
