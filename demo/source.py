@@ -17,7 +17,7 @@ from shop.sale.strategy import Strategy
 SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     locked.held,
     purchase.sell_one,
-    fences.claim,
+    fences.claim_fence_and_read_stock,
     purchase.read_stock,
     purchase.write_stock,
     purchase.write_relative,

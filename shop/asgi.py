@@ -34,7 +34,7 @@ from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
 from shop.sale.async_checkout import Threads, check_out, in_thread, to_its_end  # noqa: E402
-from shop.sale.points import apoint  # noqa: E402
+from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import sold  # noqa: E402
 
 refuse_to_start()
@@ -208,7 +208,7 @@ class Application(ASGIHandler):
                 if refusal is not None:
                     return refusal
             request.resolver_match = self._resolver_match
-            await apoint("arrives")
+            await reach_point_async("arrives")
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
                 await in_thread(self.threads.short, partial(admit, request))

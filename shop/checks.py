@@ -132,7 +132,7 @@ def check_database(**kwargs: Any) -> Messages:
 
 
 @register()
-def check_servers(**kwargs: Any) -> Messages:
+def check_server_settings(**kwargs: Any) -> Messages:
     if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         yield Error(
             "ATOMIC_REQUESTS opens the transaction before the lock and commits after it.",
@@ -153,7 +153,7 @@ def check_servers(**kwargs: Any) -> Messages:
     if databases[0] == databases[1]:
         yield Error(
             "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
-            "drop every lock, and with one URL both would share one connection pool.",
+            "drop every lock. If their URLs are equal, they also share one connection pool.",
             hint="Give REDIS_LOCKS_URL another database number or server.",
             id="shop.E003",
         )

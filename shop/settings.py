@@ -13,7 +13,7 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from shop.ops.database import database
+from shop.ops.database import database_settings
 from shop.ops.environment import (
     next_database,
     parse_rate,
@@ -187,8 +187,8 @@ SHOP_DB_POOLER: bool = env.bool("SHOP_DB_POOLER", default=False)
 DB_TIMEOUTS_MS = TIMEOUTS_MS
 DATABASES: dict[str, Any] = {"default": {}}  # DATABASE_URL is unset: any query says so
 if env.str("DATABASE_URL", default=""):
-    DATABASES["default"] = database(
-        env.str("DATABASE_URL"), pool=SHOP_DB_POOL, pooler=SHOP_DB_POOLER
+    DATABASES["default"] = database_settings(
+        env.str("DATABASE_URL"), pool_size=SHOP_DB_POOL, is_pgbouncer=SHOP_DB_POOLER
     )
 
 # --- Redis --------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Guarded:
         with held(self._make_lock(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell_one(attempt)
-        return receipt.under(lease)
+        return receipt.with_lease_facts(lease)
 
     def _make_lock(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
@@ -113,6 +113,6 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
         with held(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
-        return receipt.under(lease)
+        return receipt.with_lease_facts(lease)
 
     return buy

@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from demo import own_strategies
 from demo.source import source_blocks
-from shop.sale.fences import claim
+from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held
 from shop.sale.purchase import sell_one
 from shop.strategies import STRATEGIES
@@ -119,7 +119,7 @@ def source_of(block: dict[str, Any]) -> str:
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("function", [held, sell_one, claim])
+@pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(
     function: Callable[..., Any],
 ) -> None:

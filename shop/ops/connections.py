@@ -7,7 +7,7 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 
 from shop.ops.database import is_lost
-from shop.ops.postgres import Silence
+from shop.ops.postgres import ReplyTimeout
 
 
 def is_gone(error: DatabaseError | InterfaceError) -> bool:
@@ -20,7 +20,7 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 
     After a restart of PostgreSQL all of them are dead, and would fail one request each.
     """
-    if not is_gone(error) or isinstance(error.__cause__, Silence):
+    if not is_gone(error) or isinstance(error.__cause__, ReplyTimeout):
         return  # a silent server would keep the check of each connection waiting
     connection.close()
     pool = getattr(connection, "pool", None)

@@ -123,17 +123,20 @@ def violates(error: BaseException, constraint: str) -> bool:
     return constraint in str(error)
 
 
-def database(url: str, *, pool: int, pooler: bool) -> dict[str, Any]:
-    """Return Django's settings of the database of a URL. `pool` and `pooler` are PostgreSQL's.
+def database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
+    """Return Django's settings of the database of a URL.
 
-    Raises ImproperlyConfigured, with what to do.
+    The other parameters apply to PostgreSQL alone; see postgres.database_settings. Raises
+    ImproperlyConfigured, with what to do.
     """
     match urlsplit(url).scheme:
         case "mysql":
             return _mysql(url)
         case "sqlite":
             return _sqlite(url)
-    return postgres.database(Env.db_url_config(url), pool=pool, pooler=pooler)
+    return postgres.database_settings(
+        Env.db_url_config(url), pool_size=pool_size, is_pgbouncer=is_pgbouncer
+    )
 
 
 def _mysql(url: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ TCP_OPTIONS = {
 }
 
 
-class Silence(OperationalError):
+class ReplyTimeout(OperationalError):
     """PostgreSQL did not reply in time. The connection is closed."""
 
 
@@ -45,7 +45,7 @@ def is_wait_timeout(error: OperationalError) -> bool:
 
 
 class BoundedConnection(Connection[Any]):
-    """A connection that waits at most `reply_timeout` seconds for a reply, then raises Silence."""
+    """A connection that raises ReplyTimeout after `reply_timeout` seconds without a reply."""
 
     reply_timeout = REPLY_TIMEOUT_SECONDS
 
@@ -58,28 +58,31 @@ class BoundedConnection(Connection[Any]):
             if not is_wait_timeout(error):
                 raise
             self.close()
-            raise Silence(f"no reply within {self.reply_timeout:g} s") from error
+            raise ReplyTimeout(f"no reply within {self.reply_timeout:g} s") from error
 
 
-def database(settings: dict[str, Any], *, pool: int, pooler: bool) -> dict[str, Any]:
+def database_settings(
+    settings: dict[str, Any], *, pool_size: int, is_pgbouncer: bool
+) -> dict[str, Any]:
     """Return Django's settings of a database, with the shop's timeouts. Options of the URL win.
 
-    settings  the settings that django-environ reads from the URL
-    pool      connections per process; 0 for one per thread, without REPLY_TIMEOUT_SECONDS
-    pooler    whether the URL leads to PgBouncer. It refuses startup options, so the role must have
-              TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
+    settings      the settings that django-environ reads from the URL
+    pool_size     connections per process; 0: one per thread, and the reply timeout does not apply
+    is_pgbouncer  whether the URL leads to PgBouncer. It refuses startup options, so the role must
+                  have TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
     """
     options: dict[str, Any] = {**TCP_OPTIONS, **settings.get("OPTIONS", {})}
-    if not pooler:
+    if not is_pgbouncer:
         timeouts = " ".join(f"-c {name}={limit}" for name, limit in TIMEOUTS_MS.items())
         options["options"] = f"{timeouts} {options.get('options', '')}".strip()
-    if pool:
+    if pool_size:
         options["pool"] = {
             "connection_class": BoundedConnection,
-            "min_size": pool,
-            "max_size": pool,
+            "min_size": pool_size,
+            "max_size": pool_size,
             "timeout": 6,
-            # Its pauses double: with a longer limit the pool sleeps through a recovery.
+            # The pool doubles its pause after each failed attempt to connect. With a higher limit a
+            # pause may last for long after the server is back.
             "reconnect_timeout": 5,
         }
-    return {**settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": pooler}
+    return {**settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": is_pgbouncer}

@@ -19,8 +19,8 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, known_products, waiting_room
-from shop.sale.locked import options_of, points_of, release_facts
-from shop.sale.points import apoint
+from shop.sale.locked import options_of, release_facts, report_points_of
+from shop.sale.points import reach_point_async
 from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
 
@@ -87,12 +87,14 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
         return await in_thread(threads.whole, partial(checkout.check_out, attempt))
-    with checkout.shop_errors(attempt), waiting_room.seat(attempt.product):
+    with checkout.shop_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
             await _call_in_thread(
                 threads, attempt, partial(known_products.require_on_sale, attempt.product)
             )
-        await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+        await reach_point_async(
+            "begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale
+        )
         try:
             return await _sell_under_lock(attempt, sell, threads)
         except checkout.MAY_HAVE_BOUGHT as refusal:
@@ -105,19 +107,19 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
 
 async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Threads) -> Receipt:
     def sell_in_thread(lease: AsyncLease) -> Receipt:
-        with points_of(lease):
+        with report_points_of(lease):
             return sell(attempt, lease)
 
     lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **options_of(attempt))
-    await apoint("acquire")
+    await reach_point_async("acquire")
     lease = None
     try:
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
             receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
-            await apoint("released", **release_facts(lease))
-    return receipt.under(lease)
+            await reach_point_async("released", **release_facts(lease))
+    return receipt.with_lease_facts(lease)
 
 
 async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:

@@ -45,7 +45,7 @@ def check_out(attempt: Attempt) -> Receipt:
 
     Raises a ShopError; after any of them but CommitUnknown nothing was sold.
     """
-    with shop_errors(attempt), waiting_room.seat(attempt.product):
+    with shop_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_on_sale(attempt.product)
         point.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:

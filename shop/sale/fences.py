@@ -19,14 +19,14 @@ from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: Microseconds. A holder that acquired before the move and has not claimed yet may have a fence
-#: that is higher than the database's by as long as a lock can be held. New ones begin above that.
-MARGIN = 60_000_000
-#: Lua counts in doubles: above this, n + 1 may equal n.
-LARGEST = 2**53 - 2 * MARGIN
+#: A holder that acquired before the move and has not claimed yet may have a fence that is higher
+#: than the database's by as long as a lock can be held. New fences begin above that.
+MARGIN_MICROSECONDS = 60_000_000
+#: Lua counts in doubles: above this fence, n + 1 may equal n.
+LARGEST_FENCE = 2**53 - 2 * MARGIN_MICROSECONDS
 
 
-def claim(lease: AnyLease, attempt: Attempt) -> Stock:
+def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
     """Read the stock, and have the database refuse any holder with an older fence from then on.
 
     Raises Lost, UnknownProduct.
@@ -39,7 +39,7 @@ def claim(lease: AnyLease, attempt: Attempt) -> Stock:
         if connection.vendor == "mysql":  # it has no UPDATE ... RETURNING
             cursor.execute(statement, values)
             if not cursor.rowcount:
-                raise refusal(attempt, lease)
+                raise make_fence_error(attempt, lease)
             # The row is this transaction's own now, so that this is its present state.
             cursor.execute(
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
@@ -48,11 +48,11 @@ def claim(lease: AnyLease, attempt: Attempt) -> Stock:
             cursor.execute(f"{statement} RETURNING id, sale_id, amount", values)
         row = cursor.fetchone()
     if row is None:
-        raise refusal(attempt, lease)
+        raise make_fence_error(attempt, lease)
     return Stock(*row)
 
 
-def refusal(attempt: Attempt, lease: AnyLease) -> Lost:
+def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
     """Return the reason why the database refused this lease's fence. Raises UnknownProduct.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that
@@ -64,7 +64,7 @@ def refusal(attempt: Attempt, lease: AnyLease) -> Lost:
     if product.fence < (lease.fence or 0):
         return SaleClosed()
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
-    if ahead <= MARGIN:
+    if ahead <= MARGIN_MICROSECONDS:
         return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
     error = DatabaseFenceAhead(
         f"the database's fence is {ahead / 1_000_000:.0f} s ahead of the locks' Redis, so nothing "
@@ -75,7 +75,7 @@ def refusal(attempt: Attempt, lease: AnyLease) -> Lost:
     return error
 
 
-def blocked(lock: str) -> dict[str, float]:
+def find_blocked_products(lock: str) -> dict[str, float]:
     """Products on sale whose fence no holder of this lock can exceed now -> seconds by which it is
     ahead of the locks' Redis. Raises redis.RedisError."""
     client = locks_client()
@@ -96,13 +96,17 @@ def raise_fence(lock: str, product: Product) -> bool:
     Returns whether that was needed. The database's fence stays: a holder that is refused now still
     is, and no old holder gets in. Raises redis.RedisError, OverflowError (beyond Redis's counting).
     """
-    if product.fence > LARGEST:
+    if product.fence > LARGEST_FENCE:
         raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")
     client = locks_client()
     seconds, _ = client.time()
     ahead = product.fence / 1_000_000 - int(seconds)
     memory = max(FENCE_TTL, ahead + FENCE_TTL)
-    new: list[str | int] = [product.fence, product.fence + MARGIN, round(memory * 1000)]
+    new: list[str | int] = [
+        product.fence,
+        product.fence + MARGIN_MICROSECONDS,
+        round(memory * 1000),
+    ]
     keys = [_key(lock, product.name)]
     return bool(lua("raise_fence")(client, keys, new))
 

@@ -65,7 +65,7 @@ def held(
     if not inside_transaction:
         refuse_inside_transaction()
     hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return with_points(hold, commits=encloses_commit)
+    return report_points_around(hold, commits=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
@@ -78,14 +78,14 @@ def refuse_inside_transaction() -> None:
 
 
 @contextmanager
-def with_points(
+def report_points_around(
     hold: AbstractContextManager[AnyLease], *, commits: bool = True
 ) -> Iterator[AnyLease]:
     """Enter `hold`, which takes a lock, and report the points before, inside and after it."""
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, points_of(lease, commits=commits):
+        with hold as lease, report_points_of(lease, commits=commits):
             yield lease
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
@@ -93,7 +93,7 @@ def with_points(
 
 
 @contextmanager
-def points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
+def report_points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
     """Report the points of a block that runs under the lease, which is released next."""
     point.send("acquired", **acquisition_facts(lease))
     try:

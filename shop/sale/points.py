@@ -63,7 +63,7 @@ def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None
         point.connect(_call_probe)
 
 
-async def apoint(name: str, **facts: object) -> None:
+async def reach_point_async(name: str, **facts: object) -> None:
     """Report that this task is at the point `name`. If the probe may stop it, a thread waits."""
     if _probe is not None and _may_stop(name):
         await asyncio.to_thread(partial(point.send, name, **facts))

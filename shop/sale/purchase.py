@@ -86,14 +86,14 @@ class Attempt:
 class Stock:
     """The product's row at the check.
 
-    number  of the bucket or unit to sell from, where that is not the product's row
+    row_number  number of the bucket or unit to sell from, if the strategy has its own rows
     """
 
     product_id: int
     sale_id: int
     amount: int
     version: int = 0
-    number: int = 0
+    row_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Receipt:
     replayed: bool = False
     lease: LeaseFacts | None = None
 
-    def under(self, lease: AnyLease) -> Self:
+    def with_lease_facts(self, lease: AnyLease) -> Self:
         """Return this receipt with the facts of the lease, which has been released."""
         facts = LeaseFacts(
             waited_ms=round(lease.waited_seconds * 1000, 1),
@@ -130,7 +130,7 @@ class Receipt:
         return replace(self, lease=facts)
 
 
-def require_its_sale(attempt: Attempt, stock: Stock) -> None:
+def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
     """Raise SaleOver if the buyer came for another sale.
 
     A buyer who waited past the end of a sale must not buy in the next one.
@@ -195,18 +195,18 @@ def sell_one(
     attempt.committing = False
     stock = read(attempt)
     point.send("after_read", amount=stock.amount, sale=stock.sale_id)
-    require_its_sale(attempt, stock)
+    require_requested_sale(attempt, stock)
     if stock.amount < 1:
         raise SoldOut
     if attempt.hold:
         time.sleep(attempt.hold)
     write(attempt, stock)
-    order = record(attempt, stock, fence)
+    order = record_order(attempt, stock, fence)
     attempt.committing = True
     return Receipt(order_id=order, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 
-def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
+def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order and return its id.
 
     A second order with the same key waits for the first one to commit, and raises KeyHasBought.

@@ -24,13 +24,14 @@ from shop.errors import WaitingRoomFull
 RETURNS_PER_SECOND = 100
 LONGEST_RETRY_AFTER_SECONDS = 30
 
-inside: Counter[str] = Counter()  # purchases under way in this process, by product
+#: The purchases of this process that have a seat, by product.
+purchases_under_way: Counter[str] = Counter()
 _next_return = 0.0  # monotonic time at which the next refused buyer may come back
 _mutex = threading.Lock()
 
 
 @contextmanager
-def seat(product: str) -> Iterator[None]:
+def occupy_seat(product: str) -> Iterator[None]:
     """Occupy a seat until the block ends. Raises WaitingRoomFull at once if there is none.
 
     It never waits, so an event loop may use it too.
@@ -38,16 +39,17 @@ def seat(product: str) -> Iterator[None]:
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        if inside[product] > max_waiting or inside.total() >= max_purchases:
+        is_product_full = purchases_under_way[product] > max_waiting
+        if is_product_full or purchases_under_way.total() >= max_purchases:
             raise WaitingRoomFull(seconds=_retry_after_seconds())
-        inside[product] += 1
+        purchases_under_way[product] += 1
     try:
         yield
     finally:
         with _mutex:
-            inside[product] -= 1
-            if not inside[product]:
-                del inside[product]  # a product without buyers takes no memory
+            purchases_under_way[product] -= 1
+            if not purchases_under_way[product]:
+                del purchases_under_way[product]  # a product without buyers takes no memory
 
 
 def _retry_after_seconds() -> int:

@@ -25,36 +25,38 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 #: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
 #: of the database, and each is a row to read for every purchase.
 BUCKETS = 16
-# Without waits, processor time decides, and the ORM's queries took half of a sale's.
-READ = """
+#: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
+#: second, and the ORM's queries took half of it.
+SELECT_BUCKETS = """
     SELECT product.id, product.sale_id, product.amount, bucket.number, bucket.amount
     FROM product LEFT JOIN shop_bucket AS bucket
         ON bucket.sale_id = product.sale_id AND bucket.amount > 0
     WHERE product.name = %s AND product.sale_id IS NOT NULL
 """
-TAKE = """
+TAKE_UNIT = """
     UPDATE shop_bucket SET amount = amount - 1 WHERE sale_id = %s AND number = %s AND amount > 0
 """
 
 
-def choose_a_bucket(attempt: Attempt) -> Stock:
+def choose_bucket(attempt: Attempt) -> Stock:
     with connection.cursor() as cursor:
-        cursor.execute(READ, [attempt.product])
+        cursor.execute(SELECT_BUCKETS, [attempt.product])
         rows = cursor.fetchall()
     if not rows:
         raise UnknownProduct
     product, sale, amount_in_row = rows[0][:3]
-    if amount_in_row:
+    if amount_in_row:  # the product's row of a sale in buckets has no units
         raise WrongStrategy
     amounts = {number: amount for _, _, _, number, amount in rows if amount}
     if not amounts:
         return Stock(product, sale, amount=0)
-    return Stock(product, sale, sum(amounts.values()), number=random.choice(list(amounts)))
+    bucket_number = random.choice(list(amounts))
+    return Stock(product, sale, sum(amounts.values()), row_number=bucket_number)
 
 
-def take_one(attempt: Attempt, stock: Stock) -> None:
+def take_unit(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(TAKE, [stock.sale_id, stock.number])
+        cursor.execute(TAKE_UNIT, [stock.sale_id, stock.row_number])
         if not cursor.rowcount:
             raise Conflict  # rolled back: a buyer who waits for another bucket holds none
 
@@ -62,7 +64,7 @@ def take_one(attempt: Attempt, stock: Stock) -> None:
 @retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        return sell_one(attempt, read=choose_a_bucket, write=take_one)
+        return sell_one(attempt, read=choose_bucket, write=take_unit)
 
 
 def fill_buckets(stock: Stock) -> None:

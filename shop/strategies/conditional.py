@@ -13,7 +13,7 @@ from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
 
 
-def decrement_if_there_is_one(attempt: Attempt, stock: Stock) -> None:
+def decrement_if_in_stock(attempt: Attempt, stock: Stock) -> None:
     shelf = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     if not shelf.filter(amount__gt=0).update(amount=F("amount") - 1):
         raise SoldOut if shelf.exists() else SaleClosed
@@ -21,7 +21,7 @@ def decrement_if_there_is_one(attempt: Attempt, stock: Stock) -> None:
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        return sell_one(attempt, write=decrement_if_there_is_one)
+        return sell_one(attempt, write=decrement_if_in_stock)
 
 
 STRATEGY = Strategy(

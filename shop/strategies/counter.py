@@ -24,7 +24,7 @@ from shop.sale.purchase import (
     Attempt,
     Receipt,
     read_stock,
-    require_its_sale,
+    require_requested_sale,
     sell_one,
     write_relative,
 )
@@ -37,7 +37,7 @@ logger = logging.getLogger("shop.strategies.counter")
 
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
-    require_its_sale(attempt, stock)  # before a unit of another sale is reserved
+    require_requested_sale(attempt, stock)  # before a unit of another sale is reserved
     holder = attempt.holder
     reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
     if reserved < 0:

@@ -14,7 +14,7 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 from django.db import transaction
 
 from shop.models import Product
-from shop.sale.fences import refusal
+from shop.sale.fences import make_fence_error
 from shop.sale.locked import held, redis_lock
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
@@ -23,7 +23,7 @@ from shop.sale.strategy import Strategy
 def buy(attempt: Attempt) -> Receipt:
     with held(redis_lock(attempt)) as lease:
         receipt = sell(attempt, lease)
-    return receipt.under(lease)
+    return receipt.with_lease_facts(lease)
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
@@ -32,7 +32,7 @@ def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
         if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
-            raise refusal(attempt, lease)
+            raise make_fence_error(attempt, lease)
 
     with transaction.atomic(durable=True):
         return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)

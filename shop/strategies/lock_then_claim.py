@@ -16,7 +16,7 @@ from functools import partial
 from django.db import transaction
 
 from shop.models import Product
-from shop.sale.fences import claim
+from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held, redis_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -26,17 +26,19 @@ def buy(attempt: Attempt) -> Receipt:
     with ExitStack() as after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
-            lock = held(redis_lock(attempt), inside_transaction=True)
-            lease = after_commit.enter_context(lock)
-            receipt = sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
-    return receipt.under(lease)
+            hold_context = held(redis_lock(attempt), inside_transaction=True)
+            lease = after_commit.enter_context(hold_context)
+            receipt = sell_one(
+                attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence
+            )
+    return receipt.with_lease_facts(lease)
 
 
 STRATEGY = Strategy(
     rank=184,
     title="RedisLock after the first query, with a fence",
     summary="The fence is claimed by an UPDATE, which sees the present row on every database.",
-    marks=("partial(claim, lease)", "UPDATE product SET fence"),
+    marks=("partial(claim_fence_and_read_stock, lease)", "UPDATE product SET fence"),
     buy=buy,
     holds_row=True,
     sound=True,

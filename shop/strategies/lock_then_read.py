@@ -29,10 +29,10 @@ def buy(attempt: Attempt) -> Receipt:
     with ExitStack() as after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
-            lock = held(redis_lock(attempt), inside_transaction=True)
-            lease = after_commit.enter_context(lock)
+            hold_context = held(redis_lock(attempt), inside_transaction=True)
+            lease = after_commit.enter_context(hold_context)
             receipt = sell_one(attempt)
-    return receipt.under(lease)
+    return receipt.with_lease_facts(lease)
 
 
 STRATEGY = Strategy(

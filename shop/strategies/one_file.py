@@ -12,7 +12,7 @@ from django.db import transaction
 
 from locks.one_file import OneFileLock
 from shop.ops.redis import locks_client
-from shop.sale.fences import claim
+from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -27,8 +27,10 @@ def buy(attempt: Attempt) -> Receipt:
     )
     with held(lock) as lease:
         with transaction.atomic(durable=True):
-            receipt = sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
-    return receipt.under(lease)
+            receipt = sell_one(
+                attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence
+            )
+    return receipt.with_lease_facts(lease)
 
 
 STRATEGY = Strategy(

@@ -9,7 +9,7 @@ from functools import partial
 
 from django.db import transaction
 
-from shop.sale.fences import claim
+from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held, redis_lock
 from shop.sale.purchase import AnyLease, Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -18,12 +18,12 @@ from shop.sale.strategy import Strategy
 def buy(attempt: Attempt) -> Receipt:
     with held(redis_lock(attempt)) as lease:  # outside: waits up to SHOP_LOCK_WAIT
         receipt = sell(attempt, lease)
-    return receipt.under(lease)
+    return receipt.with_lease_facts(lease)
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
     with transaction.atomic(durable=True):  # inside: commits before the lock is released
-        return sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
+        return sell_one(attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence)
 
 
 STRATEGY = Strategy(

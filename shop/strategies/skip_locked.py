@@ -20,11 +20,12 @@ from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.sale.strategy import Strategy
 
 #: Units that are a row each: a restock takes so long to write them, and a close to remove them.
-MOST_UNITS = 100_000
+MAX_UNITS = 100_000
 #: Of one INSERT, where the database cannot make numbers itself.
 UNITS_PER_INSERT = 1_000
-# Without waits, processor time decides, and the ORM's queries took half of a sale's.
-FREE = """
+#: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
+#: second, and the ORM's queries took half of it.
+LOCK_FREE_UNIT = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
     FROM product CROSS JOIN LATERAL (
         SELECT number FROM shop_unit WHERE sale_id = product.sale_id
@@ -32,20 +33,20 @@ FREE = """
     ) AS unit
     WHERE product.name = %s
 """
-#: The same for databases without LATERAL.
-FREE_OF_SALE = """
+#: The same for databases without LATERAL; FOR UPDATE SKIP LOCKED is added where it exists.
+FREE_UNIT_OF_SALE = """
     SELECT sale_id, number FROM shop_unit
     WHERE sale_id = (SELECT sale_id FROM product WHERE name = %s)
     ORDER BY number DESC LIMIT 1
 """
-DELETE = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
+DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
     with connection.cursor() as cursor:
-        cursor.execute(FREE, [attempt.product])
+        cursor.execute(LOCK_FREE_UNIT, [attempt.product])
         row = cursor.fetchone()
     if row is None:
         return wait_for_a_unit(attempt)
@@ -53,7 +54,7 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
-    free_unit = FREE_OF_SALE
+    free_unit = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
         free_unit += " FOR UPDATE SKIP LOCKED"
     with connection.cursor() as cursor:
@@ -64,7 +65,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
         sale_id, number = row
         cursor.execute("SELECT id FROM product WHERE name = %s", [attempt.product])
         (product_id,) = cursor.fetchone()
-    return Stock(product_id, sale_id, number, number=number)
+    return Stock(product_id, sale_id, number, row_number=number)
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
@@ -74,26 +75,26 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
     unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold.select_for_update().first()
     if unit is not None:
-        return replace(stock, amount=unit.number, number=unit.number)
+        return replace(stock, amount=unit.number, row_number=unit.number)
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
         raise SaleClosed
     return stock
 
 
-def delete_it(attempt: Attempt, stock: Stock) -> None:
+def delete_unit(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(DELETE, [stock.sale_id, stock.number])
+        cursor.execute(DELETE_UNIT, [stock.sale_id, stock.row_number])
 
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        return sell_one(attempt, read=lock_a_unit, write=delete_it)
+        return sell_one(attempt, read=lock_a_unit, write=delete_unit)
 
 
 def fill_units(stock: Stock) -> None:
-    """Make a row of each unit of a new sale. Raises BadInput for more than MOST_UNITS."""
-    if stock.amount > MOST_UNITS:
-        raise BadInput("too many rows of single units", allowed=[f"{MOST_UNITS} units at most"])
+    """Make a row of each unit of a new sale. Raises BadInput for more than MAX_UNITS."""
+    if stock.amount > MAX_UNITS:
+        raise BadInput("too many rows of single units", allowed=[f"{MAX_UNITS} units at most"])
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(

@@ -22,7 +22,7 @@ class Command(BaseCommand):
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
         if strategy is not None and strategy.fenced:
             with suppress(*health.NOT_READY):  # another line reports the server
-                for product, seconds in fences.blocked(settings.SHOP_LOCK).items():
+                for product, seconds in fences.find_blocked_products(settings.SHOP_LOCK).items():
                     problem = (
                         f"{seconds:.0f} s ahead of the locks' Redis, so that nothing is sold. "
                         f"Correct its clock, or run manage.py raise_fence {product}"

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 
-from shop.ops.database import code_of, database, is_busy, is_conflict, is_lost
+from shop.ops.database import code_of, database_settings, is_busy, is_conflict, is_lost
 
 
 def error_from(cause: Exception) -> OperationalError:
@@ -53,11 +53,11 @@ def test_busy_sqlite_is_named() -> None:
 
 def test_mysql_url_gives_settings() -> None:
     pytest.importorskip("pymysql")
-    settings = database(
+    settings = database_settings(
         "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on"
         "&unix_socket=/x",
-        pool=20,
-        pooler=False,
+        pool_size=20,
+        is_pgbouncer=False,
     )
     assert (settings["USER"], settings["PASSWORD"], settings["NAME"]) == ("ann", "p@ss", "shop")
     assert settings["OPTIONS"]["isolation_level"] == "repeatable read"
@@ -72,7 +72,7 @@ def test_mysql_url_gives_settings() -> None:
 def test_tls_is_left_out_on_this_machine_without_a_password(host: str, disabled: bool) -> None:
     """MySQL takes a password over TCP only with TLS."""
     pytest.importorskip("pymysql")
-    settings = database(f"mysql://{host}/shop", pool=20, pooler=False)
+    settings = database_settings(f"mysql://{host}/shop", pool_size=20, is_pgbouncer=False)
     assert settings["OPTIONS"].get("ssl_disabled", False) == disabled
 
 
@@ -89,10 +89,10 @@ def test_unknown_parameter_is_refused(url: str) -> None:
     if url.startswith("mysql"):
         pytest.importorskip("pymysql")
     with pytest.raises(ImproperlyConfigured):
-        database(url, pool=20, pooler=False)
+        database_settings(url, pool_size=20, is_pgbouncer=False)
 
 
 def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(ImproperlyConfigured, match="make install-mysql"):
-        database("mysql://ann@localhost/shop", pool=20, pooler=False)
+        database_settings("mysql://ann@localhost/shop", pool_size=20, is_pgbouncer=False)

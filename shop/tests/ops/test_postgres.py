@@ -5,7 +5,7 @@ import os
 import psycopg.errors
 import pytest
 
-from shop.ops.postgres import BoundedConnection, Silence, is_wait_timeout
+from shop.ops.postgres import BoundedConnection, ReplyTimeout, is_wait_timeout
 
 
 def test_psycopg_still_has_its_private_wait_timeout() -> None:
@@ -18,6 +18,6 @@ def test_psycopg_still_has_its_private_wait_timeout() -> None:
 def test_connection_without_a_reply_is_closed() -> None:
     with BoundedConnection.connect(os.environ["DATABASE_URL"]) as connection:
         connection.reply_timeout = 0.2
-        with pytest.raises(Silence, match=r"no reply within 0\.2 s"):
+        with pytest.raises(ReplyTimeout, match=r"no reply within 0\.2 s"):
             connection.execute("SELECT pg_sleep(30)")
         assert connection.closed

@@ -68,16 +68,16 @@ def test_client_that_leaves_the_queue_buys_nothing(
             purchases[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await purchases[1]
-            assert waiting_room.inside[APPLE] == 1
+            assert waiting_room.purchases_under_way[APPLE] == 1
             last = asyncio.create_task(loop.buy(buyer="b9"))
-            await wait_until(lambda: waiting_room.inside[APPLE] == 2)
+            await wait_until(lambda: waiting_room.purchases_under_way[APPLE] == 2)
         assert ((await purchases[0]).status, (await last).status) == (201, 201)
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (3, 7)
-    assert not waiting_room.inside
+    assert not waiting_room.purchases_under_way
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
@@ -100,7 +100,7 @@ def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (2, 8)
-    assert not waiting_room.inside
+    assert not waiting_room.purchases_under_way
 
 
 def test_client_that_leaves_before_a_thread_is_free() -> None:
@@ -166,7 +166,7 @@ def test_killed_backend_under_the_lock_is_unavailable(
         assert logged_request_ids == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
-        assert not waiting_room.inside
+        assert not waiting_room.purchases_under_way
         again = await loop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 

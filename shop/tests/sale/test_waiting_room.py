@@ -58,7 +58,7 @@ def queue_buyers(
 
 
 def is_waiting_room_empty() -> bool:
-    return not waiting_room.inside
+    return not waiting_room.purchases_under_way
 
 
 @committed
@@ -107,10 +107,10 @@ def test_refused_buyers_return_spread_over_10_seconds(
     now = [50.0]
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
     monkeypatch.setattr(waiting_room, "_next_return", 0.0)
-    with waiting_room.seat("apple"):
+    with waiting_room.occupy_seat("apple"):
 
         def refuse_buyer() -> int:
-            with pytest.raises(WaitingRoomFull) as caught, waiting_room.seat("apple"):
+            with pytest.raises(WaitingRoomFull) as caught, waiting_room.occupy_seat("apple"):
                 pass
             assert caught.value.retry_after is not None
             return caught.value.retry_after

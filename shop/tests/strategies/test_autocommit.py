@@ -22,7 +22,7 @@ def test_buyer_who_dies_between_the_writes(
 ) -> None:
     """Without a transaction the unit is gone, and there is no order of it."""
     open_sale(2, lock=lock)
-    monkeypatch.setattr(purchase, "record", die)
+    monkeypatch.setattr(purchase, "record_order", die)
     with pytest.raises(Died):
         buy(lock=lock)
     assert count_orders_and_stock() == (0, stock_left)
