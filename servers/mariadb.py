@@ -118,6 +118,8 @@ class MariaDB:
         if os.getuid() == 0:  # it refuses to run as root unless root is named
             command.append("--user=root")
         command.append(f"--datadir={self.data}")
+        # At its start a server deletes the temporary tables in this folder, also those of others.
+        command.append(f"--tmpdir={self.folder}")
         # 96 MB by default, written with zeros at the first start.
         command.append("--innodb-log-file-size=8M")
         return command

@@ -77,6 +77,24 @@ def test_second_start_keeps_the_data(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_temporary_tables_of_another_server_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server deletes the temporary tables of its own folder only."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    foreign_table = tmp_path / "#sql-temptable-14db-1-3.MAI"
+    foreign_table.touch()
+    with (folder / "log").open("wb") as log:
+        server = MariaDB(folder, log=log)
+        server.start()
+        try:
+            server.wait_until_ready()
+        finally:
+            server.stop()
+    assert foreign_table.exists()
+
+
+@pytest.mark.usefixtures("installed")
 def test_server_starts_in_a_folder_beyond_ascii(folder: Path) -> None:
     own = folder / "ü"
     own.mkdir()
