@@ -103,7 +103,7 @@ def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
     """Drop the replies to some commands that contain the bytes `to`."""
     proxies = testbed.redis
     if to == b"COMMIT":
-        proxies = [testbed.postgres]
+        proxies = [testbed.database_proxy]
     rules = [chance.choice(proxies).lose_reply(to) for _ in range(chance.randint(1, 10))]
     time.sleep(1.0)
     for rule in rules:
@@ -117,7 +117,7 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     """Delay the bytes of all proxies for a while."""
     delay = chance.uniform(0.02, 0.1)
     with ExitStack() as healing:
-        for proxy in testbed.redis + [testbed.postgres]:
+        for proxy in testbed.redis + [testbed.database_proxy]:
             healing.callback(proxy.pass_on)
             proxy.delay(delay)
         began = time.monotonic()

@@ -188,7 +188,7 @@ class Fault(ABC):
     def open_postgres_probe(self) -> psycopg.Connection[Any]:
         """Connect to PostgreSQL through node A's proxy, until the fault is cleaned up."""
         url = self.testbed.database_url
-        connection = psycopg.connect(url, host=self.testbed.postgres.address, autocommit=True)
+        connection = psycopg.connect(url, host=self.testbed.database_proxy.address, autocommit=True)
         self.opened.callback(connection.close)
         return connection
 

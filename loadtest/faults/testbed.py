@@ -40,12 +40,12 @@ VICTIMS, RIVALS = 0, 1
 class Testbed(Stack):
     """Two nodes: A (0) serves the victims, B (1) their rivals.
 
-    main      the Valkey that both nodes use
-    redis     the proxy of each node before it
-    redlock   the proxies before Redlock's servers
-    postgres  the proxy of node A before PostgreSQL
-    history   for the events of buyers and faults; the nodes write their own files next to it
-    ttl       seconds that the locks of every strategy survive a silent holder
+    main            the Valkey that both nodes use
+    redis           the proxy of each node before it
+    redlock         the proxies before Redlock's servers
+    database_proxy  the proxy of node A before the database
+    history         for the events of buyers and faults; the nodes write their own files next to it
+    ttl             seconds that the locks of every strategy survive a silent holder
     """
 
     __test__ = False  # for pytest, which takes the name for that of a test
@@ -80,7 +80,7 @@ class Testbed(Stack):
         with psycopg.connect(environment["DATABASE_URL"]) as connection:
             info = connection.info
             self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
-        self.postgres = self._proxy(self.postgres_socket, folder=self.folder)
+        self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
         return environment
 
     def _lives(self) -> dict[str, str]:
@@ -106,7 +106,7 @@ class Testbed(Stack):
         own["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS:
             whole = environment["DATABASE_URL"].partition("?")[0]
-            own["DATABASE_URL"] = f"{whole}?host={self.postgres.address.replace('/', '%2F')}"
+            own["DATABASE_URL"] = f"{whole}?host={self.database_proxy.address.replace('/', '%2F')}"
         return own
 
     def set_ttl(self, seconds: float) -> None:

@@ -81,7 +81,7 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
         holders = {case: pool.submit(buy, a, case, "cut-off", case[1]) for case in bounds}
         for mark in marks.values():
             eventually((stack.records / "at" / mark).exists, what="A holds the lock")
-        stack.postgres.black_hole()
+        stack.database_proxy.black_hole()
         since = time.monotonic()
         for mark in marks.values():
             (stack.records / "go" / mark).touch()
@@ -93,12 +93,12 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
             assert at - since > 1, "A held the lock when it was cut off"
         if settings:
             assert not any(holder.done() for holder in holders.values())
-            stack.postgres.pass_on()
+            stack.database_proxy.pass_on()
         for case, holder in holders.items():
             # busy: PostgreSQL's last message, idle for too long in a transaction, came through
             status, outcome = holder.result(60)
             assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), case
-    stack.postgres.pass_on()
+    stack.database_proxy.pass_on()
     for case, sale in sales.items():
         report = b.sale(sale)
         assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)

@@ -77,7 +77,7 @@ _prove_slow_write = SlowWriteFault.prove
 def lift_delay(fault: SlowWriteFault) -> str:
     """The network is fast again as soon as its delay is proved."""
     evidence = _prove_slow_write(fault)
-    fault.testbed.postgres.pass_on()
+    fault.testbed.database_proxy.pass_on()
     return evidence
 
 

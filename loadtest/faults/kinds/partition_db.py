@@ -34,7 +34,7 @@ class PartitionDbFault(PartitionFault):
 
     @property
     def proxy(self) -> Proxy:
-        return self.testbed.postgres
+        return self.testbed.database_proxy
 
     def arm(self) -> None:
         self.hung: list[float] = []

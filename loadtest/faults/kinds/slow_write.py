@@ -24,8 +24,8 @@ class SlowWriteFault(Fault):
 
     def fire(self) -> None:
         """Every victim sends its write at once, within its ttl."""
-        self.healing.callback(self.testbed.postgres.pass_on)
-        self.testbed.postgres.delay(DELAY_SECONDS)
+        self.healing.callback(self.testbed.database_proxy.pass_on)
+        self.testbed.database_proxy.delay(DELAY_SECONDS)
         self.sent_at = time.monotonic()
         for trial in self.trials:
             trial.resume_victim(seconds=0)

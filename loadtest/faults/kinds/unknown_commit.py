@@ -32,7 +32,7 @@ class UnknownCommitFault(Fault):
             victim = trial.buyer(f"victim-{number:02}")
             key = victim.attempt
             # Only its own transaction has its key; a product's name is also looked up elsewhere.
-            rule = self.testbed.postgres.lose_reply(b"COMMIT", after=key.encode())
+            rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
             victim.ask(shop)
             dropped = rule.fired
             orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
