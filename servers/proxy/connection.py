@@ -72,6 +72,7 @@ class Conditions:
     """The mode of a proxy, which applies to all its connections."""
 
     target: Address
+    server_speaks_first: bool = False  # connect to it before the client sends anything
     delay: float = 0.0  # seconds, for each chunk in each direction
     hole: bool = False  # drop everything
     replication_hole: bool = False  # drop what a server sends to its replicas
@@ -86,8 +87,10 @@ class Closed(Exception):
 
 
 class Connection:
-    """A client's socket and the socket to the server that belongs to it, from the first byte that
-    the client sends.
+    """A client's socket and the socket to the server that belongs to it.
+
+    The second one is opened at the first byte that the client sends, or at once where the server
+    speaks first.
 
     A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
     """
@@ -118,18 +121,18 @@ class Connection:
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as directions:
+                if self.conditions.server_speaks_first:
+                    await self._open_server(directions)
                 directions.create_task(self._pass_requests(directions))
         except* (Closed, OSError):
             pass
 
     async def _pass_requests(self, directions: asyncio.TaskGroup) -> None:
         while request := await self._next(self.client):
-            if self.server is None:
-                self.server = await self._connect()
-                directions.create_task(self._pass_replies(self.server))
+            server = self.server or await self._open_server(directions)
             if self._losing is None:
                 self._match_rules(request)
-            await asyncio.get_running_loop().sock_sendall(self.server, request)
+            await asyncio.get_running_loop().sock_sendall(server, request)
         if not self._has_lost_its_reply():
             raise Closed
 
@@ -140,6 +143,12 @@ class Connection:
             if not self._has_lost_its_reply():
                 await asyncio.get_running_loop().sock_sendall(self.client, reply)
         raise Closed
+
+    async def _open_server(self, directions: asyncio.TaskGroup) -> socket.socket:
+        """Connect to the server and pass its replies on. Return the socket."""
+        server = await self._connect()
+        directions.create_task(self._pass_replies(server))
+        return server
 
     async def _connect(self) -> socket.socket:
         target = self.conditions.target

@@ -1,4 +1,4 @@
-"""A TCP proxy before Redis, PostgreSQL or ZooKeeper that delays, drops, cuts or loses a reply.
+"""A TCP proxy before Redis, a database or ZooKeeper that delays, drops, cuts or loses a reply.
 
 It runs one asyncio loop in a separate thread. Its methods may be called from any other thread,
 and have taken effect when they return. Put between a node and its server it cuts the node off;
@@ -38,15 +38,18 @@ class Proxy:
 
     target  (host, port) of the server, or the path of its Unix socket
     folder  listen on a Unix socket in it, as PostgreSQL does; None: on a free port of 127.0.0.1
+    server_speaks_first  whether the server greets its clients, as MySQL does; others wait for them
 
     pass_on, delay, black_hole, refuse and black_hole_replication are modes: each replaces the one
     before. cut, switch and lose_reply work in every mode.
     """
 
-    def __init__(self, target: Address, *, folder: Path | None = None) -> None:
+    def __init__(
+        self, target: Address, *, folder: Path | None = None, server_speaks_first: bool = False
+    ) -> None:
         self.folder = folder
         self.port = 0
-        self._conditions = Conditions(target)
+        self._conditions = Conditions(target, server_speaks_first)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._bound: socket.socket | None = None
@@ -96,7 +99,7 @@ class Proxy:
         self._thread.join(CALL_TIMEOUT_SECONDS)
         self._loop.close()
         self._loop = self._thread = None
-        self._conditions = Conditions(self._conditions.target)
+        self._conditions = Conditions(self._conditions.target, self._conditions.server_speaks_first)
         if self._bound is not None:
             self._bound.close()
         if self.folder is not None:

@@ -47,6 +47,22 @@ def test_everything_is_passed_on_in_order_whatever_its_size(
     assert client.get("big") == big
 
 
+def test_server_may_speak_first() -> None:
+    """MySQL greets its clients, which send nothing before."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Proxy(server.getsockname(), server_speaks_first=True) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as client,
+    ):
+        server.settimeout(5)
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.sendall(b"hello")
+            assert client.recv(5) == b"hello"
+            client.sendall(b"user")
+            assert accepted.recv(4) == b"user"
+
+
 def test_a_delay_holds_each_direction_up_and_keeps_the_order(
     proxy: Proxy, client: redis.Redis
 ) -> None:
