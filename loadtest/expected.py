@@ -227,6 +227,47 @@ SLOW_ON = {"mariadb@snapshot": _LATE_LOCKS, "sqlite@deferred": _LATE_LOCKS}
 #: Strategies that exist on some databases only, by Django's names of these.
 EXIST_ON = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
+#: Faults that are about the database, and are made on other databases than PostgreSQL, too.
+DATABASE_FAULTS = ("pause", "unknown-commit", "db-kill")
+#: Database, by Django's name -> fault -> why it cannot happen there.
+IMPOSSIBLE_ON = {
+    "sqlite": {
+        "unknown-commit": "SQLite commits inside the buyer's process: no reply can be lost",
+        "db-kill": "SQLite has no server that could end a connection",
+    },
+}
+#: A rival that a lost lock lets in does not oversell where no transaction is overtaken: it waits
+#: for the transaction of the stopped victim, or the victim's write is refused.
+_PAUSE_NOT_OVERTAKEN = {
+    lock: "exact" for lock, verdicts in EXPECTED.items() if verdicts.get("pause") == "oversold"
+}
+#: Database -> fault -> strategy -> the verdict, where it differs from PostgreSQL's.
+FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "sqlite": {"pause": _PAUSE_NOT_OVERTAKEN},
+    "sqlite@deferred": {"pause": _PAUSE_NOT_OVERTAKEN},
+    # The buyers who come after the victim wait for the lock with a snapshot that is too old.
+    "mariadb@repeatable-read": {"db-kill": {"lock-then-read": "oversold"}},
+    "mariadb@snapshot": {"pause": _PAUSE_NOT_OVERTAKEN},
+}
+
+
+def why_not_made(fault: str, vendor: str) -> str:
+    """Return why a fault is not made on a database, by Django's name of it; empty if it is."""
+    if vendor == "postgresql":
+        return ""
+    if fault not in DATABASE_FAULTS:
+        return "made on PostgreSQL only"
+    return IMPOSSIBLE_ON.get(vendor, {}).get(fault, "")
+
+
+def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
+    """Fault -> the verdict that is expected of a strategy on a database."""
+    verdicts = dict(EXPECTED[lock])
+    for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
+        if fault in verdicts:
+            verdicts[fault] = verdict_by_lock.get(lock, verdicts[fault])
+    return verdicts
+
 
 def expected_on(lock: str, fault: str, database: str) -> str:
     """Return the verdict that is expected of a strategy under a fault, on a database."""

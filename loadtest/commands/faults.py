@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from loadtest.commands.output import Output
+from loadtest.commands.rushes import file_of
+from loadtest.expected import DATABASE_FAULTS, why_not_made
 from loadtest.faults import FAULTS, fault_report
-from loadtest.faults.cells import unknown_cells
+from loadtest.faults.cells import not_run_cell, unknown_cells
 from loadtest.faults.runner import concerned, play
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Cell
@@ -16,6 +18,7 @@ from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.stack.client import StrategyFacts
+from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
@@ -35,20 +38,28 @@ def run(
     faults: Sequence[str] = (),
     locks: Sequence[str] = (),
     server: str = SERVERS[0],
+    database: str = POSTGRES,
 ) -> int:
-    """Make these faults for these locks, by name, all where none is named; `server` as in Stack.
-    Print the matrix, write the results: summary.json after every fault, the rest at the end, also
-    when the run ends early.
+    """Make these faults for these locks, by name, all where none is named.
+
+    `server` and `database` are as in Stack. On another database than PostgreSQL the default is
+    DATABASE_FAULTS. Print the matrix, write the results: summary.json after every fault, the rest
+    at the end, also when the run ends early.
 
     Returns what `exit_code` says. Raises StackError, with what to do, where no fault concerns any
     lock or a server is not the run's own, and EmbeddedError when a part does not start.
     """
-    names = [name for name in FAULTS if name in (faults or FAULTS)]
+    default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
+    names = [name for name in FAULTS if name in (faults or default_faults)]
     refuse_external_servers()
     with (
         Output(console) as out,
         Testbed(
-            log=out.log, progress=out.progress, threads=THREADS_PER_NODE, server=server
+            log=out.log,
+            progress=out.progress,
+            threads=THREADS_PER_NODE,
+            server=server,
+            database=database,
         ) as testbed,
     ):
         strategies = testbed.strategies(locks)
@@ -66,7 +77,14 @@ def run(
                 titles = {name: FAULTS[name].title for name in fault_report.made(cells)}
                 table = fault_report.markdown(summary, cells)
                 events = testbed.events()
-                out.write(summary, events, "faults.md", table, title="every fault", faults=titles)
+                out.write(
+                    summary,
+                    events,
+                    file_of("faults", database),
+                    table,
+                    title="every fault",
+                    faults=titles,
+                )
     console.print()
     for part in fault_report.tables(cells, console.width):
         console.print(part)
@@ -78,7 +96,7 @@ def run(
         console.print(fault_report.complaint(cell), style="red", markup=False)
     total = fault_report.count(len(cells), "cell")
     console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
-    out.print_files("summary.json", "faults.md", html_report.NAME)
+    out.print_files("summary.json", file_of("faults", database), html_report.NAME)
     return exit_code(cells)
 
 
@@ -118,7 +136,7 @@ def _make_all(
         try:
             if broken >= BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
-            cells = play(FAULTS[name](testbed), strategies)
+            cells = _make(name, strategies, testbed)
             broken = 0
         except Exception as error:
             broken += 1
@@ -126,6 +144,22 @@ def _make_all(
             cells = unknown_cells(name, concerned(name, strategies), why)
         yield cells
         out.console.print(fault_report.line(name, cells, time.monotonic() - began))
+
+
+def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
+    """Make one fault for all strategies at once, and return its cells.
+
+    On SQLite for one after the other: a second victim could not begin its transaction.
+    """
+    vendor = DATABASES[testbed.database].vendor
+    if reason := why_not_made(name, vendor):
+        return [not_run_cell(name, strategy, reason) for strategy in concerned(name, strategies)]
+    if vendor != "sqlite":
+        return play(FAULTS[name](testbed), strategies)
+    cells: list[Cell] = []
+    for strategy in strategies:
+        cells += play(FAULTS[name](testbed), [strategy])
+    return cells
 
 
 def refuse_external_servers() -> None:

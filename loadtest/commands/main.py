@@ -13,7 +13,7 @@ from rich.console import Console
 from loadtest.commands import chaos, faults, load, rushes, serve, target
 from loadtest.commands.output import console_on_stdout
 from loadtest.commands.rushes import Setting
-from loadtest.expected import EXPECTED
+from loadtest.expected import DATABASE_FAULTS, EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.load.plan import (
     CONSTANT,
@@ -113,9 +113,16 @@ def _add_faults(commands: Any) -> None:
         type=names("fault", FAULTS),
         default=(),
         metavar="NAMES",
-        help="faults, comma-separated; default: all",
+        help="faults, comma-separated; default: all, and on another database than "
+        f"{POSTGRES} {', '.join(DATABASE_FAULTS)}",
     )
     _add_server(parser)
+    parser.add_argument(
+        "--database",
+        choices=[name for name, database in DATABASES.items() if not database.needs_url],
+        default=POSTGRES,
+        help="the database of the shop; default: %(default)s",
+    )
 
 
 def _add_chaos(commands: Any) -> None:

@@ -52,18 +52,22 @@ def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: 
     ]
 
 
-def not_run_cell(fault_name: str, strategy: StrategyFacts) -> Cell:
-    """Return the cell of a strategy that is not available.
+def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
+    """Return the cell of a strategy that is not available, or of a fault that is not made.
 
-    The cell is as expected if only the strategy's server is missing; in CI no server may be.
+    The cell is as expected if the fault or the strategy does not exist on this database, or if only
+    the strategy's server is missing; in CI no server may be.
+
+    why_not_made  why the fault is not made on this database, or empty
     """
-    reason = why_unavailable(strategy)
+    reason = why_not_made or why_unavailable(strategy)
     complaint = strategy.get("complaint", "")
+    may_be_missing = why_not_made or not strategy.get("exists", True) or not os.environ.get("CI")
     return _fill_cell(
         fault_name,
         strategy,
         verdict="not_run",
-        as_expected=not (complaint or os.environ.get("CI")),
+        as_expected=bool(may_be_missing and not complaint),
         missing=reason,
         wrong=[complaint] if complaint not in ("", reason) else [],
     )

@@ -3,10 +3,12 @@
 import os
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from subprocess import Popen
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 
@@ -14,8 +16,9 @@ from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
+from loadtest.stack.databases import vendor_of
 from loadtest.stack.stack import Stack
-from servers import embedded
+from servers import embedded, mysql_client
 from servers.proxy.proxy import Proxy
 from servers.waiting import wait_for as wait_for
 
@@ -51,7 +54,7 @@ class Testbed(Stack):
     __test__ = False  # for pytest, which takes the name for that of a test
 
     def __init__(self, *, extras: bool = True, **options: Any) -> None:
-        """`options` are those of Stack: log, progress, threads, server."""
+        """`options` are those of Stack: log, progress, threads, server, database."""
         self.proxies: list[Proxy] = []
         self.redlock: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
@@ -77,11 +80,18 @@ class Testbed(Stack):
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | SETTINGS | self._lives()
         self.redis = [self._proxy(self.address(self.main)) for _ in "AB"]
-        with psycopg.connect(environment["DATABASE_URL"]) as connection:
-            info = connection.info
-            self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
-        self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
+        self._start_database_proxy(environment["DATABASE_URL"])
         return environment
+
+    def _start_database_proxy(self, url: str) -> None:
+        """Start the proxy before the database. SQLite has no connections that it could cut."""
+        if self.mariadb is not None:
+            self.database_proxy = self._proxy(self.mariadb.socket, server_speaks_first=True)
+        elif vendor_of(url) == "postgresql":
+            with psycopg.connect(url) as connection:
+                info = connection.info
+                self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
+            self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
 
     def _lives(self) -> dict[str, str]:
         """A node's settings that give the locks of every strategy this ttl."""
@@ -95,8 +105,9 @@ class Testbed(Stack):
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
         return extras | {"REDLOCK_URLS": urls}
 
-    def _proxy(self, server: Path | tuple[str, int], folder: Path | None = None) -> Proxy:
-        self.proxies.append(Proxy(server, folder=folder))
+    def _proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
+        """Start a proxy before a server. `options` are those of Proxy."""
+        self.proxies.append(Proxy(server, **options))
         self.proxies[-1].start()
         return self.proxies[-1]
 
@@ -105,9 +116,21 @@ class Testbed(Stack):
         own["REDIS_URL"] = f"redis://{self.redis[number].address}"
         own["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS:
-            whole = environment["DATABASE_URL"].partition("?")[0]
-            own["DATABASE_URL"] = f"{whole}?host={self.database_proxy.address.replace('/', '%2F')}"
+            own["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
         return own
+
+    def _url_through_proxy(self, url: str) -> str:
+        """Return the URL of the database for the node that is behind the proxy."""
+        address, _, query = url.partition("?")
+        match vendor_of(url):
+            case "postgresql":
+                return f"{address}?host={quote(self.database_proxy.address, safe='')}"
+            case "mysql":
+                parameters = dict(parse_qsl(query))
+                del parameters["unix_socket"]
+                through = address.replace("localhost", self.database_proxy.address)
+                return f"{through}?{urlencode(parameters)}"
+        return url
 
     def set_ttl(self, seconds: float) -> None:
         """Restart both nodes with this ttl for every strategy, unless they have it."""
@@ -174,7 +197,14 @@ class Testbed(Stack):
             node.stop_settling()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of one statement, sent past all proxies."""
+        """The rows of one statement, sent past all proxies to PostgreSQL or MariaDB."""
+        if self.mariadb is not None:
+            with (
+                closing(mysql_client.connect(self.database_url, timeout_seconds=5)) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute(statement)
+                return list(cursor.fetchall())
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             return connection.execute(statement).fetchall()
 

@@ -15,7 +15,8 @@ SETTLE_TIMEOUT_SECONDS = 15.0
 class StrategyFacts(TypedDict):
     """The fields of GET /strategies that the load test reads; shop/sale/strategy.py describes them.
 
-    verdicts   the expected verdict by fault, if loadtest/expected.py does not have them
+    verdicts   the expected verdict by fault, on another database than PostgreSQL or if
+               loadtest/expected.py does not have them
     missing    why the strategy is unavailable: its server did not start, or the shop lacks it
     complaint  how GET /strategies differs from the expected facts; then no verdict is as expected
     """

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from loadtest.expected import EXPECTED, TRAITS, exists_on
+from loadtest.expected import EXPECTED, TRAITS, exists_on, verdicts_on
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES
 
@@ -64,6 +64,8 @@ def _describe(
     ]
     if differences:
         facts["complaint"] = f"GET /strategies says of {name} {'; '.join(differences)}"
+    if database != POSTGRES:
+        facts["verdicts"] = verdicts_on(name, database)
     if why_not_here:
         facts |= {"missing": why_not_here, "exists": False}
     elif needs in missing:

@@ -26,6 +26,7 @@ from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
 from loadtest.stack.client import StrategyFacts
+from loadtest.stack.databases import POSTGRES
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.checkout import runs_of
 
@@ -46,8 +47,9 @@ class FakeStack(nullcontext[Any]):
     nodes = ("A", "B")
     server = "gthread"
 
-    def __init__(self, **_: object) -> None:
+    def __init__(self, *, database: str = POSTGRES, **_: object) -> None:
         super().__init__(self)
+        self.database = database
         self.parts = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
 
     def shop(self, node: int = 0) -> FakeStack:
@@ -177,6 +179,22 @@ def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
         command.run(Console(quiet=True))
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
         chaos.run(Console(quiet=True))
+
+
+def test_fault_that_a_database_cannot_have_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.setattr(command, "Testbed", FakeStack)
+    console = Console(file=io.StringIO())
+    assert command.run(console, faults=["db-kill", "crash"], database="sqlite") == 0
+    summary = json.loads(next(results.glob("2*/summary.json")).read_text())
+    reasons = {(run["fault"], run["verdict"], run["missing"]) for run in summary["runs"]}
+    assert reasons == {
+        ("db-kill", "not_run", "SQLite has no server that could end a connection"),
+        ("crash", "not_run", "made on PostgreSQL only"),
+    }
+    assert list(results.glob("2*/faults-sqlite.md"))
 
 
 def test_a_choice_that_makes_no_fault_is_refused() -> None:

@@ -6,7 +6,7 @@ from loadtest.faults.trial import STOCK, Trial
 
 
 class UnknownCommitFault(Fault):
-    """The proxy drops PostgreSQL's reply to each victim's COMMIT. The row is there all the same.
+    """The proxy drops the database's reply to each victim's COMMIT. The row is there all the same.
     Each victim asks again with its key, and must get the order that it has, replayed, and not a
     second unit."""
 

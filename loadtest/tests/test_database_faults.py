@@ -1,0 +1,61 @@
+"""The faults of the database, on MariaDB and SQLite."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loadtest.faults import Fault
+from loadtest.faults.kinds.db_kill import DbKillFault
+from loadtest.faults.kinds.pause import PauseFault
+from loadtest.faults.kinds.unknown_commit import UnknownCommitFault
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import Testbed
+from servers.tests.running_mariadb import require_mariadb
+
+#: Some buyers of each strategy wait at the same time.
+THREADS_PER_NODE = 40
+
+
+@contextmanager
+def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
+    with (
+        (folder / "log").open("wb") as log,
+        Testbed(log=log, threads=THREADS_PER_NODE, extras=False, database=database) as testbed,
+    ):
+        yield testbed
+
+
+@pytest.fixture(scope="module")
+def on_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    require_mariadb()
+    with running_testbed(tmp_path_factory.mktemp("mariadb"), "mariadb") as testbed:
+        yield testbed
+
+
+def verdicts(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
+    """Return the verdict of each strategy; all of them are as expected."""
+    cells = play(fault(testbed), testbed.strategies(locks))
+    assert [cell for cell in cells if not cell["as_expected"]] == []
+    return {cell["lock"]: cell["verdict"] for cell in cells}
+
+
+@pytest.mark.parametrize(
+    ("fault", "token"),
+    [(PauseFault, "oversold"), (UnknownCommitFault, "exact"), (DbKillFault, "exact")],
+)
+def test_mariadb_breaks_what_postgresql_breaks(
+    on_mariadb: Testbed, fault: type[Fault], token: str
+) -> None:
+    assert verdicts(on_mariadb, fault, "token", "redis", "row-lock") == {
+        "token": token,
+        "redis": "exact",
+        "row-lock": "exact",
+    }
+
+
+def test_lost_lock_does_not_oversell_on_sqlite(tmp_path: Path) -> None:
+    """The rival waits until the stopped victim's transaction has ended."""
+    with running_testbed(tmp_path, "sqlite") as testbed:
+        assert verdicts(testbed, PauseFault, "token") == {"token": "exact"}
