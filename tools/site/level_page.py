@@ -26,7 +26,7 @@ def page(*, live: bool = False) -> str:
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
     strategies_by_name = strategies()
-    shown = {world.strategy for world in WORLDS.values()}
+    shown = sorted({world.strategy for world in WORLDS.values()})
     data = {
         "levels": [_level_data(level, moves_by_world[level.world]) for level in levels()],
         "worlds": {name: _world_data(name, recordings[name]) for name in recordings},
