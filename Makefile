@@ -117,7 +117,7 @@ test-workshop: install-dev
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = deploy/tests $(addprefix tools/tests/test_,ci.py documents.py growth.py) $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
-  faults_command \
+  bundle faults_command \
   history html_report load_command open_answers planted rules rush story target \
   target_wrong terminal verdict)))
 

@@ -1,6 +1,6 @@
 """The report.html of a run: one file that opens from disk, without a network.
 
-It is assembled from the files of page/, the shared assets and the data; its scripts draw the rest.
+It is assembled from the files of page/, the shared assets and the data; its script draws the rest.
 """
 
 import html
@@ -15,6 +15,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, group_by
 from loadtest.judge.run import Summary
 from loadtest.report import tables as report
+from loadtest.report.bundle import bundle
 from loadtest.report.lanes import timeline
 from servers.embedded import ROOT
 
@@ -22,9 +23,6 @@ NAME = "report.html"
 PAGE = Path(__file__).parent / "page"
 ASSETS = ROOT / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
-#: In this order, after the shared dom.js. They become one module, because a file that is opened
-#: from disk cannot import another one.
-SCRIPTS = ("marks.js", "timeline.js", "lanes.js", "verdicts.js", "detail.js", "main.js")
 #: The charting library asks to keep these texts.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
 
@@ -58,21 +56,18 @@ def write(
     return path
 
 
-def render(data: Mapping[str, Any], *extra_scripts: Path) -> str:
-    """Return the page with its data, and with `extra_scripts` after its own.
+def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
+    """Return the page with its data, and with the script whose entry is the module `entry`.
 
     Text in the data stays text, even if it looks like HTML or JavaScript.
     """
-    scripts = [ASSETS / "dom.js"]
-    scripts += [PAGE / name for name in SCRIPTS]
-    scripts += extra_scripts
     return Template(_read(PAGE / NAME)).substitute(
         title=html.escape(data["title"]),
         where=html.escape(data["where"]),
         style=_read(ASSETS / "look.css") + _read(PAGE / "report.css"),
         data=as_json(data),
-        echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join(map(_read, scripts))),
+        echarts=as_script(_read(ECHARTS / "echarts.min.js")),
+        script=as_script(bundle(entry)),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -82,7 +77,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _script(text: str) -> str:
+def as_script(text: str) -> str:
     """Escape a script for the inside of <script>. Both words occur in its strings only."""
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

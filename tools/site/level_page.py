@@ -45,13 +45,7 @@ def page(*, live: bool = False) -> str:
         ending=pages.read_part("levels/ending.html"),
         texts="\n".join(_text(level, moves_by_world[level.world]) for level in levels()),
     )
-    script = "".join(
-        map(
-            pages.read_part,
-            ("shared/unpack.js", "shared/code.js", "shared/board.js", "levels/levels.js"),
-        )
-    )
-    return pages.frame(NAME, main, data=data, script=script, fetches=live)
+    return pages.frame(NAME, main, data=data, entry="levels/levels.js", fetches=live)
 
 
 def _level_data(level: Level, moves: Moves) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from string import Template
 from typing import Any
 
 from loadtest.report import html_report as report
+from loadtest.report.bundle import bundle
 from testing.orders import orders as orders_of
 from tools.site import event_table
 from tools.site.levels import levels
@@ -50,7 +51,7 @@ def frame(
     *,
     up: str = "",
     data: Any = None,
-    script: str = "",
+    entry: str = "",
     fetches: bool = False,
 ) -> str:
     """Return a page.
@@ -59,15 +60,16 @@ def frame(
         name: Its title; the entry of the navigation with this name is marked as current.
         main: Its content, HTML.
         up: The way from its folder to the root of the site, `../` for each folder.
-        data: What `script` finds as JSON in the element `data`.
-        script: A module, which follows the shared dom.js.
-        fetches: Whether `script` may ask the server of the page.
+        data: What its script finds as JSON in the element `data`.
+        entry: The module of pages/ that its script begins with, if it has one.
+        fetches: Whether its script may ask the server of the page.
     """
     scripts = ""
-    if script:
+    if entry:
+        script = report.as_script(bundle(HERE / entry))
         scripts = (
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
-            f'<script type="module">\n{(report.ASSETS / "dom.js").read_text()}\n{script}\n</script>'
+            f'<script type="module">\n{script}\n</script>'
         )
     return Template(read_part("frame/frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
@@ -113,10 +115,7 @@ def step_through() -> str:
     )
     turns = {name: narrate(moves) for name, moves in kept().items()}
     data = {"turns": packed_json(turns), "strategies": strategies()}
-    script = "".join(
-        map(read_part, ("shared/unpack.js", "shared/code.js", "shared/board.js", "steps/steps.js"))
-    )
-    return frame("Step through", main, data=data, script=script)
+    return frame("Step through", main, data=data, entry="steps/steps.js")
 
 
 def _story(moves: Moves, order: str) -> str:
@@ -224,7 +223,7 @@ def faults(data: Mapping[str, Any]) -> str:
     """Return the report of a run of `make faults`, with the code that decides for each cell;
     compressed, for the browser to unpack and write."""
     data = {**data, "sources": strategies(), "first": FIRST_CELL}
-    page = report.render(data, HERE / "shared/code.js", HERE / "faults/faults.js")
+    page = report.render(data, HERE / "faults/faults.js")
     nav = navigation("Every fault")
     page = page.replace("<header>", f"{nav}\n<header>", 1)
     page = page.replace("</header>", f"{read_part('faults/to_table.html')}</header>", 1)
@@ -271,9 +270,11 @@ def search(index: Mapping[str, Any]) -> str:
                 "text": " ".join(entry["text"].split()),
             }
             sections.append(section)
-    script = read_part("shared/unpack.js") + read_part("search/search.js")
     return frame(
-        "Search", read_part("search/search.html"), data=packed_json(sections), script=script
+        "Search",
+        read_part("search/search.html"),
+        data=packed_json(sections),
+        entry="search/search.js",
     )
 
 

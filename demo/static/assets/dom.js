@@ -1,19 +1,39 @@
-// Elements, icons, verdicts and chart lines that the page and the report of a run share. Text is set
-// as text, never as HTML. The page imports this module; the report contains it inline, without
-// `export` (loadtest/report/page).
+// Elements, icons, verdicts and chart lines that the page, the report of a run and the site share.
+// Text is set as text, never as HTML.
 
-export const $ = (id) => document.getElementById(id);
+/**
+ * Return the element with an id; its kind is known to the caller, who wrote the page.
+ * @param {string} id
+ * @returns {any}
+ */
+export function $(id) {
+  return document.getElementById(id);
+}
 
-// Return a colour of the palette. light-dark() is resolved only when a property uses it.
+/**
+ * Return a color of the palette. light-dark() is resolved only when a property uses it.
+ * @param {string} name A custom property, such as `--ink`.
+ * @returns {string}
+ */
 export function css(name) {
   const root = document.documentElement;
   root.style.outlineColor = `var(${name})`;
   return getComputedStyle(root).outlineColor;
 }
 
-export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
+/**
+ * Return a number with its noun.
+ * @param {number} number
+ * @param {string} singular
+ * @param {string} [plural]
+ * @returns {string}
+ */
+export function count(number, singular, plural = `${singular}s`) {
+  return `${number} ${number === 1 ? singular : plural}`;
+}
 
-const PATHS = {
+/** The path of each icon, in a square of 24 pixels. */
+export const PATHS = {
   cross: "M5 5l14 14M19 5L5 19",
   tick: "M4 13l5 5L20 6",
   down: "M12 4v15m0 0l-6-6m6 6l6-6",
@@ -27,7 +47,10 @@ const PATHS = {
   database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
 };
 
-// Icon, look and, for a run, meaning of each verdict: color alone never distinguishes them.
+/**
+ * Icon, look and, for a run, meaning of each verdict: color alone never distinguishes them.
+ * @type {Record<string, string[]>}
+ */
 export const VERDICTS = {
   exact: ["tick", "good", "as many orders as units"],
   oversold: ["cross", "bad", "more orders than units"],
@@ -42,33 +65,88 @@ export const VERDICTS = {
   sold: ["tick", "calm"],
   sold_out: ["cross", "calm"],
 };
+
+/** @type {Record<string, string>} */
 const WORDS = { open: "on sale", running: "rush" };
 
-export const words = (name) => name.replaceAll("_", " ");
-export const signOf = (verdict) => (VERDICTS[verdict] || ["question"])[0];
-export const lookOf = (verdict) => (VERDICTS[verdict] || ["", "odd"])[1];
+/**
+ * Return a verdict or an outcome in words.
+ * @param {string} name
+ * @returns {string}
+ */
+export function words(name) {
+  return name.replaceAll("_", " ");
+}
 
+/**
+ * Return the icon of a verdict.
+ * @param {string} verdict
+ * @returns {string}
+ */
+export function signOf(verdict) {
+  return (VERDICTS[verdict] || ["question"])[0];
+}
+
+/**
+ * Return the class of a verdict's look.
+ * @param {string} verdict
+ * @returns {string}
+ */
+export function lookOf(verdict) {
+  return (VERDICTS[verdict] || ["", "odd"])[1];
+}
+
+/**
+ * Return a new element.
+ * @param {string} name
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | number | null | undefined)} children Null and undefined are left out.
+ * @returns {any}
+ */
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  node.append(.../** @type {(Node | string)[]} */ (children.filter((child) => child !== null && child !== undefined)));
   return node;
 }
 
+/**
+ * Return an icon of PATHS.
+ * @param {string} name
+ * @returns {SVGElement}
+ */
 export function icon(name) {
   const parsed = document.createElement("template");
-  parsed.innerHTML = `<svg viewBox="0 0 24 24" class="icon" aria-hidden="true"><path d="${PATHS[name]}"/></svg>`;
-  return parsed.content.firstChild;
+  const path = PATHS[/** @type {keyof typeof PATHS} */ (name)];
+  parsed.innerHTML = `<svg viewBox="0 0 24 24" class="icon" aria-hidden="true"><path d="${path}"/></svg>`;
+  return /** @type {SVGElement} */ (parsed.content.firstChild);
 }
 
+/**
+ * Return a verdict as a badge: its icon and its word.
+ * @param {string} verdict
+ * @param {string} [sign] Another icon.
+ * @returns {HTMLElement}
+ */
 export function badge(verdict, sign = signOf(verdict)) {
   const word = words(WORDS[verdict] || verdict).toUpperCase();
   return element("span", { class: `badge ${lookOf(verdict)}` }, icon(sign), word);
 }
 
-// Orders or stock in a chart, by a column of its data: in steps, with the last number at the end.
+/**
+ * Return the series of orders or stock in a chart: in steps, with the last number at the end.
+ * @param {string} name
+ * @param {number} column The column of the chart's data that has its numbers.
+ * @param {string} color A custom property, such as `--orders`.
+ * @param {string} type The type of its line: solid, dotted or dashed.
+ * @param {number} width The width of its line, in pixels.
+ * @param {Record<string, any>} font The look of the number at the end.
+ * @returns {Record<string, any>}
+ */
 export function stepLine(name, column, color, type, width, font) {
   const paint = css(color);
+  /** @type {(point: { value: number[] }) => string} */
+  const formatter = ({ value }) => `${name} ${value[column]}`;
   return {
     name,
     encode: { x: 0, y: column },
@@ -77,7 +155,7 @@ export function stepLine(name, column, color, type, width, font) {
     showSymbol: false,
     lineStyle: { color: paint, width, type },
     itemStyle: { color: paint },
-    endLabel: { show: true, formatter: ({ value }) => `${name} ${value[column]}`, ...font, color: paint },
+    endLabel: { show: true, formatter, ...font, color: paint },
     labelLayout: { moveOverlap: "shiftY" },
     emphasis: { disabled: true },
   };

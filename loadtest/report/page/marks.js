@@ -1,12 +1,20 @@
-// What the timeline is made of: one look for the chart and for its legend.
+// The marks of the timeline: one look for the chart and for its legend.
 
-const seconds = (ms) => `${(ms / 1000).toFixed(3)} s`;
-// Pixels of the charts' text: with the page's, which grows with the screen.
-const fontSize = () => Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78);
-// A canvas does not inherit a font.
-const chartText = () => ({ color: css("--ink"), fontSize: fontSize(), fontFamily: getComputedStyle(document.body).fontFamily });
+import { $, css, element, icon } from "../../../demo/static/assets/dom.js";
 
-const MARKS = {
+/**
+ * The look of a mark: a bar, whose height is a part of its lane, or a sign.
+ * @typedef {object} Mark
+ * @property {string} title
+ * @property {string} color
+ * @property {number} [bar]
+ * @property {"cross" | "square" | "circle" | "diamond"} [sign]
+ * @property {boolean} [filled]
+ * @property {boolean} [hatched]
+ */
+
+/** @type {Record<string, Mark>} */
+export const MARKS = {
   wait: { title: "waiting for an answer", color: "--wait", bar: 0.5 },
   hold: { title: "holding the lock", color: "--hold", bar: 0.86 },
   section: { title: "from the read to the commit", color: "--section", bar: 0.36 },
@@ -19,18 +27,52 @@ const MARKS = {
   overlap: { title: "two holders at a time", color: "--bad", bar: 1, hatched: true },
 };
 
-// a commit's state is its place here: timeline.py
-const COMMIT_STATES = ["open", "sold", "stale"];
+/** The mark of a commit, by its state: CommitState of lanes.py. */
+export const COMMIT_MARKS = ["open", "sold", "stale"];
 
-function markOfOutcome(outcome) {
+/**
+ * Return a time in seconds.
+ * @param {number} ms
+ * @returns {string}
+ */
+export function seconds(ms) {
+  return `${(ms / 1000).toFixed(3)} s`;
+}
+
+/**
+ * Return the size of the charts' text in pixels. It grows with the page's, and that with the screen.
+ * @returns {number}
+ */
+export function fontSize() {
+  return Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78);
+}
+
+/**
+ * Return the look of a chart's text. A canvas does not inherit a font.
+ * @returns {Record<string, any>}
+ */
+export function chartText() {
+  return { color: css("--ink"), fontSize: fontSize(), fontFamily: getComputedStyle(document.body).fontFamily };
+}
+
+/**
+ * Return the mark of an answer; null if it has none.
+ * @param {string} outcome
+ * @returns {string | null}
+ */
+export function markOfOutcome(outcome) {
   if (outcome === "sold") return null; // the commit has a mark of its own
   if (outcome === "sold_out") return "refused";
   return outcome === "unknown" ? "unknown" : "turned";
 }
 
-// A bar, or a sign, as the legend has it.
-function swatch({ color, bar, sign = "dash", filled, hatched }) {
-  const svg = icon(sign);
+/**
+ * Return a bar, or a sign, as the legend has it.
+ * @param {Mark} mark
+ * @returns {SVGElement}
+ */
+function swatch({ color, bar, sign, filled, hatched }) {
+  const svg = icon(sign ?? "dash");
   svg.setAttribute("viewBox", bar ? "5 8 14 8" : "2 2 20 20");
   svg.setAttribute("class", "swatch");
   Object.assign(svg.style, {
@@ -42,8 +84,11 @@ function swatch({ color, bar, sign = "dash", filled, hatched }) {
   return svg;
 }
 
-// The legend names the marks that the chart has, and no others.
-function fillLegend(series) {
-  const there = Object.keys(MARKS).filter((name) => series.some(({ id, data }) => id === name && data.length));
-  $("legend").replaceChildren(...there.map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)));
+/**
+ * Name the marks that the chart has in the legend, and no others.
+ * @param {{ id: string, data: unknown[] }[]} series
+ */
+export function fillLegend(series) {
+  const drawn = Object.keys(MARKS).filter((name) => series.some(({ id, data }) => id === name && data.length));
+  $("legend").replaceChildren(...drawn.map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)));
 }

@@ -1,18 +1,45 @@
 // The chart of one run: a lane for each buyer above, orders and stock below, one time axis.
 
-const SHELF = 170; // pixels, with its axis
+/** @import { Run, Timeline } from "./data.js" */
+
+import { PATHS, css, stepLine } from "../../../demo/static/assets/dom.js";
+import { laneTip } from "./events.js";
+import { COMMIT_MARKS, MARKS, chartText, fontSize, markOfOutcome } from "./marks.js";
+
+/** @typedef {Record<string, any>} Option A part of the options of ECharts. */
+
+const TOP = 26; // pixels above the lanes, for the names of the faults
+const GAP = 22; // pixels between the lanes and the shelf
+const SHELF = 170; // pixels of orders and stock, with their axis
+const BOTTOM = 24; // pixels of the slider
 const THIN = 8; // pixels of a lane below which its bars fill it
 const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
-// Drawn at once: of a series that comes in parts ECharts clips nothing.
+/** What all series of lanes share. Drawn at once: of a series that comes in parts ECharts clips nothing. */
 const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true, progressive: 0 };
 
-// A bar in a lane, from one time to another.
+/**
+ * Return the height of the whole chart in pixels.
+ * @param {number} lanesHeight
+ * @returns {number}
+ */
+export function chartHeight(lanesHeight) {
+  return TOP + lanesHeight + GAP + SHELF + BOTTOM;
+}
+
+/**
+ * Return a series of bars, each in a lane from one time to another.
+ * @param {string} name
+ * @param {(number | null)[][]} data Lane, start and end of each bar.
+ * @param {Option} [more]
+ * @returns {Option}
+ */
 function barSeries(name, data, more = {}) {
-  const { color, bar, hatched } = MARKS[name];
+  const { color, bar = 1, hatched } = MARKS[name];
   const fill = css(color);
-  const renderItem = (params, api) => {
+  /** @type {(params: any, api: any) => Option} */
+  const renderItem = (_params, api) => {
     const [x, y] = api.coord([api.value(1), api.value(0)]);
     const [end] = api.coord([api.value(2), api.value(0)]);
     const band = api.size([0, 1])[1];
@@ -25,10 +52,16 @@ function barSeries(name, data, more = {}) {
   return { ...LANES, id: name, data, renderItem, clip: true, ...more };
 }
 
-// A sign in a lane, at one time. It never gets smaller than can be seen.
+/**
+ * Return a series of signs, each in a lane at one time. A sign never gets smaller than can be seen.
+ * @param {string} name
+ * @param {number[][]} data Lane and time of each sign.
+ * @returns {Option}
+ */
 function signSeries(name, data) {
-  const { color, sign, filled } = MARKS[name];
+  const { color, sign = "cross", filled } = MARKS[name];
   const paint = css(color);
+  /** @type {(params: any, api: any) => Option | null} */
   const renderItem = ({ coordSys: shown }, api) => {
     const [x, y] = api.coord([api.value(1), api.value(0)]);
     const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
@@ -44,91 +77,153 @@ function signSeries(name, data) {
   return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // at both ends it is whole
 }
 
-function seriesOf(timeline, run) {
-  const { requests, holds, commits, overlaps, faults, shelf, end } = timeline;
+/**
+ * Return the lane and the time of each sign, by the sign's mark.
+ * @param {Timeline} timeline
+ * @returns {Record<string, number[][]>}
+ */
+function signsOf({ requests, commits, end }) {
+  /** @type {Record<string, number[][]>} */
   const signs = {};
-  const put = (name, lane, when) => (signs[name] = signs[name] || []).push([lane, when]);
+  /** @type {(mark: string, lane: number, when: number) => void} */
+  const put = (mark, lane, when) => {
+    signs[mark] ??= [];
+    signs[mark].push([lane, when]);
+  };
   for (const [lane, , answered, outcome] of requests) {
     const mark = markOfOutcome(answered === null ? "unknown" : outcome);
-    if (mark) put(mark, lane, answered === null ? end : answered);
+    if (mark) put(mark, lane, answered ?? end);
   }
-  for (const [lane, , when, , , state] of commits) put(COMMIT_STATES[state], lane, when);
+  for (const [lane, , when, , , state] of commits) put(COMMIT_MARKS[state], lane, when);
+  return signs;
+}
+
+/**
+ * @param {Timeline} timeline
+ * @param {Run} run
+ * @returns {Option[]}
+ */
+function seriesOf(timeline, run) {
+  const { requests, holds, commits, overlaps, faults, shelf, end } = timeline;
+  const waits = requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]);
+  const sections = commits.filter(([, read]) => read !== null);
+  const signs = signsOf(timeline);
+  const stockAtStart = dashed("--ink", [{ yAxis: run.initial_stock }], {
+    position: "insideStartTop",
+    formatter: `${run.initial_stock} at the start`,
+  });
   return [
-    barSeries("wait", requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]), {
-      markLine: faultLines(faults, end),
-    }),
+    barSeries("wait", waits, { markLine: faultLines(faults, end) }),
     barSeries("hold", holds.map(([lane, , start, stop]) => [lane, start, stop])),
-    barSeries("section", commits.filter((c) => c[1] !== null).map(([lane, read, when]) => [lane, read, when])),
+    barSeries("section", sections.map(([lane, read, when]) => [lane, read, when])),
     barSeries("overlap", overlaps.map(([lane, start, stop]) => [lane, start, stop]), { z: 4 }),
-    ...Object.entries(signs).map(([name, data]) => signSeries(name, data)),
-    shelfLine("orders", shelf.map(([when, orders]) => [when, orders]), "--orders", "solid", {
-      markLine: dashed("--ink", [{ yAxis: run.initial_stock }], {
-        position: "insideStartTop",
-        formatter: `${run.initial_stock} at the start`,
-      }),
-    }),
+    ...Object.keys(signs).map((mark) => signSeries(mark, signs[mark])),
+    shelfLine("orders", shelf.map(([when, orders]) => [when, orders]), "--orders", "solid", { markLine: stockAtStart }),
     shelfLine("stock", shelf.map(([when, , stock]) => [when, stock]), "--stock", "dotted"),
   ];
 }
 
-// A fault is named above the lanes and its end below them; of names that would be printed over each
-// other the first one stays.
+/**
+ * Return the lines of the faults. A fault is named above the lanes and its end below them; of names
+ * that would be printed over each other the first one stays.
+ * @param {Timeline["faults"]} faults
+ * @param {number} end
+ * @returns {Option}
+ */
 function faultLines(faults, end) {
-  const said = { fire: ["fault", "start"], heal: ["healed", "end"] };
-  const named = {};
+  /** @type {Record<string, [name: string, position: string]>} */
+  const labels = { fire: ["fault", "start"], heal: ["healed", "end"] };
+  /** @type {Record<string, number>} */
+  const lastNamed = {};
   const data = faults.map(([when, phase]) => {
-    const [name, position] = said[phase] || ["", "start"];
-    const show = Boolean(name) && !(when - named[phase] < end * LABEL_PART);
-    if (show) named[phase] = when;
+    const [name, position] = labels[phase] || ["", "start"];
+    const show = Boolean(name) && !(when - lastNamed[phase] < end * LABEL_PART);
+    if (show) lastNamed[phase] = when;
     return { xAxis: when, name, label: { show, position } };
   });
-  return dashed("--odd", data, { fontWeight: 600, formatter: ({ name }) => name });
+  return dashed("--odd", data, { fontWeight: 600, formatter: "{b}" }); // the name
 }
 
+/**
+ * @param {string} name
+ * @param {number[][]} data
+ * @param {string} color
+ * @param {string} type
+ * @param {Option} [more]
+ * @returns {Option}
+ */
 function shelfLine(name, data, color, type, more = {}) {
   const line = stepLine(name, 1, color, type, 3, { fontWeight: 700, fontSize: fontSize() });
   return { ...line, id: name, data, xAxisIndex: 1, yAxisIndex: 1, silent: true, ...more };
 }
 
+/**
+ * @param {string} name The color, a custom property.
+ * @param {Option[]} data
+ * @param {Option} label
+ * @returns {Option}
+ */
 function dashed(name, data, label) {
   const color = css(name);
   const lineStyle = { color, width: 1.5, type: "dashed" };
   return { silent: true, symbol: "none", lineStyle, label: { color, fontSize: fontSize(), ...label }, data };
 }
 
-function timelineOption(timeline, run, width, height) {
-  const { lanes, end, shelf } = timeline;
-  const font = fontSize();
-  const left = font * (width < 600 ? 6.2 : 7);
-  const right = font * 7.5;
-  const quiet = css("--quiet");
+/**
+ * Return a time for the axis.
+ * @param {number} ms
+ * @returns {string}
+ */
+function timeLabel(ms) {
+  return `${Number((ms / 1000).toFixed(3))} s`;
+}
+
+/**
+ * Return both zooms of the time and the one of the lanes, which many lanes have.
+ * @param {number} lanes
+ * @param {number} height
+ * @returns {Option[]}
+ */
+function zooms(lanes, height) {
+  const look = {
+    filterMode: "none",
+    textStyle: { color: css("--quiet") },
+    borderColor: css("--line"),
+    brushSelect: false,
+    showDataShadow: false,
+  };
+  return [
+    { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: timeLabel, ...look },
+    {
+      type: "inside",
+      xAxisIndex: [0, 1],
+      filterMode: "none",
+      zoomOnMouseWheel: "ctrl",
+      moveOnMouseMove: !COARSE.matches,
+      preventDefaultMouseMove: !COARSE.matches,
+    },
+    { id: "y", type: "slider", show: lanes > 40, yAxisIndex: 0, right: 6, width: 18, top: TOP, height, showDetail: false, ...look },
+  ];
+}
+
+/**
+ * Return the four axes: time and buyers above, time and units below.
+ * @param {Timeline} timeline
+ * @param {Run} run
+ * @param {number} left Pixels to the left of the lanes.
+ * @returns {{ xAxis: Option[], yAxis: Option[] }}
+ */
+function axes({ lanes, end, shelf }, run, left) {
   const line = { lineStyle: { color: css("--line") } };
   const value = { type: "value", min: 0, splitLine: { ...line, show: true }, axisPointer: { show: false } };
   const time = { ...value, max: end, axisLine: line, axisTick: line };
-  const texts = { color: quiet, fontSize: font, hideOverlap: true };
-  const label = (ms) => `${Number((ms / 1000).toFixed(3))} s`;
-  const zoom = { filterMode: "none", textStyle: { color: quiet }, borderColor: css("--line"), brushSelect: false, showDataShadow: false };
+  const texts = { color: css("--quiet"), fontSize: fontSize(), hideOverlap: true };
   const most = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
   return {
-    animation: false,
-    textStyle: chartText(),
-    grid: [
-      { left, right, top: 26, height },
-      { left, right, top: 26 + height + 22, height: SHELF - 40 },
-    ],
     xAxis: [
       { ...time, gridIndex: 0, axisLabel: { show: false } },
-      { ...time, gridIndex: 1, axisLabel: { ...texts, formatter: label } },
+      { ...time, gridIndex: 1, axisLabel: { ...texts, formatter: timeLabel } },
     ],
-    tooltip: {
-      trigger: "axis",
-      className: "tip",
-      confine: true,
-      transitionDuration: 0,
-      backgroundColor: css("--card"),
-      textStyle: { color: css("--ink"), fontSize: font },
-      formatter: ([{ value }]) => laneTip(timeline, value[0]),
-    },
     yAxis: [
       {
         type: "category",
@@ -141,18 +236,41 @@ function timelineOption(timeline, run, width, height) {
       },
       { ...value, gridIndex: 1, max: Math.ceil(most * 1.15), axisLabel: { ...texts, showMaxLabel: false }, splitNumber: 3 },
     ],
-    dataZoom: [
-      { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: label, ...zoom },
-      {
-        type: "inside",
-        xAxisIndex: [0, 1],
-        filterMode: "none",
-        zoomOnMouseWheel: "ctrl",
-        moveOnMouseMove: !COARSE.matches,
-        preventDefaultMouseMove: !COARSE.matches,
-      },
-      { id: "y", type: "slider", show: lanes.length > 40, yAxisIndex: 0, right: 6, width: 18, top: 26, height, showDetail: false, ...zoom },
+  };
+}
+
+/**
+ * Return the options of the chart.
+ * @param {Timeline} timeline
+ * @param {Run} run
+ * @param {number} width Pixels.
+ * @param {number} height Pixels of all lanes.
+ * @returns {Option}
+ */
+export function timelineOption(timeline, run, width, height) {
+  const font = fontSize();
+  const left = font * (width < 600 ? 6.2 : 7);
+  const right = font * 7.5;
+  /** @type {(points: { value: number[] }[]) => HTMLElement} */
+  const formatter = ([{ value }]) => laneTip(timeline, value[0]);
+  return {
+    animation: false,
+    textStyle: chartText(),
+    grid: [
+      { left, right, top: TOP, height },
+      { left, right, top: TOP + height + GAP, height: SHELF - 40 },
     ],
+    ...axes(timeline, run, left),
+    tooltip: {
+      trigger: "axis",
+      className: "tip",
+      confine: true,
+      transitionDuration: 0,
+      backgroundColor: css("--card"),
+      textStyle: { color: css("--ink"), fontSize: font },
+      formatter,
+    },
+    dataZoom: zooms(timeline.lanes.length, height),
     series: seriesOf(timeline, run),
   };
 }

@@ -1,36 +1,33 @@
 // The verdicts: a table of runs, or a grid of strategies by faults. Each opens its timeline.
 
+/** @import { Figures, ReportData, Run } from "./data.js" */
+
+import { $, VERDICTS, badge, element, icon, lookOf, signOf, words } from "../../../demo/static/assets/dom.js";
+import { nameOfRun, surprise, table, verdictsIn } from "./tables.js";
+
 const LOST_UPDATES =
   "Lost updates: decrements that another write erased. Two buyers read the same stock, and both write it back less one.";
+const GRID = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
+/** @type {Record<string, [rows: number, columns: number]>} */
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-const verdictsIn = (runs) => Object.keys(VERDICTS).filter((name) => runs.some((run) => run.verdict === name));
-
-function opener(number, look, more, ...children) {
-  return element("button", { type: "button", class: `opens ${look}`, "data-run": number, ...more }, ...children);
+/**
+ * Return the button that opens a run.
+ * @param {number} number
+ * @param {string} look
+ * @param {Record<string, any>} attributes
+ * @param {...(string | Node | null)} children
+ * @returns {HTMLButtonElement}
+ */
+function opener(number, look, attributes, ...children) {
+  return element("button", { type: "button", class: `opens ${look}`, "data-run": number, ...attributes }, ...children);
 }
 
-function nameOfRun(run) {
-  return run.fault === "rush-one-process" ? `${run.lock} (one process)` : run.lock;
-}
-
-function surprise(run) {
-  return run.as_expected ? null : element("span", { class: "surprise" }, ` expected ${words(run.expected)}`);
-}
-
-// An empty text heads nothing.
-function table(heads, rows, numbersFrom, attributes = {}) {
-  const row = (texts, scope) => {
-    const cells = texts.map((text, column) => {
-      const look = column >= numbersFrom ? { class: "number" } : {};
-      const isHead = text && (scope === "col" || !column);
-      return isHead ? element("th", { ...look, scope }, text) : element("td", look, text);
-    });
-    return element("tr", {}, ...cells);
-  };
-  const body = element("tbody", {}, ...rows.map((texts) => row(texts, "row")));
-  return element("table", attributes, element("thead", {}, row(heads, "col")), body);
-}
-
+/**
+ * @param {Run[]} runs
+ * @param {Figures} figures
+ * @returns {HTMLTableElement}
+ */
 function tableOfRuns(runs, { heads, rows }) {
   const lines = runs.map((run, number) => {
     const verdict = element("span", {}, badge(run.verdict), surprise(run));
@@ -39,6 +36,11 @@ function tableOfRuns(runs, { heads, rows }) {
   return table(heads, lines, 2);
 }
 
+/**
+ * @param {Run} run
+ * @param {number} number
+ * @returns {HTMLButtonElement}
+ */
 function cellOf(run, number) {
   const mark = run.as_expected ? null : element("span", { "aria-hidden": "true" }, "!");
   const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
@@ -47,12 +49,15 @@ function cellOf(run, number) {
   return opener(number, look, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
 }
 
-// What the signs of the grid mean: those that are there.
+/**
+ * Explain the signs of the grid: those that are there.
+ * @param {Run[]} runs
+ */
 function fillKey(runs) {
   const items = verdictsIn(runs).map((name) => {
-    const [sign, look, means] = VERDICTS[name];
+    const [sign, look, meaning] = VERDICTS[name];
     const cell = element("span", { class: `cell ${look}` }, icon(sign));
-    return element("li", {}, cell, element("span", {}, element("strong", {}, words(name)), `: ${means}`));
+    return element("li", {}, cell, element("span", {}, element("strong", {}, words(name)), `: ${meaning}`));
   });
   if (runs.some((run) => !run.as_expected)) {
     items.push(element("li", {}, element("span", { class: "cell off" }, "!"), "not the verdict that was expected"));
@@ -61,67 +66,91 @@ function fillKey(runs) {
   $("verdicts-key").hidden = false;
 }
 
-const GRID = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
-
+/**
+ * @param {Run[]} runs
+ * @param {string[]} faults
+ * @returns {HTMLTableElement}
+ */
 function gridOfRuns(runs, faults) {
+  /** @type {Record<string, (string | Node)[]>} */
   const rows = {};
   runs.forEach((run, number) => {
-    const row = (rows[run.lock] ??= [run.lock, ...faults.map(() => "")]);
-    row[faults.indexOf(run.fault) + 1] = cellOf(run, number);
+    rows[run.lock] ??= [run.lock, ...faults.map(() => "")];
+    rows[run.lock][faults.indexOf(run.fault) + 1] = cellOf(run, number);
   });
   const heads = ["", ...faults.map((fault) => element("span", {}, fault))];
-  const made = table(heads, Object.values(rows), Infinity, GRID);
-  made.querySelector("button").tabIndex = 0;
-  made.addEventListener("keydown", moveInGrid);
-  return made;
+  const grid = table(heads, Object.values(rows), Infinity, GRID);
+  const [button] = grid.getElementsByTagName("button");
+  button.tabIndex = 0;
+  grid.addEventListener("keydown", moveInGrid);
+  return grid;
 }
 
-const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-
-// One cell of the grid is in the tab order; the arrow keys go on from there, over empty places.
+/**
+ * Move by an arrow key, over empty places. One cell of the grid is in the tab order.
+ * @param {KeyboardEvent} event
+ */
 function moveInGrid(event) {
   const move = MOVES[event.key];
-  let cell = event.target.closest("td");
+  let cell = /** @type {HTMLElement} */ (event.target).closest("td");
   if (!move || !cell) return;
   event.preventDefault();
-  const { rows } = cell.closest("tbody");
-  do cell = rows[cell.parentElement.sectionRowIndex + move[0]]?.cells[cell.cellIndex + move[1]];
-  while (cell?.matches("td:empty"));
-  if (cell?.tagName === "TD") takeFocus(cell.firstChild);
+  const { rows } = /** @type {HTMLTableSectionElement} */ (cell.closest("tbody"));
+  do {
+    const row = /** @type {HTMLTableRowElement} */ (cell.parentElement);
+    cell = /** @type {HTMLTableCellElement | undefined} */ (rows[row.sectionRowIndex + move[0]]?.cells[cell.cellIndex + move[1]]) ?? null;
+  } while (cell?.matches("td:empty"));
+  if (cell?.tagName === "TD") takeFocus(/** @type {HTMLElement} */ (cell.firstChild));
 }
 
-function takeFocus(button) {
-  const grid = button.closest(".grid");
-  if (grid) {
-    grid.querySelector("button[tabindex='0']").tabIndex = -1;
+/**
+ * Focus the button of a run; in the grid it takes the place of the one in the tab order.
+ * @param {HTMLElement} button
+ */
+export function takeFocus(button) {
+  const inTabOrder = button.closest(".grid")?.querySelector("button[tabindex='0']");
+  if (inTabOrder) {
+    /** @type {HTMLElement} */ (inTabOrder).tabIndex = -1;
     button.tabIndex = 0;
   }
   button.focus();
 }
 
-// What each fault does, in a sentence.
-function fillFaults(faults, explained) {
-  const known = faults.filter((fault) => explained[fault]);
-  const terms = known.flatMap((fault) => [element("dt", {}, fault), element("dd", {}, explained[fault])]);
+/**
+ * Say what each fault does, in a sentence.
+ * @param {string[]} faults
+ * @param {Record<string, string>} effects
+ */
+function fillFaults(faults, effects) {
+  const explained = faults.filter((fault) => effects[fault]);
+  const terms = explained.flatMap((fault) => [element("dt", {}, fault), element("dd", {}, effects[fault])]);
   $("faults-list").replaceChildren(...terms);
   $("faults").hidden = false;
 }
 
-// The faults of the runs: in the order in which they are explained, those without a word last.
-function faultsOf(runs, explained) {
-  const there = new Set(runs.map((run) => run.fault));
-  return [...new Set([...Object.keys(explained), ...there])].filter((fault) => there.has(fault));
+/**
+ * Return the faults of the runs: in the order of their explanations, those without one last.
+ * @param {Run[]} runs
+ * @param {Record<string, string>} effects
+ * @returns {string[]}
+ */
+function faultsOf(runs, effects) {
+  const present = new Set(runs.map((run) => run.fault));
+  return [...new Set([...Object.keys(effects), ...present])].filter((fault) => present.has(fault));
 }
 
-function fillVerdicts(data) {
-  const { runs, table: figures } = data;
-  const faults = faultsOf(runs, data.faults);
+/**
+ * Fill the section of the verdicts.
+ * @param {ReportData} data
+ */
+export function fillVerdicts({ runs, faults: effects, table: figures }) {
+  const faults = faultsOf(runs, effects);
   $("verdicts-box").classList.toggle("grid-box", !figures);
   $("verdicts-box").replaceChildren(figures ? tableOfRuns(runs, figures) : gridOfRuns(runs, faults));
   if (figures) $("verdicts-words").textContent = LOST_UPDATES;
   else {
     fillKey(runs);
-    fillFaults(faults, data.faults);
+    fillFaults(faults, effects);
   }
   $("verdicts-hint").textContent = figures
     ? "Each name opens its timeline."

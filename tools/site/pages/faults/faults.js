@@ -1,22 +1,30 @@
-// The opened cell comes first, with the code that decides next to its facts.
+// Every fault: the report of a run. The opened cell comes first, with the code that decides next to
+// its facts.
 
-function showSource() {
-  showCode($("source-code"), data.sources[data.runs[opened].lock]);
-  $("source").hidden = false;
-  scrollToMark($("source-code"));
-}
+/** @import { ReportData } from "../../../../loadtest/report/page/data.js" */
+/** @import { Source } from "../shared/code.js" */
+
+import { $ } from "../../../../demo/static/assets/dom.js";
+import { readData } from "../../../../loadtest/report/page/data.js";
+import { showReport } from "../../../../loadtest/report/page/report.js";
+import { showCode } from "../shared/code.js";
 
 const LINES_ABOVE_MARK = 2;
 
-// Show the line that decides near the upper edge of its box.
-function scrollToMark(code) {
-  const box = code.parentElement;
+/**
+ * Show a strategy's code, with the line that decides near the upper edge of its box.
+ * @param {Source} source
+ */
+function showSource(source) {
+  const code = $("source-code");
+  showCode(code, source);
+  $("source").hidden = false;
   const mark = code.querySelector("mark");
-  box.scrollTop = mark ? mark.offsetTop - LINES_ABOVE_MARK * mark.offsetHeight : 0;
+  code.parentElement.scrollTop = mark ? mark.offsetTop - LINES_ABOVE_MARK * mark.offsetHeight : 0;
 }
 
+/** @type {ReportData & { sources: Record<string, Source> }} */
+const data = readData();
 $("verdicts").before($("detail"));
 $("facts").after($("source"));
-new MutationObserver(showSource).observe($("detail-title"), { childList: true });
-if (opened >= 0) showSource();
-if (numberOf(nameInAddress()) >= 0) $("detail").scrollIntoView({ block: "start" }); // it has moved
+showReport(data, ({ lock }) => showSource(data.sources[lock]));

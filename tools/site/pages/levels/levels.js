@@ -1,69 +1,165 @@
 // The levels: a goal, the moves that reach it, and what happened. Which moves reach a goal was
 // found when the site was built (levels.py).
 
-const data = JSON.parse($("data").textContent);
-const turnsByWorld = await unpack(data.turns);
-const AFTER = { P: "G" }; // what takes the place of an event's button
-let level = data.levels[0];
-let playing = null; // what the server is asked for, if the page is live
+/** @import { Source } from "../shared/code.js" */
+/** @import { State, Turns } from "../shared/board.js" */
 
-// Any recorded world can be played by its name, without a goal.
+import { $, badge, count, element, icon } from "../../../../demo/static/assets/dom.js";
+import { readData } from "../../../../loadtest/report/page/data.js";
+import { BUYERS, Board } from "../shared/board.js";
+import { showCode } from "../shared/code.js";
+import { listenToKeys } from "../shared/keys.js";
+import { unpack } from "../shared/unpack.js";
+import { askToPlay, isPlaying, keepTurns, untilPlayed } from "./live.js";
+import { readProgress, remember } from "./progress.js";
+import { timelineRows } from "./timeline.js";
+
+/**
+ * A level; levels.toml explains the fields.
+ * @typedef {object} Level
+ * @property {string} slug
+ * @property {string} title
+ * @property {string} task
+ * @property {string} world
+ * @property {string[]} events
+ * @property {string} hint
+ * @property {string} why
+ * @property {boolean} [impossible]
+ * @property {string[]} reached The moves that reach its goal, the shortest first.
+ * @property {{ text: string, href: string }[]} links
+ */
+
+/**
+ * @typedef {object} World
+ * @property {string} strategy
+ * @property {number} units
+ * @property {boolean} has_lock
+ * @property {string[]} events
+ * @property {string} recorded The machine and the day.
+ */
+
+/**
+ * @typedef {object} LevelsData
+ * @property {Level[]} levels
+ * @property {Record<string, World>} worlds
+ * @property {Record<string, Source>} strategies
+ * @property {Record<string, string>} buttons The text of each event's button.
+ * @property {boolean} live Whether a server plays each schedule.
+ * @property {string} turns
+ */
+
+/** @type {Record<string, string>} What takes the place of an event's button. */
+const AFTER = { P: "G" };
+const WAIT = "W";
+
+/** @type {LevelsData} */
+const data = readData();
+/** @type {Record<string, Turns>} */
+const turnsByWorld = await unpack(data.turns);
+const board = new Board();
+let level = data.levels[0];
+
+/**
+ * Return a recorded world as a level without a goal.
+ * @param {string} name
+ * @returns {Level}
+ */
 function freePlay(name) {
   const { strategy, events } = data.worlds[name];
   const task = `Every recorded schedule of ${strategy}.`;
   return { slug: name, title: `Free play: ${name}`, task, world: name, events, reached: [], links: [], hint: "", why: "" };
 }
 
-const reachedKey = () => level.reached.find((key) => board.key.startsWith(key));
-const progress = () => JSON.parse(stored("levels") ?? "{}");
-const state = () => turnNow().state ?? [data.worlds[level.world].units, 0, "", ""];
-const names = (buyers) => [...buyers].join(" and ") || "nobody";
+/**
+ * Return the moves that have reached the goal, if it is reached.
+ * @returns {string | undefined}
+ */
+function reachedKey() {
+  return level.reached.find((key) => board.key.startsWith(key));
+}
+
+/** @returns {State} */
+function state() {
+  return board.turn.state ?? [data.worlds[level.world].units, 0, "", ""];
+}
 
 function show() {
   const [stock, orders, believers, owner] = state();
   $("stock").textContent = stock;
   $("orders").textContent = orders;
   $("owner").textContent = owner ? `${owner}'s` : "free";
-  $("believers").textContent = names(believers);
-  showTracks();
+  $("believers").textContent = [...believers].join(" and ") || "nobody";
+  board.showTracks();
   showEvents();
   $("order").textContent = board.key ? `So far: ${board.key}, ${count(board.key.length, "move")}` : "Nobody has moved";
-  $("back").disabled = $("again").disabled = !board.key;
+  $("back").disabled = !board.key;
+  $("again").disabled = !board.key;
   showVerdict(orders);
   showAfter();
-  $("said").textContent = `${lastTurnInWords()} ${$("verdict").textContent}`;
+  $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;
   history.replaceState(null, "", `#${level.slug}${board.key && `/${board.key}`}`);
 }
 
-// The events of the level; an event that has begun gives its place to what follows it.
+// --- the events of the world ---
+
+/** Show the events of the level; one that has begun gives its place to what follows it. */
 function showEvents() {
-  const events = level.events.map((event) => (canMove(AFTER[event]) ? AFTER[event] : event));
-  const shown = canMove("W") ? [...events, "W"] : events;
-  const focused = document.activeElement?.dataset?.place;
-  const buttons = shown.map((event, place) => eventButton(event, place));
+  const events = level.events.map((event) => (board.canMove(AFTER[event]) ? AFTER[event] : event));
+  if (board.canMove(WAIT)) events.push(WAIT);
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.place;
+  const buttons = events.map(eventButton);
   $("events").replaceChildren(...buttons);
   $("events").hidden = !buttons.length;
-  if (focused !== undefined) (buttons[focused] ?? buttons.at(-1))?.focus();
+  if (focused !== undefined) (buttons[Number(focused)] ?? buttons.at(-1))?.focus();
 }
 
+/**
+ * @param {string} event
+ * @param {number} place
+ * @returns {HTMLButtonElement}
+ */
 function eventButton(event, place) {
-  const attributes = { type: "button", class: "event", "data-event": event, "data-place": place, "aria-disabled": String(!canMove(event)) };
-  const button = element("button", attributes, `${place + 1}: ${data.buttons[event]}`);
+  const attributes = { type: "button", class: "event", "data-event": event, "data-place": place };
+  const text = `${place + 1}: ${data.buttons[event]}`;
+  const button = element("button", { ...attributes, "aria-disabled": String(!board.canMove(event)) }, text);
   button.addEventListener("click", () => move(event));
   return button;
 }
 
-function showVerdict(orders) {
-  const key = reachedKey();
-  const parts = [];
-  if (orders > data.worlds[level.world].units) parts.push(badge("oversold"), " ");
-  if (key) parts.push(element("span", { class: "won" }, wonText(key)));
-  else if (!board.key) parts.push("Nobody has moved: press A or B.");
-  else if (!turnNow().can.length) parts.push(`${standing()}. ${level.reached.length ? "That is not the goal: go back, or start again." : "Nobody can move any more."}`);
-  else parts.push(`${standing()}.`);
-  $("verdict").replaceChildren(...parts);
+/**
+ * Return whether there is a button for a buyer's move or for an event.
+ * @param {string} name
+ * @returns {boolean}
+ */
+function isOffered(name) {
+  return BUYERS.includes(name) || $("events").querySelector(`[data-event="${name}"]`) !== null;
 }
 
+// --- the verdict, and what happened once the goal is reached ---
+
+/** @param {number} orders */
+function showVerdict(orders) {
+  const oversold = orders > data.worlds[level.world].units ? [badge("oversold"), " "] : [];
+  $("verdict").replaceChildren(...oversold, standing());
+}
+
+/**
+ * Return where the player is.
+ * @returns {string | Node}
+ */
+function standing() {
+  const key = reachedKey();
+  if (key) return element("span", { class: "won" }, wonText(key));
+  if (!board.key) return "Nobody has moved: press A or B.";
+  if (board.turn.can.length) return `${board.standing}.`;
+  const advice = level.reached.length ? "That is not the goal: go back, or start again." : "Nobody can move any more.";
+  return `${board.standing}. ${advice}`;
+}
+
+/**
+ * @param {string} key
+ * @returns {string}
+ */
 function wonText(key) {
   const best = level.reached[0].length;
   const how = key.length === best ? "the fewest possible" : `the fewest possible are ${best}`;
@@ -75,70 +171,45 @@ function showAfter() {
   const key = reachedKey();
   $("after").hidden = !key;
   if (!key) return;
-  remember(key.length);
-  $("timeline").replaceChildren(...timelineRows(key));
+  if (remember(level.slug, key.length)) showLevels();
+  const [best] = level.reached;
+  $("timeline").replaceChildren(...timelineRows(board, key));
   $("why").textContent = level.why;
   $("links").replaceChildren(...level.links.map(({ text, href }) => element("li", {}, element("a", { href }, text))));
-  const [best] = level.reached;
   $("best").hidden = key.length === best.length;
   $("best").href = `#${level.slug}/${best}`;
   $("best").textContent = `Show a way with ${best.length} moves`;
   $("next").hidden = level === data.levels.at(-1);
 }
 
-// A row for each buyer and for the lock on the server, a column for each move.
-function timelineRows(key) {
-  const keys = [...key].map((_, n) => key.slice(0, n + 1));
-  const head = element("tr", {}, element("td"), ...keys.map((_, n) => element("th", { scope: "col" }, String(n + 1))));
-  const buyers = BUYERS.map((buyer) => timelineRow(buyer, keys, (at) => buyerCell(buyer, at)));
-  const events = timelineRow("The world", keys, (at) => element("td", {}, textsOf("", at)));
-  const hasEvent = keys.some((at) => textsOf("", at));
-  const hasLock = keys.some((at) => turnAt(at).state[2]);
-  const lock = timelineRow("Lock on the server", keys, (at) => lockCell(at));
-  const shelf = timelineRow("Stock, orders", keys, (at) => element("td", {}, turnAt(at).state.slice(0, 2).join(", ")));
-  return [head, ...buyers, ...(hasEvent ? [events] : []), ...(hasLock ? [lock] : []), shelf];
-}
-
-const timelineRow = (name, keys, cellAt) => element("tr", {}, element("th", { scope: "row" }, name), ...keys.map(cellAt));
-
-// What a buyer, or the world, did in a turn; of a statement its first word.
-function textsOf(name, key) {
-  const lines = turnAt(key).lines.filter(([buyer]) => buyer === name);
-  return lines.map(([, kind, text]) => (kind === "sql" ? text.split(" ")[0] : text)).join(", ");
-}
-
-function buyerCell(buyer, key) {
-  const [, , believers] = turnAt(key).state;
-  const looks = [believers.includes(buyer) ? "holds" : "", believers.length > 1 && believers.includes(buyer) ? "both" : ""];
-  const remark = believers.length > 1 && believers.includes(buyer) ? element("span", { class: "unseen" }, "Both believe to have the lock. ") : null;
-  return element("td", { class: looks.join(" ").trim() }, remark, textsOf(buyer, key));
-}
-
-function lockCell(key) {
-  const owner = turnAt(key).state[3];
-  return element("td", { class: owner ? "holds" : "" }, owner ? `${owner}'s` : "free");
-}
-
-function remember(moves) {
-  const reached = progress();
-  if (reached[level.slug] <= moves) return;
-  store("levels", JSON.stringify({ ...reached, [level.slug]: moves }));
-  showLevels();
-}
+// --- the choice of a level ---
 
 function showLevels() {
-  const reached = progress();
+  const progress = readProgress();
   const items = data.levels.map(({ slug, title }, n) => {
-    const isReached = slug in reached;
+    const isReached = slug in progress;
     const current = slug === level.slug ? { "aria-current": "true" } : {};
     const mark = isReached ? [icon("tick"), element("span", { class: "unseen" }, "reached")] : [];
-    return element("li", {}, element("a", { href: `#${slug}`, class: isReached ? "reached" : "", ...current }, `${n + 1} ${title} `, ...mark));
+    const attributes = { href: `#${slug}`, class: isReached ? "reached" : "", ...current };
+    return element("li", {}, element("a", attributes, `${n + 1} ${title} `, ...mark));
   });
   $("levels").replaceChildren(...items);
 }
 
+/**
+ * Return the level of an address.
+ * @param {string} name Its slug, or a world.
+ * @returns {Level}
+ */
+function levelOf(name) {
+  const named = data.levels.find(({ slug }) => slug === name);
+  if (named) return named;
+  return data.worlds[name] ? freePlay(name) : data.levels[0];
+}
+
+/** @param {string} name */
 function choose(name) {
-  level = data.levels.find(({ slug }) => slug === name) ?? (data.worlds[name] ? freePlay(name) : data.levels[0]);
+  level = levelOf(name);
   board.turns = turnsByWorld[level.world];
   const world = data.worlds[level.world];
   const strategy = data.strategies[world.strategy];
@@ -149,62 +220,72 @@ function choose(name) {
   $("hint-box").hidden = !level.hint;
   $("summary").textContent = `${world.strategy}: ${strategy.summary}`;
   $("recorded").textContent = data.live ? "Each press is played from the beginning on real servers." : `Recorded: ${world.recorded}.`;
-  for (const box of document.querySelectorAll(".lock-state")) box.hidden = !world.has_lock;
+  for (const box of document.querySelectorAll(".lock-state")) /** @type {HTMLElement} */ (box).hidden = !world.has_lock;
   showCode($("code"), strategy);
   showLevels();
-  document.querySelector("#levels [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  $("levels").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
-async function fromAddress() {
-  await playing;
+async function playAddress() {
+  await untilPlayed();
   const [name, schedule = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
   choose(name);
   play(schedule);
 }
-
-async function play(schedule) {
-  if (data.live && !(await playLive(schedule))) return;
-  follow(schedule);
-  show();
-}
-
-// Let the server play a schedule from its beginning, unless this page has seen it.
-async function playLive(schedule) {
-  if (playing) return false;
-  if (board.turns[schedule]?.isPlayed) return true;
-  $("steps").setAttribute("aria-busy", "true");
-  $("verdict").textContent = "Played on real servers ...";
-  const query = new URLSearchParams({ world: level.world, schedule });
-  playing = fetch(`turns?${query}`).then((response) => response.json(), (error) => ({ error: String(error) }));
-  const answer = await playing;
-  playing = null;
-  $("steps").removeAttribute("aria-busy");
-  if (answer.error) $("verdict").textContent = `It was not played: ${answer.error}.`;
-  else keepTurns(answer.turns, schedule);
-  if (answer.differs) $("recorded").textContent = "The shop did something else now than was recorded.";
-  return !answer.error;
-}
-
-// What is possible after a turn is known only of the last one that was played.
-function keepTurns(turns, schedule) {
-  for (const [key, turn] of Object.entries(turns)) {
-    if (!board.turns[key]?.isPlayed) board.turns[key] = { ...turn, isPlayed: key === schedule };
-  }
-}
-
-const move = (name) => canMove(name) && isOffered(name) && play(board.key + name);
-const isOffered = (name) => BUYERS.includes(name) || [...$("events").children].some((button) => button.dataset.event === name);
 
 function toNextLevel() {
   const next = data.levels[data.levels.findIndex(({ slug }) => slug === level.slug) + 1];
   if (next) location.hash = next.slug;
 }
 
-for (const button of document.querySelectorAll(".move")) button.addEventListener("click", () => move(button.dataset.buyer));
-$("back").addEventListener("click", () => play(board.key.slice(0, -1)));
+// --- the moves ---
+
+/** @param {string} name A buyer, or an event of the world. */
+function move(name) {
+  if (board.canMove(name) && isOffered(name)) play(board.key + name);
+}
+
+/** @param {string} schedule */
+async function play(schedule) {
+  if (data.live && !(await playLive(schedule))) return;
+  board.follow(schedule);
+  show();
+}
+
+/**
+ * Let the server play a schedule, unless this page has seen it. Return whether it was played.
+ * @param {string} schedule
+ * @returns {Promise<boolean>}
+ */
+async function playLive(schedule) {
+  if (isPlaying()) return false;
+  if (board.turns[schedule]?.isPlayed) return true;
+  $("steps").setAttribute("aria-busy", "true");
+  $("verdict").textContent = "Played on real servers ...";
+  const { turns = {}, differs, error } = await askToPlay(level.world, schedule);
+  $("steps").removeAttribute("aria-busy");
+  if (differs) $("recorded").textContent = "The shop did something else now than was recorded.";
+  if (error) $("verdict").textContent = `It was not played: ${error}.`;
+  else keepTurns(board.turns, turns, schedule);
+  return !error;
+}
+
+for (const button of document.querySelectorAll(".move")) {
+  button.addEventListener("click", () => move(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
+}
+$("back").addEventListener("click", () => play(board.previousKey));
 $("again").addEventListener("click", () => play(""));
 $("next").addEventListener("click", toNextLevel);
-const eventKeys = Object.fromEntries([...Array(9).keys()].map((place) => [String(place + 1), () => $("events").children[place]?.click()]));
-listenToKeys({ ...eventKeys, a: () => move("A"), b: () => move("B"), r: () => play(""), n: toNextLevel, Backspace: () => play(board.key.slice(0, -1)) });
-addEventListener("hashchange", fromAddress);
-fromAddress();
+const eventKeys = Object.fromEntries(
+  [...Array(9).keys()].map((place) => [place + 1, () => $("events").children[place]?.click()]),
+);
+listenToKeys({
+  ...eventKeys,
+  a: () => move("A"),
+  b: () => move("B"),
+  r: () => play(""),
+  n: toNextLevel,
+  Backspace: () => play(board.previousKey),
+});
+addEventListener("hashchange", playAddress);
+playAddress();

@@ -1,77 +1,129 @@
-// Two buyers, one move at a time, from what was recorded: a key says who has moved so far. The words
-// of each turn come from narration.py; nothing is computed here that the shop did not do.
-const BUYERS = ["A", "B"];
-const board = { turns: {}, key: "" };
+// Two buyers, one move at a time, from what was recorded. The words of each turn come from
+// narration.py; nothing is computed here that the shop did not do.
 
-const turnAt = (key) => board.turns[key];
-const turnNow = () => turnAt(board.key);
-const canMove = (name) => turnNow().can.includes(name);
-const keysSoFar = () => [...board.key].map((_, n) => board.key.slice(0, n + 1));
+import { element } from "../../../../demo/static/assets/dom.js";
 
-// Follow the turns of a schedule. A turn that is not possible by then is passed over.
-function follow(schedule) {
-  board.key = [...schedule].reduce((key, name) => (turnAt(key).can.includes(name) ? key + name : key), "");
-}
+/** @typedef {[stock: number, orders: number, believers: string, owner?: string]} State */
 
-function lineItem([, kind, text]) {
-  return element("li", { class: kind }, kind === "sql" ? element("code", {}, text) : text);
-}
+/**
+ * A turn: what it did, and what is possible after it. narration.py explains the fields.
+ * @typedef {object} Turn
+ * @property {Record<string, string>} labels
+ * @property {Record<string, string>} standing
+ * @property {Record<string, string>} phases
+ * @property {string[]} can
+ * @property {[buyer: string, kind: string, text: string][]} lines
+ * @property {State} [state]
+ * @property {boolean} [isPlayed]
+ */
 
-// The lines under a buyer; those of the last turn are marked.
-function lineItems(buyer) {
-  return keysSoFar().flatMap((key) => {
-    const items = turnAt(key).lines.filter(([name]) => !name || name === buyer).map(lineItem);
-    if (key === board.key) items.forEach((item) => item.classList.add("new"));
-    return items;
-  });
-}
+/** @typedef {Record<string, Turn>} Turns The turns of a world, by who has moved so far. */
 
-function showTracks() {
-  for (const track of document.querySelectorAll(".track")) {
-    const { buyer } = track.dataset;
-    const button = track.querySelector(".move");
-    button.textContent = turnNow().labels[buyer];
-    button.setAttribute("aria-disabled", String(!canMove(buyer)));
-    track.querySelector(".did").replaceChildren(...lineItems(buyer));
+export const BUYERS = ["A", "B"];
+
+export class Board {
+  constructor() {
+    /** @type {Turns} */
+    this.turns = {};
+    /** Who has moved so far. */
+    this.key = "";
   }
-}
 
-// The last turn in one sentence, for a reader who hears the page.
-function lastTurnInWords() {
-  if (!board.key) return "Nobody has moved.";
-  const texts = turnNow().lines.map(([buyer, kind, text]) => `${buyer} ${kind === "sql" ? "sends " : ""}${text}`.trim());
-  return `${texts.join(", ")}.`;
-}
-
-const standing = () => BUYERS.map((buyer) => turnNow().standing[buyer]).join(", ");
-
-// A browser may refuse a page that was opened from a folder its storage.
-function stored(name) {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    return null;
+  /**
+   * Return a turn that was recorded.
+   * @param {string} key
+   * @returns {Turn}
+   */
+  turnAt(key) {
+    return this.turns[key];
   }
-}
 
-function store(name, value) {
-  try {
-    localStorage.setItem(name, value);
-  } catch {
-    // The choice lasts until the page is left.
+  /**
+   * Return the last turn.
+   * @returns {Turn}
+   */
+  get turn() {
+    return this.turnAt(this.key);
   }
-}
 
-// Let keys press what they are named for, unless the reader types or has switched letters off.
-function listenToKeys(actions) {
-  $("letters").checked = stored("letters") !== "off";
-  $("letters").addEventListener("change", () => store("letters", $("letters").checked ? "on" : "off"));
-  document.addEventListener("keydown", (event) => {
-    const isLetter = event.key.length === 1;
-    const action = actions[isLetter ? event.key.toLowerCase() : event.key];
-    if (!action || (isLetter && !$("letters").checked)) return;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, textarea, input:not([type=checkbox])")) return;
-    event.preventDefault();
-    action();
-  });
+  /**
+   * Return the keys of the turns so far.
+   * @returns {string[]}
+   */
+  get keys() {
+    return [...this.key].map((_, n) => this.key.slice(0, n + 1));
+  }
+
+  /**
+   * Return the turns before the last one.
+   * @returns {string}
+   */
+  get previousKey() {
+    return this.key.slice(0, -1);
+  }
+
+  /**
+   * Return whether a buyer, or an event of the world, is possible next.
+   * @param {string} name
+   * @returns {boolean}
+   */
+  canMove(name) {
+    return this.turn.can.includes(name);
+  }
+
+  /**
+   * Follow the turns of a schedule. A turn that is not possible by then is passed over.
+   * @param {string} schedule
+   */
+  follow(schedule) {
+    this.key = "";
+    for (const name of schedule) {
+      if (this.canMove(name)) this.key += name;
+    }
+  }
+
+  /**
+   * Return where both buyers are.
+   * @returns {string}
+   */
+  get standing() {
+    return BUYERS.map((buyer) => this.turn.standing[buyer]).join(", ");
+  }
+
+  /**
+   * Return the last turn in one sentence, for a reader who hears the page.
+   * @returns {string}
+   */
+  get sentence() {
+    if (!this.key) return "Nobody has moved.";
+    const texts = this.turn.lines.map(([buyer, kind, text]) => `${buyer} ${kind === "sql" ? "sends " : ""}${text}`.trim());
+    return `${texts.join(", ")}.`;
+  }
+
+  /** Show the track of each buyer: the button of its next move, and its lines. */
+  showTracks() {
+    for (const track of document.querySelectorAll(".track")) {
+      const buyer = /** @type {HTMLElement} */ (track).dataset.buyer ?? "";
+      const button = /** @type {HTMLElement} */ (track.querySelector(".move"));
+      button.textContent = this.turn.labels[buyer];
+      button.setAttribute("aria-disabled", String(!this.canMove(buyer)));
+      track.querySelector(".did")?.replaceChildren(...this.lineItems(buyer));
+    }
+  }
+
+  /**
+   * Return the lines under a buyer; those of the last turn are marked.
+   * @param {string} buyer
+   * @returns {HTMLElement[]}
+   */
+  lineItems(buyer) {
+    return this.keys.flatMap((key) => {
+      const lines = this.turnAt(key).lines.filter(([name]) => !name || name === buyer);
+      const look = key === this.key ? "new" : "";
+      return lines.map(([, kind, text]) => {
+        const content = kind === "sql" ? element("code", {}, text) : text;
+        return element("li", { class: `${kind} ${look}`.trim() }, content);
+      });
+    });
+  }
 }

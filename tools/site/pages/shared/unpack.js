@@ -1,6 +1,9 @@
-// Unpacks what pages.packed_json wrote.
-async function unpack(packed) {
+/**
+ * Unpack what pages.packed_json wrote.
+ * @param {string} packed
+ * @returns {Promise<any>}
+ */
+export async function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
-

@@ -1,58 +1,105 @@
 // The step-through: any strategy, any order of two buyers' moves.
 
-const data = JSON.parse($("data").textContent);
-const turnsByLock = await unpack(data.turns);
+/** @import { Source } from "../shared/code.js" */
+/** @import { State, Turns } from "../shared/board.js" */
+
+import { $, badge, count, element } from "../../../../demo/static/assets/dom.js";
+import { readData } from "../../../../loadtest/report/page/data.js";
+import { BUYERS, Board } from "../shared/board.js";
+import { showCode } from "../shared/code.js";
+import { listenToKeys } from "../shared/keys.js";
+import { unpack } from "../shared/unpack.js";
+
+/** @type {State} */
 const START = [1, 0, ""];
+
+/** @type {{ turns: string, strategies: Record<string, Source> }} */
+const data = readData();
+/** @type {Record<string, Turns>} */
+const turnsByLock = await unpack(data.turns);
+const board = new Board();
 let lock = "none";
 
-const isOver = () => BUYERS.every((buyer) => turnNow().phases[buyer] === "ended");
+/** @returns {boolean} */
+function isOver() {
+  return BUYERS.every((buyer) => board.turn.phases[buyer] === "ended");
+}
 
 function show() {
-  const [stock, orders, holder] = turnNow().state ?? START;
+  const [stock, orders, holder] = board.turn.state ?? START;
   $("stock").textContent = stock;
   $("orders").textContent = orders;
   $("holder").textContent = holder ? `${[...holder].join(" and ")}'s` : "free";
   $("lock-box").hidden = !Object.values(board.turns).some(({ state }) => state?.[2]);
-  showTracks();
+  board.showTracks();
   $("order").textContent = board.key ? `So far: ${board.key}` : "Nobody has moved";
-  $("back").disabled = $("again").disabled = !board.key;
+  $("back").disabled = !board.key;
+  $("again").disabled = !board.key;
   $("finish").disabled = isOver();
   showVerdict(orders);
-  const sum = orders > 1 ? "Oversold: two orders, one unit." : isOver() ? "Exact: one order, one unit." : `Stock ${stock}, ${count(orders, "order")}.`;
-  $("said").textContent = `${lastTurnInWords()} ${sum}`;
+  $("said").textContent = `${board.sentence} ${sumOf(stock, orders)}`;
   history.replaceState(null, "", `#${lock}/${board.key}`);
 }
 
-// What to press next: what leads to the end of the story, if there is a choice.
-function advice() {
-  const free = BUYERS.filter(canMove);
-  if (free.length === 1) return `press ${free[0]}`;
-  if (lock === "none" && board.key === "A") return "now press B: read the stock";
-  if (BUYERS.every((buyer) => turnNow().labels[buyer] === `${buyer}: write`)) return "now let them go on: Finish both";
-  return "press A or B";
+/**
+ * Return the sum of the purchases, for a reader who hears the page.
+ * @param {number} stock
+ * @param {number} orders
+ * @returns {string}
+ */
+function sumOf(stock, orders) {
+  if (orders > 1) return "Oversold: two orders, one unit.";
+  if (isOver()) return "Exact: one order, one unit.";
+  return `Stock ${stock}, ${count(orders, "order")}.`;
 }
 
+/**
+ * Return what to press next: what leads to the end of the story, if there is a choice.
+ * @returns {string}
+ */
+function advice() {
+  const free = BUYERS.filter((buyer) => board.canMove(buyer));
+  if (free.length === 1) return `press ${free[0]}`;
+  if (lock === "none" && board.key === "A") return "now press B: read the stock";
+  const bothWrite = BUYERS.every((buyer) => board.turn.labels[buyer] === `${buyer}: write`);
+  return bothWrite ? "now let them go on: Finish both" : "press A or B";
+}
+
+/** @param {number} orders */
 function showVerdict(orders) {
   const verdict = $("verdict");
   if (orders > 1) verdict.replaceChildren(badge("oversold"), " Two orders, one unit.");
   else if (isOver()) verdict.replaceChildren(badge("exact"), orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.");
   else if (!board.key) verdict.replaceChildren("Nobody has moved: press A or B.");
-  else verdict.replaceChildren(`${standing()}: ${advice()}.`);
+  else verdict.replaceChildren(`${board.standing}: ${advice()}.`);
+}
+
+/**
+ * Return whether a buyer can move without waiting for the other one.
+ * @param {string} buyer
+ * @returns {boolean}
+ */
+function isFree(buyer) {
+  return board.canMove(buyer) && board.turn.phases[buyer] !== "waits";
 }
 
 function finish() {
-  let next;
-  while ((next = BUYERS.find((buyer) => canMove(buyer) && turnNow().phases[buyer] !== "waits"))) board.key += next;
+  for (let next = BUYERS.find(isFree); next; next = BUYERS.find(isFree)) board.key += next;
   show();
 }
 
+/** @param {string} order */
 function play(order) {
-  follow(order);
+  board.follow(order);
   show();
 }
 
-const move = (buyer) => canMove(buyer) && play(board.key + buyer);
+/** @param {string} buyer */
+function move(buyer) {
+  if (board.canMove(buyer)) play(board.key + buyer);
+}
 
+/** @param {string} name */
 function choose(name) {
   lock = name;
   board.turns = turnsByLock[name];
@@ -61,7 +108,7 @@ function choose(name) {
   showCode($("code"), data.strategies[name]);
 }
 
-function fromAddress() {
+function playAddress() {
   const [name, order] = decodeURIComponent(location.hash.slice(1)).split("/");
   choose(turnsByLock[name] ? name : "none");
   play(turnsByLock[name] && order !== undefined ? order : "A");
@@ -73,10 +120,18 @@ $("lock").addEventListener("change", () => {
   choose($("lock").value);
   play("A");
 });
-for (const button of document.querySelectorAll(".move")) button.addEventListener("click", () => move(button.dataset.buyer));
+for (const button of document.querySelectorAll(".move")) {
+  button.addEventListener("click", () => move(/** @type {HTMLElement} */ (button).dataset.buyer ?? ""));
+}
 $("finish").addEventListener("click", finish);
-$("back").addEventListener("click", () => play(board.key.slice(0, -1)));
+$("back").addEventListener("click", () => play(board.previousKey));
 $("again").addEventListener("click", () => play(""));
-listenToKeys({ a: () => move("A"), b: () => move("B"), f: finish, r: () => play(""), Backspace: () => play(board.key.slice(0, -1)) });
-addEventListener("hashchange", fromAddress);
-fromAddress();
+listenToKeys({
+  a: () => move("A"),
+  b: () => move("B"),
+  f: finish,
+  r: () => play(""),
+  Backspace: () => play(board.previousKey),
+});
+addEventListener("hashchange", playAddress);
+playAddress();

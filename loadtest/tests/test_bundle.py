@@ -1,0 +1,108 @@
+"""The scripts of the report and the site, each bundled of ES modules."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from loadtest.report import html_report
+from loadtest.report.bundle import BundleError, bundle
+from servers.embedded import ROOT
+
+REPORT_PAGE = html_report.PAGE
+SITE_PAGES = ROOT / "tools" / "site" / "pages"
+DEMO_STATIC = ROOT / "demo" / "static"
+#: The modules that pages begin with: nothing imports them.
+ENTRIES = {
+    REPORT_PAGE / "main.js",
+    SITE_PAGES / "steps" / "steps.js",
+    SITE_PAGES / "levels" / "levels.js",
+    SITE_PAGES / "faults" / "faults.js",
+    SITE_PAGES / "search" / "search.js",
+    DEMO_STATIC / "demo" / "page.js",
+}
+#: The path of an import, in any form.
+IMPORTED_PATH = re.compile(r'^import [^;]*? from "(\.[^"]+)";$', re.MULTILINE)
+
+
+def write_modules(folder: Path, **texts: str) -> Path:
+    """Write modules, each under its name, and return the first one."""
+    paths = [folder / f"{name}.js" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    return paths[0]
+
+
+def test_modules_are_called_once_in_order_of_import(tmp_path: Path) -> None:
+    entry = write_modules(
+        tmp_path,
+        main='import { b } from "./b.js";\nimport { a, A } from "./a.js";\nb(a, A);\n',
+        b='import { a } from "./a.js";\nexport async function b() {\n  a();\n}\n',
+        a="const own = 1;\nexport const A = own;\nexport function a() {}\n",
+    )
+    assert bundle(entry) == (
+        "const a_js = (() => {\nconst own = 1;\nconst A = own;\nfunction a() {}\n"
+        "return { A, a };\n})();\n"
+        "const b_js = (() => {\nconst { a } = a_js;\nasync function b() {\n  a();\n}\n"
+        "return { b };\n})();\n"
+        "const { b } = b_js;\nconst { a, A } = a_js;\nb(a, A);\n"
+    )
+
+
+def test_comments_are_left_out_but_not_what_is_next_to_one(tmp_path: Path) -> None:
+    entry = write_modules(
+        tmp_path,
+        main="// Why.\n/** @type {any} */ (a).b();\n/**\n * @returns {any}\n */\n"
+        "function f() {\n  // why\n  return g(); // why\n}\n",
+    )
+    assert bundle(entry) == "/** @type {any} */ (a).b();\nfunction f() {\n  return g(); // why\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("main", "other", "message"),
+    [
+        ('import { b } from "./other.js";\n', "export const a = 1;\n", "does not export b"),
+        ('import { a as b } from "./other.js";\n', "export const a = 1;\n", "does not export a as"),
+        ('import * as all from "./other.js";\n', "", "not of the forms"),
+        ('import { a } from "./other.js";\n', "export default 1;\n", "not of the forms"),
+        (
+            'import { a } from "./other.js";\n',
+            'import { b } from "./main.js";\n',
+            "imports itself, by way of other.js",
+        ),
+    ],
+    ids=["unknown name", "other name", "namespace", "default", "circle"],
+)
+def test_what_cannot_be_bundled_is_refused(
+    tmp_path: Path, main: str, other: str, message: str
+) -> None:
+    entry = write_modules(tmp_path, main=main, other=other)
+    with pytest.raises(BundleError, match=message):
+        bundle(entry)
+
+
+def test_two_files_of_a_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    write_modules(tmp_path / "page", data="export const a = 1;\n")
+    entry = write_modules(
+        tmp_path,
+        main='import { a } from "./page/data.js";\nimport { b } from "./data.js";\n',
+        data="export const b = 2;\n",
+    )
+    with pytest.raises(BundleError, match="another module has the same file name"):
+        bundle(entry)
+
+
+def test_every_module_is_imported() -> None:
+    modules = {
+        path
+        for folder in (REPORT_PAGE, SITE_PAGES, DEMO_STATIC)
+        for path in folder.rglob("*.js")
+        if "vendor" not in path.parts
+    }
+    imported = {
+        (module.parent / target).resolve()
+        for module in modules
+        for target in IMPORTED_PATH.findall(module.read_text(encoding="utf-8"))
+    }
+    assert modules - imported == ENTRIES

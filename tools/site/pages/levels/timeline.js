@@ -1,0 +1,75 @@
+// What happened in a schedule, as a table: a row for each buyer and for the lock on the server, a
+// column for each move.
+
+/** @import { Board, State } from "../shared/board.js" */
+
+import { element } from "../../../../demo/static/assets/dom.js";
+import { BUYERS } from "../shared/board.js";
+
+/**
+ * Return the rows of the table.
+ * @param {Board} board
+ * @param {string} schedule
+ * @returns {HTMLTableRowElement[]}
+ */
+export function timelineRows(board, schedule) {
+  const keys = [...schedule].map((_, n) => schedule.slice(0, n + 1));
+  /** @type {(name: string, cellAt: (key: string) => HTMLElement) => HTMLTableRowElement} */
+  const row = (name, cellAt) => element("tr", {}, element("th", { scope: "row" }, name), ...keys.map(cellAt));
+  const rows = [
+    element("tr", {}, element("td"), ...keys.map((_, n) => element("th", { scope: "col" }, n + 1))),
+    ...BUYERS.map((buyer) => row(buyer, (key) => buyerCell(board, buyer, key))),
+  ];
+  if (keys.some((key) => textsOf(board, "", key))) {
+    rows.push(row("The world", (key) => element("td", {}, textsOf(board, "", key))));
+  }
+  if (keys.some((key) => stateAt(board, key)[2])) {
+    rows.push(row("Lock on the server", (key) => lockCell(stateAt(board, key))));
+  }
+  rows.push(row("Stock, orders", (key) => element("td", {}, stateAt(board, key).slice(0, 2).join(", "))));
+  return rows;
+}
+
+/**
+ * @param {Board} board
+ * @param {string} key Not the empty one: before the first turn there is no state.
+ * @returns {State}
+ */
+function stateAt(board, key) {
+  return /** @type {State} */ (board.turnAt(key).state);
+}
+
+/**
+ * Return what a buyer, or the world, did in a turn; of a statement its first word.
+ * @param {Board} board
+ * @param {string} name
+ * @param {string} key
+ * @returns {string}
+ */
+function textsOf(board, name, key) {
+  const lines = board.turnAt(key).lines.filter(([buyer]) => buyer === name);
+  return lines.map(([, kind, text]) => (kind === "sql" ? text.split(" ")[0] : text)).join(", ");
+}
+
+/**
+ * @param {Board} board
+ * @param {string} buyer
+ * @param {string} key
+ * @returns {HTMLElement}
+ */
+function buyerCell(board, buyer, key) {
+  const [, , believers] = stateAt(board, key);
+  const texts = textsOf(board, buyer, key);
+  if (!believers.includes(buyer)) return element("td", {}, texts);
+  if (believers.length === 1) return element("td", { class: "holds" }, texts);
+  const remark = element("span", { class: "unseen" }, "Both believe to have the lock. ");
+  return element("td", { class: "holds both" }, remark, texts);
+}
+
+/**
+ * @param {State} state
+ * @returns {HTMLElement}
+ */
+function lockCell([, , , owner]) {
+  return owner ? element("td", { class: "holds" }, `${owner}'s`) : element("td", {}, "free");
+}
