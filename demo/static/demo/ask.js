@@ -1,25 +1,47 @@
 // Requests to the shop, and messages on the page.
 
-// Show a message, unless it is shown already: a screen reader reads a live region on every change.
+/**
+ * Show a message, unless it is shown already: a screen reader reads a live region on every change.
+ * @param {Element} where
+ * @param {...(Node | string)} children
+ */
 export function say(where, ...children) {
-  const text = children.map((child) => child.textContent ?? child).join("");
+  const text = children.map((child) => (typeof child === "string" ? child : child.textContent)).join("");
   if (where.textContent !== text) where.replaceChildren(...children);
 }
 
-// Enable or disable a button. Unlike `disabled`, ariaDisabled keeps the keyboard's focus on it.
+/**
+ * Enable or disable a button. Unlike `disabled`, ariaDisabled keeps the keyboard's focus on it.
+ * @param {HTMLButtonElement} button
+ * @param {boolean} allowed
+ */
 export function allow(button, allowed) {
-  button.ariaDisabled = !allowed;
+  button.ariaDisabled = String(!allowed);
 }
 
-export const allowed = (button) => button.ariaDisabled !== "true";
+/**
+ * Return whether a button may be pressed.
+ * @param {HTMLButtonElement} button
+ * @returns {boolean}
+ */
+export function isAllowed(button) {
+  return button.ariaDisabled !== "true";
+}
 
-// Return status and body of an answer; status 0 if there is none, or if it is a proxy's page.
+/**
+ * Return status and body of an answer; status 0 if there is none, or if it is a proxy's page.
+ * @param {string} path
+ * @param {FormData | Record<string, string>} [form] With it the request is a POST.
+ * @returns {Promise<{ status: number, body: any }>}
+ */
 export async function ask(path, form) {
+  /** @type {RequestInit & { headers: Record<string, string> }} */
   const options = { headers: { Accept: "application/json" } };
   if (form) {
+    const token = /** @type {HTMLInputElement} */ (document.querySelector("[name=csrfmiddlewaretoken]"));
     options.method = "POST";
-    options.body = new URLSearchParams(form);
-    options.headers["X-CSRFToken"] = document.querySelector("[name=csrfmiddlewaretoken]").value;
+    options.body = new URLSearchParams(/** @type {Record<string, string>} */ (form));
+    options.headers["X-CSRFToken"] = token.value;
   }
   try {
     const answer = await fetch(path, options);
@@ -29,5 +51,11 @@ export async function ask(path, form) {
   }
 }
 
-// The reason of a refusal, and the values that are allowed.
-export const refusal = ({ error, allowed = [] }) => [error, ...allowed].join(", ");
+/**
+ * Return the reason of a refusal, and the values that are allowed.
+ * @param {{ error: string, allowed?: string[] }} body
+ * @returns {string}
+ */
+export function refusal({ error, allowed = [] }) {
+  return [error, ...allowed].join(", ");
+}

@@ -4,15 +4,38 @@
 import { $, css, stepLine } from "../assets/dom.js";
 import { ask } from "./ask.js";
 
+/**
+ * A sale, as GET /state reports it.
+ * @typedef {object} Sale
+ * @property {number} sale Its number.
+ * @property {string} lock The name of its strategy; empty without an order.
+ * @property {string} verdict
+ * @property {number} initial_stock
+ * @property {number} stock_left
+ * @property {number} orders
+ * @property {boolean} oversold
+ */
+
 const MAX_DRAWN_ORDERS = 2000;
 
+/** ECharts has no module: its script, which comes before this one, makes a global of it. */
+const { echarts } = /** @type {any} */ (globalThis);
+
+/** @type {any} */
 let chart = null;
+/** @type {number | null} */
 let sale = null;
 let drawn = "";
+/** @type {[seconds: number, orders: number, stock: number][]} */
 let points = [];
 
+/**
+ * Draw a sale: as it goes on during a rush, from its orders afterwards.
+ * @param {Sale | null} report
+ * @param {boolean} rushIsOn
+ */
 export function follow(report, rushIsOn) {
-  if (!report || !window.echarts) return;
+  if (!report || !echarts) return;
   const key = rushIsOn ? "" : `${report.sale}: ${report.orders}/${report.stock_left}`;
   if (rushIsOn) {
     // time begins with the last poll before the first order
@@ -29,20 +52,26 @@ export function follow(report, rushIsOn) {
   drawn = key;
 }
 
+/** @param {Sale} report */
 async function drawOrders(report) {
   if (report.orders > MAX_DRAWN_ORDERS) return;
   const { status, body } = await ask(`/sales/${report.sale}/curve`);
   if (status !== 200 || report.sale !== sale) return;
-  const orders = body.curve.map(([time, stock], index) => [time, index + 1, stock]);
+  /** @type {[seconds: number, stock: number | null][]} */
+  const curve = body.curve;
+  const orders = curve.map(([time, stock], index) => [time, index + 1, stock]);
   const end = orders.at(-1)?.[0] || 1; // one moment is no axis
   draw(report, [[0, 0, null], ...orders, [end, orders.length, report.stock_left]]);
 }
 
-// Each row: seconds, orders, stock; null if unknown.
+/**
+ * @param {Sale} report
+ * @param {(number | null)[][]} rows Each: seconds, orders, stock; null if unknown.
+ */
 function draw(report, rows) {
   const box = $("chart");
   if (!chart) {
-    chart = window.echarts.init(box);
+    chart = echarts.init(box);
     new ResizeObserver(() => chart.resize()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       drawn = "";

@@ -1,24 +1,61 @@
 // The page to project: shows the sale's state, starts rushes and stops them.
 
 import { $, badge, count, element } from "../assets/dom.js";
-import { allow, allowed, ask, refusal, say } from "./ask.js";
+import { allow, ask, isAllowed, refusal, say } from "./ask.js";
 import { follow } from "./chart.js";
 import * as steps from "./steps.js";
+
+/** @import { Sale } from "./chart.js" */
+
+/**
+ * The rush that is on, or the last one, as GET /state reports it.
+ * @typedef {object} Rush
+ * @property {boolean} on
+ * @property {number} [number]
+ * @property {Progress | null} rush
+ */
+
+/**
+ * @typedef {object} Progress
+ * @property {number} arrived
+ * @property {number} answered
+ * @property {number} buyers
+ * @property {number | null} left_s The time until the buyers give up; null before their start.
+ */
+
+/**
+ * A sale in the table of sales.
+ * @typedef {Sale & {
+ *   is_on: boolean, lost_updates: number,
+ *   run: { buyers?: number, hold_ms?: number | null, duration_s?: number }
+ * }} PastSale
+ */
+
+/**
+ * A part of a strategy's code.
+ * @typedef {object} Block
+ * @property {string} file
+ * @property {string[]} lines
+ * @property {number[]} marked The numbers of the lines that decide.
+ */
 
 const BUSY_POLL_MS = 250; // during a rush or a step
 const IDLE_POLL_MS = 1000;
 
-const { product, rushes, deadline } = document.body.dataset;
+const { product = "", rushes, deadline } = document.body.dataset;
 let timer = 0;
 let latestPoll = 0; // the number of the latest poll
+/** @type {Rush} */
 let rush = { on: false, rush: null };
 let unreachable = false; // the shop does not answer
 let starting = false;
 let stopping = false;
 let shownSalesKey = ""; // the state in which the table of sales was last read
 
-// Poll the state and show it. The answer to an earlier poll is ignored: it would undo a change that
-// the user has just seen.
+/**
+ * Poll the state and show it. The answer to an earlier poll is ignored: it would undo a change that
+ * the user has just seen.
+ */
 async function poll() {
   clearTimeout(timer);
   latestPoll += 1;
@@ -29,12 +66,23 @@ async function poll() {
   if (!document.hidden) timer = setTimeout(poll, busy ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
+/**
+ * Say that the shop does not answer.
+ * @param {{ error: string }} body
+ * @returns {boolean} Whether to poll often: no.
+ */
 function showUnreachable({ error }) {
   say($("offline"), `${error}: is make serve still running?`);
   unreachable = true;
   showButtons();
+  return false;
 }
 
+/**
+ * Show a state. Return whether it changes, so that the page should poll often.
+ * @param {{ sale: Sale | null, rush: Rush, steps: import("./steps.js").Round | null }} state
+ * @returns {boolean}
+ */
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
   unreachable = false;
@@ -52,6 +100,7 @@ function show({ sale, rush: now, steps: round }) {
   return busy || rush.on;
 }
 
+/** @param {Sale | null} sale */
 function showSale(sale) {
   $("sale").textContent = sale ? `sale ${sale.sale}, ${count(sale.initial_stock, "unit")}` : "";
   $("stock").textContent = sale?.stock_left ?? "–";
@@ -62,7 +111,11 @@ function showSale(sale) {
   say($("explained"), explain(sale));
 }
 
-// The sentence below the verdict.
+/**
+ * Return the sentence below the verdict.
+ * @param {Sale | null} sale
+ * @returns {string}
+ */
 function explain(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "Waiting for all buyers to arrive.";
@@ -70,7 +123,11 @@ function explain(sale) {
   return sale.verdict === "unknown" ? "Some buyers got no answer, so the verdict is open." : "";
 }
 
-// The progress of the rush, next to its button. Not a live region: it changes every second.
+/**
+ * Return the progress of the rush, next to its button. Not a live region: it changes every second.
+ * @param {Progress} rush
+ * @returns {string}
+ */
 function progress({ arrived, answered, buyers, left_s: seconds }) {
   if (seconds === null) return `${arrived} of ${buyers} buyers have arrived.`;
   const end = seconds > 0 ? `The others give up in ${Math.ceil(seconds)} s.` : "Waiting for the last answers.";
@@ -96,15 +153,32 @@ function showButtons() {
 async function showSales() {
   const { status, body } = await ask(`/history?product=${product}`);
   if (status !== 200) return;
-  const rows = body.sales.map(rowOf);
+  /** @type {PastSale[]} */
+  const sales = body.sales;
+  const rows = sales.map(rowOf);
   if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: "8" }, "None yet.")));
   $("history").replaceChildren(...rows);
 }
 
+/**
+ * Return a cell with a number; a dash if it is unknown.
+ * @param {string | number | null | undefined} value
+ * @param {string} [look]
+ * @returns {HTMLTableCellElement}
+ */
+function figure(value, look = "") {
+  return element("td", { class: `number ${look}` }, String(value ?? "–"));
+}
+
+/**
+ * @param {PastSale} sale
+ * @returns {HTMLTableRowElement}
+ */
 function rowOf(sale) {
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
-  const figure = (value, look = "") => element("td", { class: `number ${look}` }, String(value ?? "–"));
-  const settled = (value) => figure(sale.is_on ? "…" : value); // the digits above show changing values
+  // the digits above show changing values
+  /** @type {(value: string | number) => HTMLElement} */
+  const settled = (value) => figure(sale.is_on ? "…" : value);
   return element(
     "tr",
     { title: `sale ${sale.sale}` },
@@ -127,12 +201,18 @@ async function showLock() {
   $("code-name").textContent = lock;
   const { status, body } = await ask(`/strategies/${lock}/code`);
   if (status !== 200 || $("lock").value !== lock) return;
-  const marked = body.blocks.filter((block) => block.marked.length);
-  const decisive = marked.length ? marked : body.blocks; // your own file has no marks
+  /** @type {Block[]} */
+  const blocks = body.blocks;
+  const marked = blocks.filter((block) => block.marked.length);
+  const decisive = marked.length ? marked : blocks; // your own file has no marks
   $("code-marked").replaceChildren(...decisive.map(blockOf));
-  $("code-rest").replaceChildren(...body.blocks.filter((block) => !decisive.includes(block)).map(blockOf));
+  $("code-rest").replaceChildren(...blocks.filter((block) => !decisive.includes(block)).map(blockOf));
 }
 
+/**
+ * @param {Block} block
+ * @returns {HTMLElement}
+ */
 function blockOf({ file, lines, marked }) {
   const listing = element("pre", { tabindex: "0", role: "region", "aria-label": file });
   let inDocstring = false;
@@ -151,16 +231,30 @@ function blockOf({ file, lines, marked }) {
 // The fields that the address fills in. The shop itself fills in the votes.
 const FILLED = "#start-form select, #start-form input[type=number], #round-form select";
 
-// The address fills the forms in: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
+/**
+ * Fill the forms in from the address: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
+ * @param {URLSearchParams} query
+ */
 function fill(query) {
-  for (const field of document.querySelectorAll(FILLED)) {
-    const preset = query.get(field.name) || "";
-    const listed = [...(field.options || [])].some((option) => option.value === preset && !option.disabled);
-    if (field.options ? listed : /^\d{1,5}$/.test(preset)) field.value = preset;
+  for (const control of document.querySelectorAll(FILLED)) {
+    const field = /** @type {HTMLInputElement | HTMLSelectElement} */ (control);
+    const preset = query.get(field.name) ?? "";
+    if (canBe(field, preset)) field.value = preset;
   }
 }
 
-// Warn before the rush if the sales, one after the other under a lock, take longer than the buyers wait.
+/**
+ * Return whether a field takes a value.
+ * @param {HTMLInputElement | HTMLSelectElement} field
+ * @param {string} value
+ * @returns {boolean}
+ */
+function canBe(field, value) {
+  if (field instanceof HTMLInputElement) return /^\d{1,5}$/.test(value);
+  return [...field.options].some((option) => option.value === value && !option.disabled);
+}
+
+/** Warn before the rush if the sales, one after the other under a lock, take longer than the buyers wait. */
 function warn() {
   const ms = $("hold_ms").valueAsNumber;
   const sales = Math.min($("stock-wanted").valueAsNumber, $("buyers").valueAsNumber);
@@ -169,9 +263,10 @@ function warn() {
   say($("hold-warning"), seconds > Number(deadline) ? `${take}; the buyers give up after ${deadline} s.` : "");
 }
 
+/** @param {SubmitEvent} event */
 async function start(event) {
   event.preventDefault();
-  if (!allowed($("start"))) return;
+  if (!isAllowed($("start"))) return;
   starting = true;
   showButtons();
   const { status, body } = await ask("/rush", new FormData($("start-form")));
@@ -186,7 +281,7 @@ async function start(event) {
 }
 
 async function stop() {
-  if (!allowed($("stop"))) return;
+  if (!isAllowed($("stop"))) return;
   stopping = true;
   showButtons();
   const { status, body } = await ask("/rush/stop", {});
@@ -207,7 +302,10 @@ async function buyOne() {
 
 // An answer may make a card longer while a button is pressed, and move the button away from the
 // pointer. The button captures the pointer, so that it gets the click wherever the press ends.
-document.addEventListener("pointerdown", ({ target, pointerId }) => target.closest("button")?.setPointerCapture(pointerId));
+document.addEventListener("pointerdown", (event) => {
+  const { target, pointerId } = /** @type {PointerEvent & { target: Element }} */ (event);
+  target.closest("button")?.setPointerCapture(pointerId);
+});
 $("start-form").addEventListener("submit", start);
 $("start-form").addEventListener("input", warn);
 $("stop").addEventListener("click", stop);

@@ -1,52 +1,112 @@
 // Two buyers, one step at a time, shown from the state of the round in the shop.
 
 import { $, badge } from "../assets/dom.js";
-import { allow, allowed, ask, refusal, say } from "./ask.js";
+import { allow, ask, isAllowed, refusal, say } from "./ask.js";
+
+/** @import { Sale } from "./chart.js" */
+
+/**
+ * A buyer of a round. demo/steps.py explains the fields.
+ * @typedef {object} Buyer
+ * @property {"ready" | "moving" | "blocked" | "stopped" | "done"} status
+ * @property {string} [at] The stop where it waits.
+ * @property {string} [after] The last stop that it has left.
+ * @property {string} [waits_for]
+ * @property {number} [saw] The stock that it read.
+ * @property {number} [left_s] The time until it gives up.
+ * @property {string} [outcome]
+ * @property {string} [released]
+ * @property {number} [order]
+ * @property {string} [said]
+ */
+
+/**
+ * @typedef {object} Round
+ * @property {string} round
+ * @property {string} lock
+ * @property {Record<string, Buyer>} buyers
+ * @property {Sale | null} sale
+ */
+
+/** @typedef {(string | Node)[]} Message */
 
 const STOPS = ["checked", "written", "done"];
+/** @type {Record<string, string>} */
 const NEXT_STEPS = { checked: "write", written: "commit" };
-// Icon and text of a blocked buyer, by the object that it waits for.
+/**
+ * Icon and text of a blocked buyer, by the object that it waits for.
+ * @type {Record<string, [sign: string, text: string]>}
+ */
 const WAIT_DESCRIPTIONS = {
   lock: ["lock", " waits until the other buyer releases the lock."],
   database: ["database", " waits for the product's row in the database: the other buyer has not committed."],
   advisory: ["database", " waits for the advisory lock in the database: the other buyer has not committed."],
 };
 
+/** @type {NodeListOf<HTMLElement>} */
 const columns = document.querySelectorAll(".buyer");
-let round = null;
-const pressed = new Set(); // buyers whose step the shop has not answered yet
+/** @type {string | undefined} */
+let round;
+/** @type {Set<string>} Buyers whose step the shop has not answered yet. */
+const pressed = new Set();
 let beginning = false; // a new round has been requested: the one that is shown takes no more steps
 
+/**
+ * Return a part of a buyer's column.
+ * @param {HTMLElement} column
+ * @param {string} selector
+ * @returns {any}
+ */
+function part(column, selector) {
+  return column.querySelector(selector);
+}
+
+/**
+ * Let the form begin rounds, and each buyer's button make its steps.
+ * @param {() => void} refresh Shows the state of the shop at once.
+ */
 export function install(refresh) {
-  $("round-form").addEventListener("submit", async (event) => {
+  $("round-form").addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     beginning = true;
-    for (const column of columns) allow(column.querySelector(".step"), false);
+    for (const column of columns) allow(part(column, ".step"), false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     beginning = false; // its buttons can be pressed once refresh() shows the new round
     say($("round-refusal"), status === 201 ? "" : refusal(body));
-    for (const column of columns) say(column.querySelector(".refusal"), "");
+    for (const column of columns) say(part(column, ".refusal"), "");
     refresh();
   });
   for (const column of columns) {
-    column.querySelector(".step").addEventListener("click", async ({ currentTarget }) => {
-      if (!allowed(currentTarget) || !round) return;
-      const { buyer } = column.dataset;
-      pressed.add(buyer);
-      allow(currentTarget, false);
-      const { status, body } = await ask("/steps/step", { round, buyer });
-      pressed.delete(buyer);
-      say(column.querySelector(".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
-      refresh();
-    });
+    part(column, ".step").addEventListener("click", () => press(column, refresh));
   }
 }
 
-// Show the round. Return whether a buyer is moving, so that the page should poll often.
+/**
+ * Ask for the next step of a buyer, if there is one to take.
+ * @param {HTMLElement} column
+ * @param {() => void} refresh
+ */
+async function press(column, refresh) {
+  const button = part(column, ".step");
+  const { buyer = "" } = column.dataset;
+  if (!isAllowed(button) || !round) return;
+  pressed.add(buyer);
+  allow(button, false);
+  const { status, body } = await ask("/steps/step", { round, buyer });
+  pressed.delete(buyer);
+  say(part(column, ".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
+  refresh();
+}
+
+/**
+ * Show the round. Return whether a buyer is moving, so that the page should poll often.
+ * @param {Round | null} steps
+ * @returns {boolean}
+ */
 export function show(steps) {
   say($("round-lock"), steps ? `This round: ${steps.lock}.` : "");
   round = steps?.round;
-  const sale = steps?.sale;
+  const sale = steps?.sale ?? null;
   $("step-stock").textContent = sale?.stock_left ?? "–";
   $("step-orders").textContent = sale?.orders ?? "–";
   for (const column of columns) showBuyer(column, steps);
@@ -54,14 +114,18 @@ export function show(steps) {
   return Object.values(steps?.buyers ?? {}).some(({ status }) => status !== "ready" && status !== "done");
 }
 
+/**
+ * @param {HTMLElement} column
+ * @param {Round | null} steps
+ */
 function showBuyer(column, steps) {
-  const name = column.dataset.buyer;
+  const name = column.dataset.buyer ?? "";
   const buyer = steps?.buyers[name];
-  const button = column.querySelector(".step");
+  const button = part(column, ".step");
   const status = buyer?.status ?? "none";
-  const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after);
+  const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after ?? "");
   const reached = STOPS.indexOf(at);
-  const undone = status === "done" && buyer.outcome !== "sold";
+  const undone = status === "done" && buyer?.outcome !== "sold";
   column.querySelectorAll(".track li").forEach((item, index) => {
     item.classList.toggle("passed", !undone && index <= reached);
     item.classList.toggle("here", index === reached && status === "stopped");
@@ -70,17 +134,22 @@ function showBuyer(column, steps) {
   button.disabled = !steps;
   allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT_STEPS[at] || "read"}`;
-  column.querySelector(".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
-  say(column.querySelector(".place"), ...describe(buyer, steps));
+  part(column, ".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
+  say(part(column, ".place"), ...describe(buyer, steps?.lock));
 }
 
-function describe(buyer, steps) {
+/**
+ * @param {Buyer | undefined} buyer
+ * @param {string | undefined} lock
+ * @returns {Message}
+ */
+function describe(buyer, lock) {
   if (!buyer) return ["Press New round."];
-  const { status, outcome } = buyer;
+  const { status, outcome = "" } = buyer;
   if (status === "ready") return ["Not started."];
   if (status === "moving") return ["…"];
   if (status === "blocked") {
-    const [sign, text] = WAIT_DESCRIPTIONS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
+    const [sign, text] = WAIT_DESCRIPTIONS[lock === "advisory" ? "advisory" : (buyer.waits_for ?? "lock")];
     return [badge("blocked", sign), text];
   }
   if (status === "stopped") {
@@ -95,10 +164,15 @@ function describe(buyer, steps) {
   return [badge(outcome), ` ${buyer.said}`];
 }
 
+/**
+ * @param {Round | null} steps
+ * @param {Sale | null} sale
+ */
 function showVerdict(steps, sale) {
   const over = steps && Object.values(steps.buyers).every((buyer) => buyer.status === "done");
+  /** @type {Message} */
   let message = [over ? "No order was made. Begin a new round." : ""];
-  if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps.lock}.`];
-  else if (over && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${steps.lock}.`];
+  if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps?.lock}.`];
+  else if (over && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${steps?.lock}.`];
   say($("step-verdict"), ...message);
 }
