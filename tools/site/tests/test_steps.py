@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from loadtest.tests.browser import Watched
 from tools.site.pages import ORDERS
 from tools.site.recording import kept
 
@@ -96,6 +97,17 @@ def test_a_cell_of_a_fault_opens_its_timeline_and_the_code_that_decides(
     expect(page.locator("#facts")).to_contain_text("Seen")
     expect(page.locator("#story-lines li").first).to_be_visible()
     expect(page.locator("#source-file")).to_have_text("shop/strategies/token.py")
+
+
+def test_no_page_logs_an_error(site: Path, page: Page) -> None:
+    """axe, which fetches what a page refuses to fetch, is in another test."""
+    watched = Watched()
+    watched.watch(page)
+    for name in PAGES:
+        page.goto("about:blank")
+        page.goto(f"{site.as_uri()}/{name}", wait_until="networkidle")
+        expect(page.locator("h1").first).to_be_visible()
+    assert watched.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
