@@ -96,7 +96,7 @@ BEFORE_THE_CLAIM = dict.fromkeys(
     "acquired",
 )
 #: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
-STOPS: Mapping[str, Mapping[str, str]] = {
+VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
     "token-get-del": {"late-release": "token-get-del:before_del"},

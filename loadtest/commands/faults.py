@@ -107,12 +107,12 @@ def exit_code(cells: Sequence[Cell]) -> int:
     EXIT_CODES["unknown"]: none did, but some cells show nothing. (2: the run could not be made.)
     """
     off = [cell for cell in cells if not cell["as_expected"]]
-    if not all(shows_nothing(cell) for cell in off):
+    if not all(is_inconclusive(cell) for cell in off):
         return 1
     return EXIT_CODES["unknown"] if off else 0
 
 
-def shows_nothing(cell: Cell) -> bool:
+def is_inconclusive(cell: Cell) -> bool:
     """Return whether a cell off its expected verdict proves nothing against its strategy.
 
     It has no conclusion, or a flawed strategy came out exact: its fault did not hit the flaw, as on

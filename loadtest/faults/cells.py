@@ -105,7 +105,7 @@ def _judge_trial(
 ) -> Judgement:
     """Compare the recorded events with the shop's record of the sale."""
     shop = fault.testbed.shop(RIVALS)
-    orphans = read_until_answered(trial.orphans)
+    orphans = read_until_answered(trial.lock_keys_on_server)
     report = read_until_answered(partial(shop.settled_sale, trial.sale))
     return Judgement(
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
@@ -114,7 +114,7 @@ def _judge_trial(
         stock_left=int(report["stock_left"]),
         orders=read_until_answered(partial(shop.orders, trial.sale)),
         ttl=trial.ttl,
-        fault_fired=not trial.missing,
+        fault_fired=not trial.inconclusive_reason,
         orphan_lock=", ".join(orphans),
         leaked_keys=[key for key in leaked_keys if key not in orphans],
         unsettled_promises=report["unsettled"],
@@ -132,9 +132,9 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial."""
     judgement = trial.judgement
     recovery = None
-    if fault.recovery:
-        recovery = trial.recovery(fault.fired_at)
-    trial.wrong += _complaints(fault, trial, recovery)
+    if fault.measures_recovery:
+        recovery = trial.seconds_to_next_sale(fault.fired_at)
+    trial.problems += _complaints(fault, trial, recovery)
     story = []
     if judgement.verdict != "exact":
         story = tell_story(judgement)
@@ -143,10 +143,11 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         trial.strategy,
         sale=trial.sale,
         **judgement.as_run(),
-        as_expected=judgement.verdict == trial.expected and not (trial.wrong or trial.missing),
+        as_expected=judgement.verdict == trial.expected
+        and not (trial.problems or trial.inconclusive_reason),
         evidence=evidence,
-        missing=trial.missing,
-        wrong=list(trial.wrong),
+        missing=trial.inconclusive_reason,
+        wrong=list(trial.problems),
         recovery_s=recovery,
         story=story,
     )

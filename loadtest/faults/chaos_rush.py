@@ -42,7 +42,7 @@ ARRIVAL_SECONDS = 1.2
 #: Disturbances start over this time.
 DISTURBANCE_START_SECONDS = 1.3
 #: Seconds after the last disturbance for everybody to have a final answer.
-DRAIN_TIMEOUT = 60.0
+DRAIN_TIMEOUT_SECONDS = 60.0
 #: Why a rush shows nothing.
 NOTHING = "no disturbance was seen to happen"
 #: Why a sale does.
@@ -70,7 +70,9 @@ class Disturbance:
     takes_the_lock: bool = False
 
 
-def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random) -> str:
+def make_and_hold(
+    kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random
+) -> str:
     """Make a fault of `make faults` for some of `seconds`, on a random node if it needs one."""
     fault = kind(testbed)
     fault.node = chance.randrange(2)
@@ -81,7 +83,7 @@ def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, cha
         fault.fire()
         evidence = fault.prove()
         time.sleep(chance.uniform(*seconds))
-        fault.require(fault.lasts(), "it ended too early")
+        fault.require(fault.is_in_effect(), "it ended too early")
     finally:
         fault.heal()
         fault.clean_up()
@@ -93,7 +95,7 @@ def evict(testbed: Testbed, chance: Random) -> str:
     evictions = []
     for _ in range(chance.randint(5, 8)):
         with suppress(NotFired):  # nothing was there to be evicted
-            evictions.append(lasts(EvictionFault, (0.05, 0.2), testbed, chance))
+            evictions.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, chance))
     if not evictions:
         raise NotFired("nothing was evicted")
     return "; ".join(evictions)
@@ -121,7 +123,7 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
             healing.callback(proxy.pass_on)
             proxy.delay(delay)
         began = time.monotonic()
-        measure.ask(testbed.redis[0], "PING")
+        measure.run_command(testbed.redis[0], "PING")
         took = time.monotonic() - began
         time.sleep(chance.uniform(0.5, 2))
     evidence = f"to connect and to PING took {took * 1000:.0f} ms"
@@ -130,25 +132,25 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     return evidence
 
 
-PAUSE_NODE = Disturbance("pause_node", partial(lasts, PauseFault, (0.5, 2.5)), NODES, True)
+PAUSE_NODE = Disturbance("pause_node", partial(make_and_hold, PauseFault, (0.5, 2.5)), NODES, True)
 EVICT = Disturbance("evict", evict, REDIS, True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
-    Disturbance("kill_node", partial(lasts, CrashFault, (0, 1)), NODES),
-    Disturbance("end_node", partial(lasts, ShutdownShortFault, (0, 0)), NODES),
+    Disturbance("kill_node", partial(make_and_hold, CrashFault, (0, 1)), NODES),
+    Disturbance("end_node", partial(make_and_hold, ShutdownShortFault, (0, 0)), NODES),
     PAUSE_NODE,
     PAUSE_NODE,
-    Disturbance("restart_redis", partial(lasts, RedisDownFault, (0, 1)), REDIS, True),
-    Disturbance("stall_redis", partial(lasts, StallFault, (0.3, 3)), REDIS, True),
-    Disturbance("keep_redis_busy", partial(lasts, BusyFault, (0.1, 2)), REDIS, True),
-    Disturbance("fail_over", partial(lasts, FailoverFault, (0, 0.2)), REDIS, True),
+    Disturbance("restart_redis", partial(make_and_hold, RedisDownFault, (0, 1)), REDIS, True),
+    Disturbance("stall_redis", partial(make_and_hold, StallFault, (0.3, 3)), REDIS, True),
+    Disturbance("keep_redis_busy", partial(make_and_hold, BusyFault, (0.1, 2)), REDIS, True),
+    Disturbance("fail_over", partial(make_and_hold, FailoverFault, (0, 0.2)), REDIS, True),
     EVICT,
     EVICT,
-    Disturbance("cut_redis", partial(lasts, PartitionFault, (0.1, 2)), PROXIES, True),
+    Disturbance("cut_redis", partial(make_and_hold, PartitionFault, (0.1, 2)), PROXIES, True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
     Disturbance("delay_everything", delay_everything, PROXIES, True),
-    Disturbance("end_connections_to_postgres", partial(lasts, DbKillFault, (0, 0))),
+    Disturbance("end_connections_to_postgres", partial(make_and_hold, DbKillFault, (0, 0))),
 ]
 
 
@@ -203,7 +205,7 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     oversold."""
     chance = Random(rush.seed)
     fault = ChaosFault(testbed)
-    fault.run = f"r{rush.number}_"
+    fault.unique_id = f"r{rush.number}_"
     testbed.new_events()  # those of the rushes before this one
     for strategy in strategies:
         fault.add_trial(strategy)
@@ -211,7 +213,7 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     for trial in fault.trials:
         read_until_answered(trial.open)
         for number in range(BUYERS):
-            buyers.append(trial.buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
+            buyers.append(trial.add_buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
     shops = [testbed.shop(node) for node in range(2)]
     chance.shuffle(buyers)
     began = time.monotonic()
@@ -222,17 +224,17 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
             time.sleep(max(0.0, began + ARRIVAL_SECONDS * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
     testbed.record_fault("chaos", "ok", "heal", "healed")
-    if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT):
+    if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT_SECONDS):
         for buyer in buyers:
             buyer.give_up()
 
     def no_orphans() -> bool:
-        return not any(trial.orphans() for trial in fault.trials)
+        return not any(trial.lock_keys_on_server() for trial in fault.trials)
 
     read_until_answered(partial(wait_for, no_orphans, TTL + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
-            trial.miss(NOTHING)
+            trial.mark_inconclusive(NOTHING)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
     rush.cells = judge_trials(fault, evidence, leaked_keys=())
     excused = set()

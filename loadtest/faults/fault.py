@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import redis
 
-from loadtest.expected import STOPS
+from loadtest.expected import VICTIM_POINTS
 from loadtest.faults import measure
 from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, wait_for
 from loadtest.faults.trial import NotFired, Trial
@@ -29,34 +29,37 @@ class Fault(ABC):
 
     name            as in loadtest/expected.py; with an @, a variant of another fault
     title           what is done, for tables
-    stop            the point at which victims stop, unless the strategy names another. Empty:
-                    no victim comes, but a first buyer, who opens connections and loads scripts
-    grace           seconds that a rival has to get in besides the victim
-    ttl             seconds that a lock survives a silent holder. More than TTL where the fault has
-                    to take the lock away: it must not end by itself before that
+    point           the point at which victims stop, unless loadtest/expected.py names another for
+                    the strategy. Empty: there is no victim; a first buyer opens connections and
+                    loads scripts instead
+    grace           seconds that a rival has to get the lock besides the victim
+    ttl             seconds that a lock survives a silent holder. More than TTL where the fault
+                    takes the lock away: the lock must not expire before that
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
                     decides
-    two_servers     whether two servers grant the lock, each by its own word
-    loses_promises  whether what Redis has is lost. Then consumers are killed before the victims
-                    buy, and started when the rivals have: else luck decides what is settled by then
-    recovery        whether to measure the time from firing to the next sale. Then a victim whose
+    two_servers     whether two servers grant the lock independently of each other
+    loses_promises  whether Redis loses its data. Then consumers are killed before the victims buy,
+                    and started when the rivals have bought: otherwise chance would decide which
+                    promises are settled by then
+    measures_recovery
+                    whether to measure the time from firing to the next sale. Then a victim whose
                     answer is lost does not ask again with its key
-    node            the node that it is made on, where it is made on one
-    fired_at        when it was fired, by the monotonic clock: since then the recovery is measured
-    trials          of the strategies that it concerns
-    healing         what puts everything back when the buyers have acted, the last first
-    opened          what was started or opened for it, until it is cleaned up
-    run             makes the names of products and the keys of attempts unique
+    node            the node on which the fault is made, if it is made on one
+    fired_at        when the fault was fired, by the monotonic clock; the recovery starts then
+    trials          one for each strategy that the fault concerns
+    healing         the callbacks that undo the fault when the buyers have acted, last one first
+    cleanup         the callbacks that stop and close what was started for the fault
+    unique_id       makes the names of products and the keys of attempts unique
     """
 
     name: str
     title: str
-    stop = "after_read"
+    point = "after_read"
     grace = TTL + 0.7
     ttl = TTL
     takes_the_lock = False
     two_servers = False
-    recovery = False
+    measures_recovery = False
     loses_promises = False
     node = VICTIMS
     fired_at = 0.0
@@ -64,27 +67,34 @@ class Fault(ABC):
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.trials: list[Trial] = []
-        self.healing, self.opened = ExitStack(), ExitStack()
-        self.run = secrets.token_hex(4)
+        self.healing = ExitStack()
+        self.cleanup = ExitStack()
+        self.unique_id = secrets.token_hex(4)
 
     def add_trial(self, strategy: StrategyFacts) -> None:
         """Add a trial of this strategy."""
-        stop = STOPS.get(strategy["name"], {}).get(self.name, self.stop)
         self.trials.append(
-            Trial(self.testbed, strategy, self.run, fault=self.name, stop=stop, ttl=self.ttl)
+            Trial(
+                self.testbed,
+                strategy,
+                self.unique_id,
+                fault=self.name,
+                point=VICTIM_POINTS.get(strategy["name"], {}).get(self.name, self.point),
+                ttl=self.ttl,
+            )
         )
 
-    def arm(self) -> None:  # noqa: B027 most need nothing
+    def arm(self) -> None:  # noqa: B027 most faults need no preparation
         """Start what the fault needs. The sales are open; no buyer has come yet."""
 
     def enter(self, trial: Trial) -> None:
         """Send the victim to node A, and wait until it stops at its point."""
-        if self.stop:
-            trial.victim_enters(asks_again=not self.recovery)
+        if self.point:
+            trial.send_victim(asks_again=not self.measures_recovery)
         else:
-            self.require_a_sale(trial)
+            self.require_first_sale(trial)
 
-    def fire(self) -> None:  # noqa: B027 for some, time passes or a buyer's request fires them
+    def fire(self) -> None:  # noqa: B027 some faults fire as time passes, or by a buyer's request
         """Make the fault happen. Every victim is stopped at its point."""
 
     @abstractmethod
@@ -93,19 +103,19 @@ class Fault(ABC):
 
     def act(self, trial: Trial) -> None:
         """Let a trial's buyers act while the fault lasts; called in a thread for each trial."""
-        self.meet(trial)
+        self.send_rivals(trial)
         self.resume(trial)
 
-    def meet(self, trial: Trial) -> None:
-        """Send rivals to node B while the victim is stopped."""
-        trial.rival_enters("rival-1", grace=self.grace)
+    def send_rivals(self, trial: Trial) -> None:
+        """Send rivals to node B while the victim is stopped at its point."""
+        trial.send_rival("rival-1", grace=self.grace)
 
     def resume(self, trial: Trial) -> None:
-        """Let the victim go on, then the rivals."""
+        """Resume the victim, then the rivals."""
         trial.resume_victim()
         trial.resume_rivals()
 
-    def meanwhile(self) -> None:  # noqa: B027
+    def act_on_servers(self) -> None:  # noqa: B027
         """Act on the servers while the buyers act.
 
         `pause` waits here before it resumes its node.
@@ -116,38 +126,38 @@ class Fault(ABC):
         self.healing.close()
 
     def clean_up(self) -> None:
-        """Undo what must stay until the sales are judged, and close what was opened.
+        """Stop and close what the fault needed until its sales were judged.
 
         Called whether the fault fired or not.
         """
-        self.opened.close()
+        self.cleanup.close()
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:
-        """Return the seconds within which a buyer must have bought again, if that is measured."""
+        """Return the seconds within which a buyer must buy again, if the recovery is measured."""
         return LONGEST_RECOVERY_IN_TTLS * self.ttl
 
-    def lasts(self) -> bool:
+    def is_in_effect(self) -> bool:
         """Return whether the fault is still in effect, as far as it can be observed."""
         return True
 
-    def observed(self) -> str:
+    def describe_observations(self) -> str:
         """Return further evidence that was counted or measured while the buyers acted."""
         return ""
 
-    def measured(self) -> str:
-        """Return how long the victims were stopped, and the measured ttl of their locks."""
-        stopped = [trial.stopped_for for trial in self.trials if trial.stopped_for]
-        lives = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
+    def describe_measurements(self) -> str:
+        """Return in words how long the victims were stopped, and their locks' measured ttl."""
+        stop_times = [trial.stopped_seconds for trial in self.trials if trial.stopped_seconds]
+        lock_ttls = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
         clauses = []
-        if stopped:
-            clauses.append(f"were stopped for {span(stopped)}")
-        if lives:
-            clauses.append(f"had locks with a measured ttl of {span(lives)}")
+        if stop_times:
+            clauses.append(f"were stopped for {format_range(stop_times)}")
+        if lock_ttls:
+            clauses.append(f"had locks with a measured ttl of {format_range(lock_ttls)}")
         if not clauses:
             return ""
         return f"the victims {' and '.join(clauses)}"
 
-    # --- what many faults need --------------------------------------------------------------------
+    # --- helpers of the faults --------------------------------------------------------------------
 
     def require(self, condition: object, message: str) -> None:
         """Raise NotFired with `message` unless `condition` is true."""
@@ -160,27 +170,30 @@ class Fault(ABC):
         """Raise NotFired with `message` unless the condition holds within `seconds`."""
         self.require(wait_for(condition, seconds), message)
 
-    def require_a_sale(self, trial: Trial, node: int = RIVALS) -> None:
-        """Let a first buyer buy, so that connections are open and Redis knows the scripts."""
-        first = trial.ask_once("early", node)
-        self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
+    def require_first_sale(self, trial: Trial, node: int = RIVALS) -> None:
+        """Let a first buyer buy, so that connections are open and Redis knows the scripts.
 
-    def must_be_answered(self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS) -> None:
-        """Let a new buyer ask once during the fault; any outcome but `outcomes` is wrong."""
+        Raises NotFired if it cannot buy.
+        """
+        outcome = trial.ask_once("early", node)
+        self.require(outcome == "sold", f"{trial.lock}: the first buyer was answered {outcome}")
+
+    def expect_outcome(self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS) -> None:
+        """Let a new buyer ask once during the fault. Any other outcome than these is a problem."""
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:
-            trial.wrong.append(f"{name} was answered {outcome}, not {' or '.join(outcomes)}")
-        if not self.lasts():
-            trial.miss(f"it was over before {name} was answered")
+            trial.problems.append(f"{name} was answered {outcome}, not {' or '.join(outcomes)}")
+        if not self.is_in_effect():
+            trial.mark_inconclusive(f"the fault was over before {name} was answered")
 
-    def ask(self, *command: Any, timeout: float = 5.0) -> Any:
+    def run_redis_command(self, *command: Any, timeout: float = 5.0) -> Any:
         """Return the main Redis's reply to a command, sent past all proxies. Raises RedisError."""
-        return measure.ask(self.testbed.main, *command, timeout=timeout)
+        return measure.run_command(self.testbed.main, *command, timeout=timeout)
 
-    def error(self, *command: Any, timeout: float = 5.0) -> str:
+    def redis_error(self, *command: Any, timeout: float = 5.0) -> str:
         """Return the error of a command to the main Redis; empty if it succeeds."""
         try:
-            self.ask(*command, timeout=timeout)
+            self.run_redis_command(*command, timeout=timeout)
         except redis.RedisError as error:
             return str(error)
         return ""
@@ -189,28 +202,28 @@ class Fault(ABC):
         """Connect to PostgreSQL through node A's proxy, until the fault is cleaned up."""
         url = self.testbed.database_url
         connection = psycopg.connect(url, host=self.testbed.database_proxy.address, autocommit=True)
-        self.opened.callback(connection.close)
+        self.cleanup.callback(connection.close)
         return connection
 
-    def count_held(self) -> int:
+    def count_held_locks(self) -> int:
         """Return how many victims' locks are on Redis now.
 
-        A trial whose lock has already ended by itself proves nothing.
+        A trial whose lock has already expired is marked as inconclusive.
         """
         held = 0
         for trial in self.trials:
-            if trial.orphans():
+            if trial.lock_keys_on_server():
                 held += 1
             elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
-                trial.miss("its lock had ended before the fault")
+                trial.mark_inconclusive("its lock had expired before the fault")
         return held
 
-    def require_no_lock(self) -> None:
+    def require_no_lock_left(self) -> None:
         """Raise NotFired if a victim's lock is on Redis."""
-        left = [trial.lock for trial in self.trials if trial.orphans()]
-        self.require(not left, f"locks survived: {left}")
+        survivors = [trial.lock for trial in self.trials if trial.lock_keys_on_server()]
+        self.require(not survivors, f"locks survived: {survivors}")
 
 
-def span(seconds: Sequence[float]) -> str:
+def format_range(seconds: Sequence[float]) -> str:
     """Return the shortest and the longest of these times as text; 0 if there are none."""
     return f"{min(seconds, default=0):.2f} to {max(seconds, default=0):.2f} s"

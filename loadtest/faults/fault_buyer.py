@@ -21,8 +21,8 @@ class FaultBuyer:
     """Buys one unit.
 
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
-    sale        number of the sale that the buyer comes for; 0: whichever is open
-    stop        the point at which the purchase stops until it is resumed, or empty
+    sale        the number of the sale to buy from; 0: whichever is open
+    stop_at     the points at which the purchase stops until it is resumed, comma-separated
     asks_again  whether the buyer asks again until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first       outcome of the first answer; empty while there is none
@@ -38,7 +38,7 @@ class FaultBuyer:
     lock: str
     product: str
     sale: int = 0
-    stop: str = ""
+    stop_at: str = ""
     asks_again: bool = True
     hold_ms: int = 0
     first: str = ""
@@ -86,7 +86,7 @@ class FaultBuyer:
                 buyer=self.attempt.rpartition("/")[2],
                 key=self.attempt,
                 sale=self.sale,
-                stop=self.stop,
+                stop_at=self.stop_at,
                 hold_ms=self.hold_ms,
             )
             outcome = str(body.get("outcome", "unknown"))

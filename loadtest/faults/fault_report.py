@@ -120,7 +120,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
             for name, evidence in shows.items()
         ),
     ]
-    if timed := [cell for cell in cells if FAULTS[cell["fault"]].recovery]:
+    if timed := [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]:
         below = "0: the victim kept nobody out."
         parts += ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
     parts += [

@@ -23,7 +23,7 @@ from servers.proxy.proxy import Proxy
 LOCKS_DB, REDLOCK_DB = 1, 0
 
 #: States of a process that has ended.
-ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
+ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def session_of(leader: int) -> list[int]:
@@ -47,7 +47,7 @@ def state_of(pid: int) -> str:
     return psutil.STATUS_DEAD
 
 
-def ask(
+def run_command(
     server: embedded.Valkey | Proxy, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0
 ) -> Any:
     """The reply of a Redis, or of the one behind a proxy, to one command, which is not tried again.
@@ -90,10 +90,14 @@ def seconds_left(
     left = []
     for server in lock_servers:
         for key in names_of(strategy["name"], product):
-            ms = int(ask(server, "PTTL", key, db=db))
+            ms = int(run_command(server, "PTTL", key, db=db))
             if ms >= 0:
                 left.append(ms / 1000)
-            elif ms == -1 and strategy["takes_over"] and (value := ask(server, "GET", key, db=db)):
+            elif (
+                ms == -1
+                and strategy["takes_over"]
+                and (value := run_command(server, "GET", key, db=db))
+            ):
                 left.append(int(value) / 1000 - time.time())
     return max(left, default=None)
 
@@ -122,6 +126,6 @@ def clock_ahead(url: str) -> float:
 def run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
     """Return the run_id of a Redis, or of the Redis behind a proxy; empty without an answer."""
     try:
-        return str(ask(server, "INFO", "server", timeout=timeout)["run_id"])
+        return str(run_command(server, "INFO", "server", timeout=timeout)["run_id"])
     except redis.RedisError:
         return ""

@@ -12,7 +12,7 @@ from loadtest.expected import expected_of
 from loadtest.faults.cells import judge_trials, names_product, not_run_cell, unknown_cells
 from loadtest.faults.fault import Fault
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS, VICTIMS, each, wait_for
+from loadtest.faults.testbed import RIVALS, VICTIMS, run_for_each, wait_for
 from loadtest.faults.trial import BUYERS, NotFired, Trial
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Shop, StrategyFacts
@@ -66,12 +66,14 @@ def _play(fault: Fault) -> list[Cell]:
     if any(trial.strategy["deferred"] for trial in trials):
         testbed.settle()
     testbed.set_ttl(fault.ttl)
-    each(trials, Trial.open)
+    run_for_each(trials, Trial.open)
     with _afterwards(fault.clean_up):
         proof = _make(fault)
-        each(trials, drain)
-        wait_for(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-        evidence = "; ".join(filter(None, (proof, fault.observed(), fault.measured())))
+        run_for_each(trials, drain)
+        wait_for(lambda: not any(trial.lock_keys_on_server() for trial in trials), fault.ttl + 0.5)
+        evidence = "; ".join(
+            filter(None, (proof, fault.describe_observations(), fault.describe_measurements()))
+        )
         return judge_trials(fault, evidence, _wait_for_leaked_keys(fault, keys_before))
 
 
@@ -101,7 +103,7 @@ def _make(fault: Fault) -> str:
     stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler.process is not None
     act = partial(_or_miss, fault.act)
     enter = partial(_or_miss, fault.enter)
-    acting = threading.Thread(target=each, args=(trials, act), daemon=True)
+    acting = threading.Thread(target=run_for_each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
     def end() -> None:
@@ -119,14 +121,14 @@ def _make(fault: Fault) -> str:
             record("ok", "arm", fault.title)
             if stops_settling:
                 testbed.stop_settling()
-            each(trials, enter)
+            run_for_each(trials, enter)
             fault.fired_at = time.monotonic()
             record("invoke", "fire", fault.title)
             fault.fire()
             evidence = fault.prove()
             record("ok", "prove", evidence)
             acting.start()
-            fault.meanwhile()
+            fault.act_on_servers()
             acting.join()
         except NotFired as error:
             record("fail", "prove", str(error))
@@ -154,7 +156,7 @@ def _or_miss(step: Callable[[Trial], None], trial: Trial) -> None:
     try:
         step(trial)
     except Exception as error:
-        trial.miss(describe_error(error))
+        trial.mark_inconclusive(describe_error(error))
 
 
 def describe_error(error: Exception) -> str:
@@ -182,7 +184,7 @@ def drain(trial: Trial) -> None:
     _let_buy(trial, returning[:1], shop, started_at)
     _let_buy(trial, returning, shop, started_at)
     numbers = range(len(trial.buyers), BUYERS)
-    new_buyers = [trial.buyer(f"buyer-{number:02}") for number in numbers]
+    new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
     _let_buy(trial, new_buyers, shop, started_at)
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 TTL = 1.0
 #: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
 #: transaction at the same time. SHOP_LONGEST_UNSETTLED: consumers are killed for whole faults.
-SETTINGS = {
+NODE_SETTINGS = {
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
@@ -35,7 +35,7 @@ SETTINGS = {
     "SHOP_LONGEST_UNSETTLED": "60",
 }
 #: Seconds that a buyer waits for an answer.
-ANSWER_TIMEOUT = 10.0
+ANSWER_TIMEOUT_SECONDS = 10.0
 #: The number of node A and of node B.
 VICTIMS, RIVALS = 0, 1
 
@@ -63,7 +63,7 @@ class Testbed(Stack):
             (self.records / mark).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL
-        self.answer_timeout = ANSWER_TIMEOUT
+        self.answer_timeout = ANSWER_TIMEOUT_SECONDS
 
     # --- servers and nodes ----------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class Testbed(Stack):
         replica.replica_of = None  # if it is started again
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | SETTINGS | self._lives()
+        environment = super()._environment() | NODE_SETTINGS | self._ttl_settings()
         self.redis = [self._proxy(self.address(self.main)) for _ in "AB"]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
@@ -93,7 +93,7 @@ class Testbed(Stack):
                 self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
             self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
 
-    def _lives(self) -> dict[str, str]:
+    def _ttl_settings(self) -> dict[str, str]:
         """A node's settings that give the locks of every strategy this ttl."""
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
@@ -136,7 +136,7 @@ class Testbed(Stack):
         """Restart both nodes with this ttl for every strategy, unless they have it."""
         if seconds != self.ttl:
             self.ttl = seconds
-            each((VICTIMS, RIVALS), self.restart)
+            run_for_each((VICTIMS, RIVALS), self.restart)
 
     def shop(self, node: int = 0) -> Shop:
         """A client of one node, which waits for an answer for `answer_timeout` seconds."""
@@ -149,7 +149,7 @@ class Testbed(Stack):
         node = self.nodes[number]
         node.stop()
         own_environment = node.environment
-        node.environment = own_environment | self._lives() | settings
+        node.environment = own_environment | self._ttl_settings() | settings
         node.start()
         node.environment = own_environment
         node.wait_until_ready(self.shop(number))
@@ -231,7 +231,7 @@ class Testbed(Stack):
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL
-        each((VICTIMS, RIVALS), self.restart)
+        run_for_each((VICTIMS, RIVALS), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""
@@ -241,21 +241,21 @@ class Testbed(Stack):
 
     def is_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase is stopped at `point`, by default the point of its buyer."""
-        return self._mark("at", buyer, point or buyer.stop).exists()
+        return self._mark("at", buyer, point or buyer.stop_at).exists()
 
     def resume(self, buyer: FaultBuyer, point: str = "") -> None:
         """Let a purchase pass `point`, by default all points of its buyer.
 
         A purchase that has not reached the point yet will not stop there.
         """
-        for name in (point or buyer.stop).split(","):
+        for name in (point or buyer.stop_at).split(","):
             self._mark("go", buyer, name).touch()
 
     def _mark(self, kind: str, buyer: FaultBuyer, point: str) -> Path:
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
-def each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
+def run_for_each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
     """Call `action` for all subjects at once, in threads. Raises the first error at the end."""
     listed = list(subjects)
     with ThreadPool(len(listed)) as pool:  # its threads are daemons: Ctrl-C does not wait for them

@@ -66,18 +66,18 @@ class Shop:
         self.token = token
         self.timeout = timeout
 
-    def buy(self, *, key: str, stop: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
+    def buy(self, *, key: str, stop_at: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
         """Buy one unit. Return status and body of the answer, whatever the status is.
 
-        stop    the point at which this purchase stops until it is resumed (SHOP_DEMO)
-        fields  product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms` the
-                milliseconds between check and decrement (SHOP_DEMO). Fields of 0 are not sent.
+        stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
+        fields   product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms`
+                 the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
         Raises Refused if the connection was refused, so that nothing can have happened, and
         ShopUnreachable if no answer came, so that the unit may have been sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
-        headers = {"Idempotency-Key": key, "Demo-Stop": stop}
+        headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
         status, text = send("POST", f"{self.url}/buy", body, headers, self.timeout)
         try:
             return status, dict(json.loads(text))

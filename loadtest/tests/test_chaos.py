@@ -18,7 +18,7 @@ from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
 from loadtest.faults.cells import read_until_answered
 from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, ChaosRush, Disturbance
-from loadtest.faults.testbed import TTL, Testbed, each
+from loadtest.faults.testbed import TTL, Testbed, run_for_each
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -185,7 +185,7 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(rush: ChaosRush, testbed: Nothing) -> None:
-    each(
+    run_for_each(
         rush.chosen,
         lambda disturbance: chaos_rush.disturb(
             cast(Testbed, testbed), rush, disturbance, Random(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.faults.testbed import SETTINGS, Testbed
+from loadtest.faults.testbed import NODE_SETTINGS, Testbed
 from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
@@ -34,10 +34,10 @@ class CutOff(Testbed):
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment()
-        plain = {name: value for name, value in environment.items() if name not in SETTINGS}
+        plain = {name: value for name, value in environment.items() if name not in NODE_SETTINGS}
         return plain | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
-    def _lives(self) -> dict[str, str]:
+    def _ttl_settings(self) -> dict[str, str]:
         return {}
 
 
@@ -105,11 +105,11 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
         eventually(lambda case=case: buy(a, case, "again")[1] == "sold", what="node A sells again")  # type: ignore[misc]
 
 
-def buy(shop: Shop, case: tuple[str, str], buyer: str, stop: str = "") -> tuple[int, str]:
+def buy(shop: Shop, case: tuple[str, str], buyer: str, point: str = "") -> tuple[int, str]:
     """Buy what is sold under this lock for this point. Returns status and outcome."""
     product = "-".join(case)
     status, body = shop.buy(
-        product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop=stop
+        product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop_at=point
     )
     return status, body["outcome"]
 

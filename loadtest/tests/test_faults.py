@@ -13,7 +13,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
-from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
+from loadtest.expected import EXPECTED, SURVIVABLE, TABLE, VICTIM_POINTS, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.kinds import fence_ahead
 from loadtest.faults.kinds.db_kill import DbKillFault
@@ -95,7 +95,7 @@ def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
     assert never_renewed["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
-@pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["meanwhile"], ["clean_up"]])
+@pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
 def test_a_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
     """The reason is what broke first, and not what that led to."""
     with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +142,7 @@ def test_key_that_is_left_under_a_fault_is_found(
         def resume(self, trial: Trial) -> None:
             super().resume(trial)
             if trial.lock == "redis":
-                self.ask("SET", key.format(product=trial.product), 1)
+                self.run_redis_command("SET", key.format(product=trial.product), 1)
 
     cells_by_lock = cells(testbed, LeavesKey, "redis", "row-lock")
     cell = cells_by_lock["redis"]
@@ -160,7 +160,7 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
-    assert set(STOPS) <= set(EXPECTED) == set(EVIDENCE)
+    assert set(VICTIM_POINTS) <= set(EXPECTED) == set(EVIDENCE)
     for facts in strategies:
         row = EXPECTED[facts["name"]]
         assert facts["expected"] == {"rush": row["rush"]}
@@ -168,7 +168,7 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
         assert EVIDENCE[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
         is_sound = not {"oversold", "deadlock"} & SURVIVABLE[facts["name"]]
         assert facts["sound"] == is_sound, facts["name"]
-        assert set(STOPS.get(facts["name"], {})) <= set(row)
+        assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)
 
 
 def test_a_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:

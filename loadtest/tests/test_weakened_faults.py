@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from loadtest.expected import STOPS
+from loadtest.expected import VICTIM_POINTS
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
@@ -66,7 +66,7 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
         cells_passed = {
             lock: cells_passed[lock]
             for lock in cells_passed
-            if STOPS.get(lock, {}).get("crash") is None
+            if VICTIM_POINTS.get(lock, {}).get("crash") is None
         }
     assert not cells_passed, (
         f"{len(cells_passed)} of {len(noticing)} did not notice: {cells_passed}"

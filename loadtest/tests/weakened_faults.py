@@ -16,7 +16,7 @@ from loadtest.faults.kinds.eviction import EvictionFault
 from loadtest.faults.kinds.fence_ahead import FenceAheadFault, FenceAheadRaisedFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.partition import PartitionFault
-from loadtest.faults.kinds.pause import PAUSE, PauseFault
+from loadtest.faults.kinds.pause import PAUSE_SECONDS, PauseFault
 from loadtest.faults.kinds.redis_down import RedisDownFault
 from loadtest.faults.kinds.shutdown import ShutdownFault, ShutdownShortFault
 from loadtest.faults.kinds.slow import SlowFault
@@ -95,7 +95,7 @@ def for_a_moment(fault: PauseFault) -> None:
     def go_on() -> None:
         wait_for(lambda: hasattr(fault, "watched"), 10)
         fault.testbed.signal(VICTIMS, signal.SIGCONT)
-        time.sleep(PAUSE - 0.15)
+        time.sleep(PAUSE_SECONDS - 0.15)
         fault.testbed.signal(VICTIMS, signal.SIGSTOP)
 
     _fire_pause(fault)
@@ -157,7 +157,7 @@ def lower_fence(fault: FenceAheadRaisedFault, trial: Trial) -> None:
 
 
 def stop_nothing(fault: StallFault) -> None:
-    fault.pid = int(fault.ask("INFO", "server")["process_id"])
+    fault.pid = int(fault.run_redis_command("INFO", "server")["process_id"])
 
 
 def stop_unconnected(fault: StallFault) -> None:
@@ -225,7 +225,7 @@ WEAKENED_FAULTS = [
         release_victims(LateReleaseFault.prove),
     ),
     WeakenedFault("misconf", "nothing refused", misconf, "REFUSALS", {"OOM": ("PING", "PING")}),
-    WeakenedFault("misconf", "snapshots succeed", misconf, "LASTING", []),
+    WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
     WeakenedFault("fence-ahead fence-ahead@raised", "not ahead", FenceAheadFault, "fire", nothing),
     WeakenedFault(
         "fence-ahead@raised", "lowered", FenceAheadRaisedFault, "raise_fence", lower_fence
@@ -240,14 +240,16 @@ WEAKENED_FAULTS = [
     WeakenedFault(
         "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", nothing
     ),
-    WeakenedFault("busy", "ends early", busy, "ENDLESS", SHORT),
-    WeakenedFault("busy", "not busy", busy, "ENDLESS", "return 1"),
+    WeakenedFault("busy", "ends early", busy, "ENDLESS_SCRIPT", SHORT),
+    WeakenedFault("busy", "not busy", busy, "ENDLESS_SCRIPT", "return 1"),
     WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", nothing),
     WeakenedFault("stall", "no signal", StallFault, "fire", stop_nothing),
     WeakenedFault("stall", "no connection", StallFault, "fire", stop_unconnected),
     WeakenedFault("eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.note),
-    WeakenedFault("db-kill", "no kill", db_kill, "KILL", "SELECT 1, true WHERE false"),
-    WeakenedFault("db-kill", "one only", db_kill, "KILL", f"{db_kill.KILL} LIMIT 1"),
+    WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),
+    WeakenedFault(
+        "db-kill", "one only", db_kill, "END_BACKENDS_SQL", f"{db_kill.END_BACKENDS_SQL} LIMIT 1"
+    ),
     WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", end_nothing),
     WeakenedFault("shutdown", "nobody was left", ShutdownFault, "fire", too_late),
     WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", end_nothing),

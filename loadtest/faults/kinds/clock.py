@@ -20,12 +20,15 @@ time.time_ns = lambda: _time_ns() + {int(CLOCK_AHEAD_SECONDS * 1e9)!r}
 
 
 class ClockFault(Fault):
-    """Node B's clock is a minute ahead of node A's: in all of its code, not only in the locks that
-    are known to read it. A holder that is ahead would only hold its lock for longer."""
+    """Node B's clock is a minute ahead of node A's.
+
+    All code of node B sees that clock, not only the locks that are known to read it. If the
+    holder's clock were ahead instead, it would only hold its lock for longer.
+    """
 
     name = "clock"
     title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
-    grace = TTL * 0.6  # a lock stolen later than this expired by itself
+    grace = TTL * 0.6  # a lock that is taken later may have expired by itself
 
     def arm(self) -> None:
         folder = self.testbed.folder / "wrong-clock"

@@ -13,7 +13,7 @@ from servers.proxy.proxy import Proxy
 
 REPLICA = "replica"
 #: Connections of node B: the last buyer of every strategy may wait in one.
-POOL = "30"
+NODE_B_POOL_SIZE = "30"
 
 
 class DbFailoverFault(Fault):
@@ -25,7 +25,7 @@ class DbFailoverFault(Fault):
 
     name = "db-failover"
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
-    stop = ""
+    point = ""
     #: What a last buyer is answered first, and what the last orders show.
     answer = "sold"
     observation = ", and lacks the {} orders that were acknowledged last"
@@ -34,22 +34,24 @@ class DbFailoverFault(Fault):
         self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
         source = make_conninfo(host=str(self.testbed.postgres_socket.parent))
         self.first = self._copy("first", of=source)
-        self.replication = self.opened.enter_context(Proxy(self.first.socket))
+        self.replication = self.cleanup.enter_context(Proxy(self.first.socket))
         port = self.replication.port
         of = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
         self.second = self._copy("second", of=of, follows=True)
         self.second.catch_up_with(self.first)
-        self.way = self.opened.enter_context(Proxy(self.first.socket))
+        self.way = self.cleanup.enter_context(Proxy(self.first.socket))
         url = f"postgresql://postgres@{self.way.address}/{self.database}"
-        self.opened.callback(self.testbed.restart, RIVALS)
-        self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
+        self.cleanup.callback(self.testbed.restart, RIVALS)
+        self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
         self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
     def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
-        folder = self.testbed.folder / self.run  # a copy of an earlier one would be started again
+        folder = (
+            self.testbed.folder / self.unique_id
+        )  # a copy of an earlier one would be started again
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
-        self.opened.callback(server.stop)
+        self.cleanup.callback(server.stop)
         server.start()
         embedded.adopt(server.pid)
         return server
@@ -59,7 +61,7 @@ class DbFailoverFault(Fault):
         self.second.catch_up_with(self.first)
         self.replication.black_hole()
         for trial in self.trials:
-            trial.send(trial.buyer("late"))
+            trial.send(trial.add_buyer("late"))
         behind = "not every last buyer got so far"
         self.require_soon(lambda: self._last() >= len(self.trials), behind)
         self.dropped = self.replication.dropped
@@ -78,7 +80,7 @@ class DbFailoverFault(Fault):
 
     def _count(self, server: PostgresCopy) -> int:
         """Return how many of the last orders a server has."""
-        late = f"FROM purchase_history WHERE idempotency_key LIKE '{self.run}/%/late'"
+        late = f"FROM purchase_history WHERE idempotency_key LIKE '{self.unique_id}/%/late'"
         return int(server.sql(f"SELECT count(*) {late}", self.database)[0][0])
 
     def prove(self) -> str:
@@ -97,7 +99,7 @@ class DbFailoverFault(Fault):
         late = trial.buyers[-1]
         wait_for(lambda: late.first, 10)
         if late.first != self.answer and not (late.first == "sold" and trial.strategy["deferred"]):
-            trial.miss(f"the last buyer was answered {late.first}")
+            trial.mark_inconclusive(f"the last buyer was answered {late.first}")
 
 
 class DbFailoverSyncFault(DbFailoverFault):

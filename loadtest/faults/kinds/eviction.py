@@ -2,7 +2,7 @@
 
 from loadtest.faults.lost_lock import LostLockFault
 
-FILLER = "filler"
+FILLER_KEY = "filler"
 
 
 class EvictionFault(LostLockFault):
@@ -14,26 +14,30 @@ class EvictionFault(LostLockFault):
 
     def fire(self) -> None:
         self.note()
-        self.healing.callback(self.ask, "DEL", FILLER)
+        self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
         off = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
-        self.healing.callback(self.ask, *off.split())
-        self.ask("CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru")
-        self.error("SET", FILLER, "x" * 65536)  # out of memory: everything that may be evicted is
-        self.ask("CONFIG", "SET", "maxmemory", "0")
+        self.healing.callback(self.run_redis_command, *off.split())
+        self.run_redis_command(
+            "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
+        )
+        self.redis_error(
+            "SET", FILLER_KEY, "x" * 65536
+        )  # out of memory: everything that may be evicted is
+        self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
     def note(self) -> None:
         """Note which locks may be evicted, and how many keys have been."""
-        self.count_held()
+        self.count_held_locks()
         self.with_ttl = {
             trial.lock
             for trial in self.trials
-            if any(self.ask("PTTL", key) > 0 for key in trial.orphans())
+            if any(self.run_redis_command("PTTL", key) > 0 for key in trial.lock_keys_on_server())
         }
         self.before = self.evicted()
 
     def prove(self) -> str:
         evicted = self.evicted() - self.before
-        left = {trial.lock for trial in self.trials if trial.orphans()}
+        left = {trial.lock for trial in self.trials if trial.lock_keys_on_server()}
         locked = [trial for trial in self.trials if not trial.strategy["reserves"]]
         self.require(evicted and (self.with_ttl or not locked), "nothing was evicted")
         self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
@@ -42,4 +46,4 @@ class EvictionFault(LostLockFault):
 
     def evicted(self) -> int:
         """Return how many keys Redis has evicted since it started."""
-        return int(self.ask("INFO", "stats")["evicted_keys"])
+        return int(self.run_redis_command("INFO", "stats")["evicted_keys"])

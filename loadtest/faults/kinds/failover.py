@@ -28,20 +28,20 @@ class FailoverFault(LostLockFault):
     def _replicate(self) -> None:
         """Start a replica that has caught up through a proxy."""
         master = self.testbed.address(self.testbed.main)
-        self.proxy = self.opened.enter_context(Proxy(master))
+        self.proxy = self.cleanup.enter_context(Proxy(master))
         host, port = self.proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
         embedded.adopt(self.replica.start())
         self.testbed.valkeys.append(self.replica)
 
         def follows() -> bool:
-            replication = measure.ask(self.replica, "INFO", "replication")
+            replication = measure.run_command(self.replica, "INFO", "replication")
             return str(replication.get("master_link_status")) == "up"  # once it has synchronized
 
         self.require_soon(follows, "the replica does not catch up")
 
     def fire(self) -> None:
-        self.held = self.count_held()
+        self.held = self.count_held_locks()
         self.testbed.main.stop(signal.SIGKILL)
         self.replica.promote()
         for proxy in self.testbed.redis:
@@ -49,9 +49,9 @@ class FailoverFault(LostLockFault):
         self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
-        role = self.ask("INFO", "replication")["role"]
+        role = self.run_redis_command("INFO", "replication")["role"]
         self.require(role == "master", f"the replica is still a {role}")
-        self.require_no_lock()
+        self.require_no_lock_left()
         self._is_used()
         return f"the replica is master and has none of the {self.held} locks held before"
 
@@ -74,11 +74,11 @@ class FailoverSentinelFault(FailoverFault):
     def arm(self) -> None:
         testbed = self.testbed
         for node in (VICTIMS, RIVALS):  # when the sales are over: until then it asks the Sentinels
-            self.opened.callback(testbed.restart, node)
+            self.cleanup.callback(testbed.restart, node)
         self._replicate()
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
         self.sentinels = sentinels
-        self.opened.callback(sentinels.stop)
+        self.cleanup.callback(sentinels.stop)
         for pid in sentinels.start():
             embedded.adopt(pid)
         sentinels.wait_until_ready()
@@ -87,7 +87,7 @@ class FailoverSentinelFault(FailoverFault):
         self.proxy.black_hole_replication()
 
     def fire(self) -> None:
-        self.held = self.count_held()
+        self.held = self.count_held_locks()
         self.testbed.main.stop(signal.SIGKILL)
         self.proxy.refuse()
         replica = self.testbed.address(self.replica)
@@ -95,7 +95,7 @@ class FailoverSentinelFault(FailoverFault):
         self.require_soon(lambda: self.sentinels.master() == replica, nobody, 20.0)
         self.testbed.replace_main(self.replica)
         for proxy in self.testbed.redis:
-            self.opened.callback(proxy.switch, replica)
+            self.cleanup.callback(proxy.switch, replica)
 
     def _is_used(self) -> None:
         """Both nodes say that they reach their Redis, and the old master is dead."""

@@ -1,7 +1,7 @@
 """`fence-ahead`, `fence-ahead@raised`: the database's fence is ahead of Redis's clock."""
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, each
+from loadtest.faults.testbed import RIVALS, run_for_each
 from loadtest.faults.trial import Trial
 from loadtest.stack.node import StackError, manage
 
@@ -18,13 +18,15 @@ class FenceAheadFault(Fault):
 
     name = "fence-ahead"
     title = f"the database's fence is {FENCE_AHEAD_SECONDS:g} s ahead of Redis's clock"
-    stop = ""
+    point = ""
     #: The command that the buyers' answer names, for the operator.
     way_out = "manage.py raise_fence"
 
     def fire(self) -> None:
         fence = round((self._clock() + FENCE_AHEAD_SECONDS) * 1_000_000)
-        update = f"UPDATE product SET fence = {fence} WHERE name LIKE '%-{self.run}' RETURNING 1"
+        update = (
+            f"UPDATE product SET fence = {fence} WHERE name LIKE '%-{self.unique_id}' RETURNING 1"
+        )
         self.testbed.sql(update)
 
     def prove(self) -> str:
@@ -38,22 +40,24 @@ class FenceAheadFault(Fault):
         """A buyer is refused, and the answer says why and what to do."""
         outcome, error = trial.ask_once("refused"), trial.buyers[-1].last_body.get("error", "")
         if outcome != "lost":
-            trial.miss(f"a buyer was answered {outcome}, not lost")
+            trial.mark_inconclusive(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:
-            trial.wrong.append(f"the answer does not name {self.way_out}: {error}")
+            trial.problems.append(f"the answer does not name {self.way_out}: {error}")
 
-    def observed(self) -> str:
-        refused = sum(not (trial.missing or trial.wrong) for trial in self.trials)
+    def describe_observations(self) -> str:
+        refused = sum(not (trial.inconclusive_reason or trial.problems) for trial in self.trials)
         return f"{refused} buyers were answered lost, with {self.way_out} as the way out"
 
     def ahead(self) -> float:
         """Seconds by which the lowest fence is ahead of Redis's clock."""
-        rows = self.testbed.sql(f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.run}'")
+        rows = self.testbed.sql(
+            f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.unique_id}'"
+        )
         return float(rows[0][0]) / 1_000_000 - self._clock()
 
     def _clock(self) -> float:
         """Redis's clock, in seconds."""
-        seconds, microseconds = self.ask("TIME")
+        seconds, microseconds = self.run_redis_command("TIME")
         return int(seconds) + int(microseconds) / 1_000_000
 
 
@@ -65,15 +69,15 @@ class FenceAheadRaisedFault(FenceAheadFault):
     title = f"the same, and an operator runs {FenceAheadFault.way_out}"
 
     def heal(self) -> None:
-        each(self.trials, self.raise_fence)
+        run_for_each(self.trials, self.raise_fence)
         ahead = self.ahead()
         if ahead < FENCE_AHEAD_SECONDS - 120:
             for trial in self.trials:
-                trial.wrong.append(f"the database's fence was lowered: {ahead:.0f} s ahead")
+                trial.problems.append(f"the database's fence was lowered: {ahead:.0f} s ahead")
 
-    def observed(self) -> str:
-        raised = sum(not trial.missing for trial in self.trials)
-        return f"{super().observed()}; the command ran for {raised} products"
+    def describe_observations(self) -> str:
+        raised = sum(not trial.inconclusive_reason for trial in self.trials)
+        return f"{super().describe_observations()}; the command ran for {raised} products"
 
     def raise_fence(self, trial: Trial) -> None:
         """Run the operator's command. A trial whose fence was not raised proves nothing."""
@@ -86,4 +90,4 @@ class FenceAheadRaisedFault(FenceAheadFault):
         except StackError as error:
             output = str(error)
         if "was raised" not in output:
-            trial.miss(f"raise_fence: {output.strip()}")
+            trial.mark_inconclusive(f"raise_fence: {output.strip()}")

@@ -10,18 +10,18 @@ class LateReleaseFault(Fault):
 
     name = "late-release"
     title = "the release comes after the ttl"
-    stop = "after_commit"
+    point = "after_commit"
 
     def prove(self) -> str:
         shop = self.testbed.shop()
         for trial in self.trials:
             if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:
-                trial.miss("the victim has not committed")
+                trial.mark_inconclusive("the victim has not committed")
         return "every victim's order is committed, and its lock not released"
 
     def act(self, trial: Trial) -> None:
-        trial.rival_enters("rival-1", grace=self.grace)
+        trial.send_rival("rival-1", grace=self.grace)
         trial.outlast_ttl()
         trial.resume_victim(seconds=0.3)  # the first rival's own ttl runs
-        trial.rival_enters("rival-2", grace=0.3)
+        trial.send_rival("rival-2", grace=0.3)
         trial.resume_rivals()

@@ -18,7 +18,7 @@ class LostReplyFault(Fault):
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"
-    stop = ""
+    point = ""
 
     def arm(self) -> None:
         # One victim after the other: the locks of an asgi node share a connection, and a reply that
@@ -30,16 +30,16 @@ class LostReplyFault(Fault):
         lock back at once; its fence stays."""
         with self.asking:
             # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
-            self.require_a_sale(trial, VICTIMS)
+            self.require_first_sale(trial, VICTIMS)
             before = self._on_server(trial)
             proxy = self.testbed.redis[VICTIMS]
-            if trial.stop:
+            if trial.point:
                 proxy = self.testbed.redlock[0]
                 early = self._asked_redlock()
-            rule = proxy.lose_reply(trial.key_of_victim.encode())
+            rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
-            victim = trial.victim = trial.buyer("victim", stop=trial.stop)
-            if trial.stop:
+            victim = trial.victim = trial.add_buyer("victim", stop_at=trial.point)
+            if trial.point:
                 trial.send(victim, VICTIMS)
                 nobody = "Redlock has no majority"
                 self.require_soon(lambda: self.testbed.is_stopped_at(victim), nobody)
@@ -47,19 +47,19 @@ class LostReplyFault(Fault):
                 victim.ask(self.testbed.shop(VICTIMS))
             reached = self._on_server(trial) != before
         self.require(rule.fired, "no reply was cut")
-        answers = trial.without_reply
-        if trial.stop:
+        answers = trial.outcomes_without_redis
+        if trial.point:
             answers = {"", "unavailable"}
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
-        if trial.stop:
+        if trial.point:
             # The victim has its lock still: its connection would be there if it had not been cut.
             self.require(self._asked_redlock() <= early, "the reply was not cut off")
 
     def _asked_redlock(self) -> set[tuple[str, str]]:
         """The connections to Redlock's first server that have just asked it for a lock, and how
         many commands each has sent."""
-        clients = measure.ask(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
+        clients = measure.run_command(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
         return {
             (client["id"], client.get("tot-cmds", ""))
             for client in clients
@@ -71,16 +71,16 @@ class LostReplyFault(Fault):
         keys = list(measure.names_of(trial.lock, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server, db = self.testbed.main, measure.LOCKS_DB
-        if trial.stop:
+        if trial.point:
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
-        return {key: measure.ask(server, "DUMP", key, db=db) for key in keys}
+        return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
-        proven = [trial for trial in self.trials if not trial.missing]
+        proven = [trial for trial in self.trials if not trial.inconclusive_reason]
         if not proven:
-            raise NotFired(self.trials[0].missing)
+            raise NotFired(self.trials[0].inconclusive_reason)
         return (
             f"{len(proven)} replies were cut: the victims were answered unavailable (redlock: has "
             "its majority), and what they asked for was on the server"
@@ -88,7 +88,7 @@ class LostReplyFault(Fault):
 
     def act(self, trial: Trial) -> None:
         """The victim asks again, or goes on."""
-        if trial.stop:
+        if trial.point:
             self.testbed.resume(trial.victim)
         else:
             trial.send(trial.victim, VICTIMS)

@@ -3,77 +3,86 @@
 from functools import partial
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import each
+from loadtest.faults.testbed import run_for_each
 from loadtest.faults.trial import Trial
 from servers.loopback import free_port
 
-#: Error -> the command after which Redis answers writes with it, and that which ends it. The port
-#: is one at which nothing listens.
+#: Error -> the command that makes Redis answer writes with it, and the command that undoes that.
+#: Nothing listens at `port`.
 REFUSALS = {
     "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
     "READONLY": ("REPLICAOF 127.0.0.1 {port}", "REPLICAOF NO ONE"),
 }
-#: The error while victims hold their locks: a background save failed.
-LASTS = "MISCONF"
-LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
+#: The error while victims hold their locks, after a background save has failed.
+LASTING_ERROR = "MISCONF"
+FAILED_SAVE_COMMANDS = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 
 class MisconfFault(Fault):
-    """Out of memory, too few replicas, a replica in the master's place: a buyer asks during each of
-    them, before the victims do. Then a snapshot fails while victims hold their locks, and Redis
-    refuses their releases (stop-writes-on-bgsave-error).
+    """Redis refuses writes before and while the victims hold their locks.
+
+    Before the victims come, Redis is out of memory, then has too few replicas, then is a replica
+    itself: a buyer asks during each. Later a snapshot fails while victims hold their locks, and
+    Redis refuses their releases (stop-writes-on-bgsave-error).
 
     RedisLock can be acquired without free memory: its script begins with an LPOP, and Redis lets a
     script that has written go on. So its buyers may buy meanwhile, under the lock.
     """
 
     name = "misconf"
-    title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTS}"
+    title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTING_ERROR}"
 
     def arm(self) -> None:
-        self.counted: dict[str, int] = {}
+        """Provoke each refusal in turn, with one buyer per trial, and undo it again."""
+        self.refusals_by_error: dict[str, int] = {}
         for error, (begin, end) in REFUSALS.items():
-            before = self._count(error)
-            self.ask(*begin.format(port=free_port()).split())
+            before = self._count_refusals(error)
+            self.run_redis_command(*begin.format(port=free_port()).split())
             try:
-                each(self.trials, partial(self._is_refused, error=error))
+                run_for_each(self.trials, partial(self._require_refusal, error=error))
             finally:
-                self.ask(*end.split())
-            self.counted[error] = self._count(error) - before
-            self.require(self.counted[error], f"no command was answered {error}")
+                self.run_redis_command(*end.split())
+            self.refusals_by_error[error] = self._count_refusals(error) - before
+            self.require(self.refusals_by_error[error], f"no command was answered {error}")
 
     def fire(self) -> None:
-        self.before = self._count(LASTS)
+        self.refusals_before = self._count_refusals(LASTING_ERROR)
         snapshot = self.testbed.main.folder / "dump.rdb"
         snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
-        snapshot.mkdir()  # in the way of Redis's own
+        snapshot.mkdir()  # a folder of this name makes the background save fail
         self.healing.callback(snapshot.rmdir)
-        self.healing.callback(self.ask, "CONFIG", "SET", "save", "")
-        self.ask("CONFIG", "SET", "save", "3600 1")
-        for command in LASTING:
-            self.ask(*command.split())
+        self.healing.callback(self.run_redis_command, "CONFIG", "SET", "save", "")
+        self.run_redis_command("CONFIG", "SET", "save", "3600 1")
+        for command in FAILED_SAVE_COMMANDS:
+            self.run_redis_command(*command.split())
 
     def prove(self) -> str:
-        write = partial(self.error, "SET", "probe", 1, "PX", 1000)
-        self.require_soon(lambda: LASTS in write(), f"no write is answered {LASTS}")
-        counted = ", ".join(f"{number} {error}" for error, number in self.counted.items())
-        return f"answers by Redis before the victims came: {counted}; then to a SET: {LASTS}"
+        write = partial(self.redis_error, "SET", "probe", 1, "PX", 1000)
+        self.require_soon(lambda: LASTING_ERROR in write(), f"no write is answered {LASTING_ERROR}")
+        counts = ", ".join(f"{count} {error}" for error, count in self.refusals_by_error.items())
+        return f"answers by Redis before the victims came: {counts}; then to a SET: {LASTING_ERROR}"
 
     def act(self, trial: Trial) -> None:
         """Resume the victim, so that its release is refused."""
         trial.resume_victim()
-        self._is_refused(trial, LASTS)
+        self._require_refusal(trial, LASTING_ERROR)
 
-    def observed(self) -> str:
-        return f"while the victims held their locks: {self._count(LASTS) - self.before} {LASTS}"
+    def describe_observations(self) -> str:
+        refusals = self._count_refusals(LASTING_ERROR) - self.refusals_before
+        return f"while the victims held their locks: {refusals} {LASTING_ERROR}"
 
-    def _is_refused(self, trial: Trial, error: str) -> None:
+    def _require_refusal(self, trial: Trial, error: str) -> None:
+        """Let a new buyer ask. It must be refused, or may buy where RedisLock needs no memory."""
         outcomes = ["unavailable"]
         if error == "OOM" and trial.strategy["fenced"]:
             outcomes.append("sold")
-        self.must_be_answered(trial, f"buyer-{error}".lower(), *outcomes)
+        self.expect_outcome(trial, f"buyer-{error}".lower(), *outcomes)
 
-    def _count(self, error: str) -> int:
+    def _count_refusals(self, error: str) -> int:
         """Return how many commands Redis has answered with this error."""
-        return int(self.ask("INFO", "errorstats").get(f"errorstat_{error}", {}).get("count", 0))
+        return int(
+            self.run_redis_command("INFO", "errorstats")
+            .get(f"errorstat_{error}", {})
+            .get("count", 0)
+        )

@@ -35,20 +35,20 @@ class PartitionFault(Fault):
         self.before = self.proxy.dropped
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
-    def meet(self, trial: Trial) -> None:
+    def send_rivals(self, trial: Trial) -> None:
         """Node A sells nothing without the lock; node B sells when the lock has expired."""
-        cut_off = trial.send(trial.buyer("cut-off"), self.node)
-        super().meet(trial)
+        cut_off = trial.send(trial.add_buyer("cut-off"), self.node)
+        super().send_rivals(trial)
         wait_for(lambda: cut_off.first, 10)
-        if cut_off.first not in trial.without_reply:
-            trial.wrong.append(f"a buyer of node A was answered {cut_off.first} without Redis")
+        if cut_off.first not in trial.outcomes_without_redis:
+            trial.problems.append(f"a buyer of node A was answered {cut_off.first} without Redis")
 
     def heal(self) -> None:
         """Undo the fault. If nothing fell into the black hole, no trial proves anything."""
         if self.proxy.dropped == self.before:
             for trial in self.trials:
-                trial.miss("node A sent nothing into the black hole")
+                trial.mark_inconclusive("node A sent nothing into the black hole")
         super().heal()
 
-    def observed(self) -> str:
+    def describe_observations(self) -> str:
         return f"{self.proxy.dropped - self.before} bytes of node A never arrived"

@@ -3,45 +3,45 @@
 import select
 import time
 
-from loadtest.faults.fault import span
+from loadtest.faults.fault import format_range
 from loadtest.faults.kinds.partition import PartitionFault
-from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, TTL
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import StrategyFacts
 from servers.proxy.proxy import Proxy
 
-#: Seconds after which the shop's client gives up on a silent PostgreSQL: REPLY_TIMEOUT of
-#: shop/ops/postgres.py. Until then a watchdog renews for a holder that only waits.
-REPLY_TIMEOUT = 9.0
-#: Seconds for which RedisLock renews here; less than REPLY_TIMEOUT, so that its effect shows.
-MAX_HOLD = 2.0
-#: Seconds that two slow cores may add.
+#: The shop's client gives up on a silent PostgreSQL after this time: see shop/ops/postgres.py.
+#: Until then a watchdog renews the lock of a holder that waits for PostgreSQL.
+REPLY_TIMEOUT_SECONDS = 9.0
+#: RedisLock's `max_hold` here. Less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
+MAX_HOLD_SECONDS = 2.0
+#: Tolerance for a slow machine.
 SLACK_SECONDS = 3.0
 
 
 class PartitionDbFault(PartitionFault):
-    """A black hole between node A and PostgreSQL: no byte passes, no connection is closed, and the
-    holders hang in their next statement. They still reach their locks' servers, so watchdogs renew.
+    """A black hole between node A and PostgreSQL: no byte passes, no connection is closed.
 
-    The time without a sale is measured: RedisLock's `max_hold` bounds it to that and a ttl,
-    the reply timeout of the shop's connections bounds it for every lock.
+    The holders hang in their next statement. They still reach their locks' servers, so watchdogs
+    renew. The time without a sale is measured: RedisLock's `max_hold` bounds it to `max_hold` plus
+    a ttl, and the reply timeout of the shop's connections bounds it for every other lock.
     """
 
     name = "partition-db"
     title = "a black hole between the holder's node and PostgreSQL"
-    takes_the_lock = True  # max_hold does, from its victim
-    recovery = True
+    takes_the_lock = True  # max_hold takes it from the victim
+    measures_recovery = True
 
     @property
     def proxy(self) -> Proxy:
         return self.testbed.database_proxy
 
     def arm(self) -> None:
-        self.hung: list[float] = []
+        self.hang_times: list[float] = []
         self.healing.callback(self.testbed.restart, self.node)
-        self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT)
-        self.testbed.answer_timeout = 3 * REPLY_TIMEOUT
-        self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
+        self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
+        self.testbed.answer_timeout = 3 * REPLY_TIMEOUT_SECONDS
+        self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD_SECONDS))
         self.probe = self.open_postgres_probe()
 
     def prove(self) -> str:
@@ -56,24 +56,25 @@ class PartitionDbFault(PartitionFault):
         """Let the victim go into the black hole, and a rival ask until it has bought."""
         resumed = time.monotonic()
         trial.resume_victim(seconds=0)
-        rival = trial.send(trial.buyer("rival-1"))
-        rival.is_done.wait(REPLY_TIMEOUT + SLACK_SECONDS)
-        # A renewed lock keeps others out until its bound; else nothing hung.
-        took, bound = trial.recovery(self.fired_at), self._bound(trial.strategy)
+        rival = trial.send(trial.add_buyer("rival-1"))
+        rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
+        # A renewed lock keeps others out until its bound. If it did not, its victim did not hang.
+        took = trial.seconds_to_next_sale(self.fired_at)
+        bound = self._longest_hang(trial.strategy)
         if trial.strategy["renewed"] and took is not None and took < bound - TTL - 0.5:
-            trial.miss(f"the victim kept others out for {took:.1f} s only")
-        if trial.victim_must_be("unavailable", REPLY_TIMEOUT + SLACK_SECONDS):
-            self.hung.append(time.monotonic() - resumed)
+            trial.mark_inconclusive(f"the victim kept others out for {took:.1f} s only")
+        if trial.expect_first_answer("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
+            self.hang_times.append(time.monotonic() - resumed)
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:
-        return self._bound(strategy) + SLACK_SECONDS
+        return self._longest_hang(strategy) + SLACK_SECONDS
 
-    def _bound(self, strategy: StrategyFacts) -> float:
-        """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
-        return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
+    def _longest_hang(self, strategy: StrategyFacts) -> float:
+        """Return the seconds for which a hanging holder keeps others out, by its lock's rules."""
+        return MAX_HOLD_SECONDS + TTL if strategy["fenced"] else REPLY_TIMEOUT_SECONDS
 
-    def observed(self) -> str:
+    def describe_observations(self) -> str:
         return (
-            f"{super().observed()}, its {len(self.hung)} victims were answered unavailable after "
-            f"{span(self.hung)}; max_hold {MAX_HOLD:g} s"
+            f"{super().describe_observations()}, its {len(self.hang_times)} victims were answered "
+            f"unavailable after {format_range(self.hang_times)}; max_hold {MAX_HOLD_SECONDS:g} s"
         )

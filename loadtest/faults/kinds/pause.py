@@ -14,7 +14,7 @@ from loadtest.faults.trial import Trial
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
 #: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
-PAUSE = TTL + 1.0
+PAUSE_SECONDS = TTL + 1.0
 
 
 class PauseFault(Fault):
@@ -26,7 +26,7 @@ class PauseFault(Fault):
 
     name = "pause"
     title = "SIGSTOP of the holder's node past the ttl"
-    grace = PAUSE
+    grace = PAUSE_SECONDS
     takes_the_lock = True
 
     def fire(self) -> None:
@@ -41,7 +41,7 @@ class PauseFault(Fault):
         """Measured by the pids that the node has now and those that the victims recorded, not by
         the pids that were signalled."""
         pids = set(self.testbed.pids(self.node))
-        pids |= {trial.victim_pid for trial in self.trials if not trial.missing}
+        pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         runs = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
         self.watched = measure.switches_of(pids)
@@ -51,23 +51,23 @@ class PauseFault(Fault):
         return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
 
     def act(self, trial: Trial) -> None:
-        self.meet(trial)
+        self.send_rivals(trial)
         self.may_resume.wait(30)
         self.resume(trial)
 
-    def meanwhile(self) -> None:
+    def act_on_servers(self) -> None:
         try:
-            time.sleep(PAUSE)
-            lasted, lasts = time.monotonic() - self.since, self.lasts()
+            time.sleep(PAUSE_SECONDS)
+            lasted, lasts = time.monotonic() - self.since, self.is_in_effect()
             for trial in self.trials:
-                trial.was_stopped(lasted)
+                trial.record_stop(lasted)
                 if not lasts:  # also where its lock had ended before
-                    trial.miss("node A was not stopped all the time")
+                    trial.mark_inconclusive("node A was not stopped all the time")
             self.heal()
         finally:
             self.may_resume.set()
 
-    def lasts(self) -> bool:
+    def is_in_effect(self) -> bool:
         """A process that went on for a moment was given a processor: the kernel counts that."""
         return self._are_stopped(self.watched) and measure.switches_of(self.watched) == self.watched
 
@@ -81,9 +81,9 @@ class PauseAcquiredFault(PauseFault):
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"
-    stop = "acquired"
+    point = "acquired"
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
         if trial.expected == "exact":
-            trial.victim_must_be("lost")
+            trial.expect_first_answer("lost")

@@ -11,7 +11,7 @@ class QuorumFault(Fault):
 
     name = "quorum"
     title = "2 of 5 servers are cut off, then 3"
-    stop = ""
+    point = ""
 
     def fire(self) -> None:
         for proxy in self.testbed.redlock:
@@ -25,10 +25,10 @@ class QuorumFault(Fault):
 
     def act(self, trial: Trial) -> None:
         for number in (1, 2, 3):
-            self.must_be_answered(trial, f"two-gone-{number}", "sold")
+            self.expect_outcome(trial, f"two-gone-{number}", "sold")
         self.testbed.redlock[2].black_hole()
         for number in (1, 2, 3):
-            self.must_be_answered(trial, f"three-gone-{number}", "unavailable")
+            self.expect_outcome(trial, f"three-gone-{number}", "unavailable")
         self._require_answering(2)
 
     def _require_answering(self, expected: int) -> None:

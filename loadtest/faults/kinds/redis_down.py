@@ -12,7 +12,7 @@ class RedisDownFault(Fault):
 
     name = "redis-down"
     title = "Redis is down, later back and empty"
-    stop = ""
+    point = ""
     loses_promises = True
 
     def fire(self) -> None:
@@ -20,10 +20,10 @@ class RedisDownFault(Fault):
         self.testbed.main.stop(signal.SIGKILL)
 
     def prove(self) -> str:
-        self.require(self.lasts(), "Redis answers")
+        self.require(self.is_in_effect(), "Redis answers")
         return "Redis answers nothing, before the buyers ask and after"
 
-    def lasts(self) -> bool:
+    def is_in_effect(self) -> bool:
         return not measure.run_id(self.testbed.main)
 
     def act(self, trial: Trial) -> None:
@@ -31,4 +31,4 @@ class RedisDownFault(Fault):
         if trial.strategy["backend"] == "postgresql":
             outcome = "sold"
         for number in (1, 2, 3):
-            self.must_be_answered(trial, f"rival-{number}", outcome)
+            self.expect_outcome(trial, f"rival-{number}", outcome)

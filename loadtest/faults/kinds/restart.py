@@ -23,7 +23,7 @@ class RestartFault(LostLockFault):
 
     def fire(self) -> None:
         self.before = self._run_ids()
-        self.held = self.count_held()
+        self.held = self.count_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
         self.heal()
@@ -31,7 +31,7 @@ class RestartFault(LostLockFault):
     def prove(self) -> str:
         same = self.before & self._run_ids()
         self.require(not same, "Redis, or Redlock's third server, did not restart")
-        self.require_no_lock()
+        self.require_no_lock_left()
         return f"new run_ids, and no key of the {self.held} locks held before"
 
     def _servers(self) -> list[embedded.Valkey]:

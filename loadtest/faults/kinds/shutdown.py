@@ -18,7 +18,7 @@ class ShutdownFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
+        guest = trial.guest = trial.add_buyer("guest", stop_at="arrives")  # waits behind the victim
         self.testbed.resume(guest)
         trial.send(guest, VICTIMS)
         nobody = f"{trial.lock}: the guest did not arrive"
@@ -30,17 +30,19 @@ class ShutdownFault(NodeEndFault):
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
             if trial.victim.first or not self.testbed.is_stopped_at(trial.victim):
-                trial.miss("SIGTERM came when its victim was not at its point any more")
+                trial.mark_inconclusive(
+                    "SIGTERM came when its victim was not at its point any more"
+                )
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        if (first := trial.first_answer(10)) != "sold":
-            trial.wrong.append(f"the victim was answered {first}, not sold")
+        if (first := trial.wait_for_first_answer(10)) != "sold":
+            trial.problems.append(f"the victim was answered {first}, not sold")
         if not trial.guest.is_done.wait(10) or trial.guest.first == "unknown":
-            trial.wrong.append("the guest behind the victim got no answer")
+            trial.problems.append("the guest behind the victim got no answer")
 
-    def meanwhile(self) -> None:
+    def act_on_servers(self) -> None:
         wait_for(lambda: self.process.poll() is not None, NODE_END_TIMEOUT_SECONDS + self.grace)
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
         self.require_nothing_left()
@@ -51,21 +53,21 @@ class ShutdownShortFault(NodeEndFault):
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
-    recovery = True
+    measures_recovery = True
 
     def arm(self) -> None:
         self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        trial.rival_enters("rival-1", grace=0, stop="")  # two would show what `crash` shows
+        trial.send_rival("rival-1", grace=0, stop_at="")  # two would show what `crash` shows
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
         self.require_nothing_left()
         self.fired_at = time.monotonic()  # a lock may outlive the node by its ttl at most
         for trial in self.trials:
-            trial.victim_must_be("unknown", 5)
+            trial.expect_first_answer("unknown", 5)
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def act(self, trial: Trial) -> None:

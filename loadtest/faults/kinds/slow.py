@@ -16,7 +16,7 @@ class SlowFault(Fault):
     def prove(self) -> str:
         states = map(measure.state_of, self.testbed.pids(self.node))
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
-        return f"the victims are stopped at {self.stop}, node A runs"
+        return f"the victims are stopped at {self.point}, node A runs"
 
     def resume(self, trial: Trial) -> None:
         trial.outlast_ttl()

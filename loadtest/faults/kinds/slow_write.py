@@ -2,8 +2,8 @@
 
 import time
 
-from loadtest.faults.fault import Fault, span
-from loadtest.faults.testbed import ANSWER_TIMEOUT
+from loadtest.faults.fault import Fault, format_range
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS
 from loadtest.faults.trial import Trial
 
 #: Seconds for each chunk between node A and PostgreSQL, in each direction.
@@ -35,18 +35,20 @@ class SlowWriteFault(Fault):
         self.require(took >= 2 * DELAY_SECONDS, f"a round trip takes {took:.2f} s only")
         return f"a round trip of node A to PostgreSQL takes {took:.2f} s"
 
-    def meanwhile(self) -> None:
+    def act_on_servers(self) -> None:
         """Measure round trips until every victim has its answer, and once more after that.
 
         Otherwise a delay that ended early would look like one that lasted.
         """
         is_over = False
         while not is_over:
-            is_over = all(trial.missing or trial.victim.first for trial in self.trials)
+            is_over = all(trial.inconclusive_reason or trial.victim.first for trial in self.trials)
             took = self._measure_round_trip()
             if took < 2 * DELAY_SECONDS:
                 for trial in self.trials:
-                    trial.miss(f"a round trip took {took:.2f} s only while the victims wrote")
+                    trial.mark_inconclusive(
+                        f"a round trip took {took:.2f} s only while the victims wrote"
+                    )
                 return
 
     def _measure_round_trip(self) -> float:
@@ -59,17 +61,17 @@ class SlowWriteFault(Fault):
         """Wait for the answers of the victims, which are writing, before the rivals go on.
         Otherwise the order of the writes would be unknown."""
         trial.resume_rivals()
-        trial.first_answer(2 * ANSWER_TIMEOUT)
+        trial.wait_for_first_answer(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first:
-            trial.miss("the victim has no answer")
+            trial.mark_inconclusive("the victim has no answer")
             return
         took = trial.victim.first_at - self.sent_at
         self.answer_times.append(took)
         if took < 2 * DELAY_SECONDS:
-            trial.miss(f"the victim was answered after {took:.2f} s")
+            trial.mark_inconclusive(f"the victim was answered after {took:.2f} s")
 
-    def observed(self) -> str:
+    def describe_observations(self) -> str:
         return (
-            f"the victims had their answers {span(self.answer_times)} after they wrote; meanwhile "
-            f"{len(self.round_trips)} round trips took {span(self.round_trips)}"
+            f"the victims had their answers {format_range(self.answer_times)} after they wrote; "
+            f"meanwhile {len(self.round_trips)} round trips took {format_range(self.round_trips)}"
         )

@@ -17,9 +17,9 @@ class SplitBrainFault(FailoverFault):
     two_servers = True
 
     def fire(self) -> None:
-        self.held = self.count_held()
+        self.held = self.count_held_locks()
         self.old = self.testbed.main
-        self.opened.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
+        self.cleanup.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
         self.replica.promote()
         replica = self.testbed.address(self.replica)
         self.testbed.redis[RIVALS].switch(replica)
@@ -29,11 +29,11 @@ class SplitBrainFault(FailoverFault):
 
     def prove(self) -> str:
         for node, server in ((VICTIMS, self.old), (RIVALS, self.testbed.main)):
-            info = measure.ask(server, "INFO")
+            info = measure.run_command(server, "INFO")
             reached = measure.run_id(self.testbed.redis[node])
             self.require(reached == info["run_id"], "a node does not have the Redis of its own")
             self.require(info["role"] == "master", f"a node has a {info['role']}")
-        self.require_no_lock()
+        self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "
             f"none of the {self.held} locks held before"

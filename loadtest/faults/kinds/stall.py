@@ -28,25 +28,25 @@ class StallFault(Fault):
         self.testbed.redis[VICTIMS].delay(CONNECT_DELAY_SECONDS)
 
     def enter(self, trial: Trial) -> None:
-        self.require_a_sale(trial, VICTIMS)
+        self.require_first_sale(trial, VICTIMS)
 
     def fire(self) -> None:
         self.heal()
-        self.pid = int(self.ask("INFO", "server")["process_id"])
+        self.pid = int(self.run_redis_command("INFO", "server")["process_id"])
         self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:
-        self.require_soon(self.lasts, "Redis still runs", 2.0)
+        self.require_soon(self.is_in_effect, "Redis still runs", 2.0)
         return "Redis is in state T until every victim has given up"
 
-    def lasts(self) -> bool:
+    def is_in_effect(self) -> bool:
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
-        sent = self.testbed.redis[VICTIMS].look_for(trial.key_of_victim.encode())
-        self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
+        sent = self.testbed.redis[VICTIMS].look_for(trial.text_in_victims_commands.encode())
+        self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS)
         sent.cancel()
         is_own = "verdicts" in trial.strategy  # a participant's lock has any name, or none
         if not (sent.fired or is_own):
-            trial.miss("no command of the victim was on its way to Redis")
+            trial.mark_inconclusive("no command of the victim was on its way to Redis")
