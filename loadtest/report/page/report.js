@@ -58,14 +58,15 @@ function firstRun({ runs, first }) {
 }
 
 /**
- * Return the sum of all runs.
- * @param {Run[]} runs
+ * Return the sum of all runs, or of all cells.
+ * @param {ReportData} data
  * @returns {string}
  */
-function sumOf(runs) {
+function sumOf({ runs, table }) {
+  const size = count(runs.length, table ? "run" : "cell");
   const off = runs.filter((run) => !run.as_expected).length;
   const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
-  return `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
+  return `${size}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
 }
 
 /**
@@ -98,7 +99,7 @@ export function showReport(data, onOpen = () => {}) {
     $("detail-title").focus({ preventScroll: true });
   };
 
-  $("sum").textContent = sumOf(runs);
+  $("sum").textContent = sumOf(data);
   if (runs.length) fillVerdicts(data);
   watchWidth();
   $("verdicts-box").addEventListener("click", (/** @type {any} */ { target }) => {
