@@ -91,7 +91,7 @@ def narrate(
         words[key]["lines"] = [
             [line.buyer, line.kind, line.text] for line in lines_of(moves, key, world)
         ]
-        words[key]["state"] = move["state"][:2] + [believers(moves, key)] + move["state"][3:]
+        words[key]["state"] = move["state"][:2] + [believers(moves, key)]
         lock = lock_text(moves, key, world)
         if lock != FREE:
             words[key]["lock"] = lock

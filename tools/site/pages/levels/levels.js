@@ -1,12 +1,12 @@
 // The levels: a goal, the moves that reach it, and what happened. Which moves reach a goal was
 // found when the site was built (levels.py).
 
-/** @import { Source } from "../shared/code.js" */
+/** @import { Code, Source } from "../shared/code.js" */
 /** @import { State, Turns } from "../shared/board.js" */
 
 import { $, badge, count, element, icon } from "../../../../demo/static/assets/dom.js";
 import { readData } from "../../../../loadtest/report/page/data.js";
-import { BUYERS, Board } from "../shared/board.js";
+import { BUYERS, Board, FREE } from "../shared/board.js";
 import { showCode } from "../shared/code.js";
 import { listenToKeys } from "../shared/keys.js";
 import { unpack } from "../shared/unpack.js";
@@ -27,6 +27,7 @@ import { timelineRows } from "./timeline.js";
  * @property {boolean} [impossible]
  * @property {string[]} reached The moves that reach its goal, the shortest first.
  * @property {{ text: string, href: string }[]} links
+ * @property {Code | null} [code] What decides, if the strategy's file does not.
  */
 
 /**
@@ -34,6 +35,7 @@ import { timelineRows } from "./timeline.js";
  * @property {string} strategy
  * @property {number} units
  * @property {boolean} has_lock
+ * @property {boolean} fenced Whether the lock gives out fences.
  * @property {string[]} events
  * @property {string} recorded The machine and the day.
  */
@@ -80,24 +82,35 @@ function reachedKey() {
 
 /** @returns {State} */
 function state() {
-  return board.turn.state ?? [data.worlds[level.world].units, 0, "", ""];
+  return board.turn.state ?? [data.worlds[level.world].units, 0, ""];
 }
 
 function show() {
-  const [stock, orders, believers, owner] = state();
+  const [stock, orders, believers] = state();
   $("stock").textContent = stock;
   $("orders").textContent = orders;
-  $("owner").textContent = owner ? `${owner}'s` : "free";
+  $("owner").textContent = board.turn.lock ?? FREE;
   $("believers").textContent = [...believers].join(" and ") || "nobody";
   board.showTracks();
   showEvents();
   $("order").textContent = board.key ? `So far: ${board.key}, ${count(board.key.length, "move")}` : "Nobody has moved";
+  $("turns-key").textContent = turnsKey();
   $("back").disabled = !board.key;
   $("again").disabled = !board.key;
   showVerdict(orders);
   showAfter();
   $("said").textContent = `${board.sentence} ${$("verdict").textContent}`;
   history.replaceState(null, "", `#${level.slug}${board.key && `/${board.key}`}`);
+}
+
+/**
+ * Return what the letters of the moves so far stand for.
+ * @returns {string}
+ */
+function turnsKey() {
+  const events = [...new Set(board.key)].filter((turn) => !BUYERS.includes(turn));
+  if (!board.key) return "";
+  return ["A, B: a buyer's move", ...events.map((turn) => `${turn}: ${data.buttons[turn]}`)].join("; ");
 }
 
 // --- the events of the world ---
@@ -110,7 +123,18 @@ function showEvents() {
   const buttons = events.map(eventButton);
   $("events").replaceChildren(...buttons);
   $("events").hidden = !buttons.length;
+  showReasonAgainstEvent(events);
   if (focused !== undefined) (buttons[Number(focused)] ?? buttons.at(-1))?.focus();
+}
+
+/**
+ * Say why the events that are shown are not possible.
+ * @param {string[]} events
+ */
+function showReasonAgainstEvent(events) {
+  const isShut = board.turn.can.length > 0 && events.some((event) => !board.canMove(event));
+  $("no-event").hidden = !isShut || !board.turn.no_event;
+  $("no-event").textContent = board.turn.no_event;
 }
 
 /**
@@ -119,7 +143,7 @@ function showEvents() {
  * @returns {HTMLButtonElement}
  */
 function eventButton(event, place) {
-  const attributes = { type: "button", class: "event", "data-event": event, "data-place": place };
+  const attributes = { type: "button", class: "event", "data-event": event, "data-place": place, "aria-describedby": "no-event" };
   const text = `${place + 1}: ${data.buttons[event]}`;
   const button = element("button", { ...attributes, "aria-disabled": String(!board.canMove(event)) }, text);
   button.addEventListener("click", () => move(event));
@@ -170,8 +194,11 @@ function wonText(key) {
 function showAfter() {
   const key = reachedKey();
   $("after").hidden = !key;
+  $("to-why").hidden = !key;
+  $("ending").hidden = !key || level !== data.levels.at(-1);
   if (!key) return;
   if (remember(level.slug, key.length)) showLevels();
+  showEndingTitle();
   const [best] = level.reached;
   $("timeline").replaceChildren(...timelineRows(board, key));
   $("why").textContent = level.why;
@@ -180,6 +207,19 @@ function showAfter() {
   $("best").href = `#${level.slug}/${best}`;
   $("best").textContent = `Show a way with ${best.length} moves`;
   $("next").hidden = level === data.levels.at(-1);
+}
+
+/** Show how many levels were reached, above what is left to say after the last one. */
+function showEndingTitle() {
+  const progress = readProgress();
+  const reached = data.levels.filter(({ slug }) => slug in progress).length;
+  $("ending-title").textContent = `${reached} of ${data.levels.length}. Is a lock enough?`;
+}
+
+/** Take the reader to what happened. */
+function toWhy() {
+  $("after").scrollIntoView({ block: "start" });
+  $("after-title").focus({ preventScroll: true });
 }
 
 // --- the choice of a level ---
@@ -194,6 +234,8 @@ function showLevels() {
     return element("li", {}, element("a", attributes, `${n + 1} ${title} `, ...mark));
   });
   $("levels").replaceChildren(...items);
+  const current = /** @type {HTMLElement | null} */ ($("levels").querySelector("[aria-current]"));
+  if (current) $("levels").scrollLeft = current.offsetLeft - ($("levels").clientWidth - current.offsetWidth) / 2;
 }
 
 /**
@@ -221,9 +263,9 @@ function choose(name) {
   $("summary").textContent = `${world.strategy}: ${strategy.summary}`;
   $("recorded").textContent = data.live ? "Each press is played from the beginning on real servers." : `Recorded: ${world.recorded}.`;
   for (const box of document.querySelectorAll(".lock-state")) /** @type {HTMLElement} */ (box).hidden = !world.has_lock;
-  showCode($("code"), strategy);
+  $("fences-key").hidden = !world.fenced;
+  showCode($("code"), level.code ?? strategy);
   showLevels();
-  $("levels").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 async function playAddress() {
@@ -231,6 +273,13 @@ async function playAddress() {
   const [name, schedule = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
   choose(name);
   play(schedule);
+}
+
+/** Follow an address that was chosen on the page; a new level is read from its title on. */
+async function followAddress() {
+  const before = level.slug;
+  await playAddress();
+  if (level.slug !== before) $("level-title").focus();
 }
 
 function toNextLevel() {
@@ -276,6 +325,7 @@ for (const button of document.querySelectorAll(".move")) {
 $("back").addEventListener("click", () => play(board.previousKey));
 $("again").addEventListener("click", () => play(""));
 $("next").addEventListener("click", toNextLevel);
+$("to-why").addEventListener("click", toWhy);
 const eventKeys = Object.fromEntries(
   [...Array(9).keys()].map((place) => [place + 1, () => $("events").children[place]?.click()]),
 );
@@ -287,5 +337,5 @@ listenToKeys({
   n: toNextLevel,
   Backspace: () => play(board.previousKey),
 });
-addEventListener("hashchange", playAddress);
+addEventListener("hashchange", followAddress);
 playAddress();

@@ -1,10 +1,10 @@
 // What happened in a schedule, as a table: a row for each buyer and for the lock on the server, a
 // column for each move.
 
-/** @import { Board, State } from "../shared/board.js" */
+/** @import { Board, State, Turn } from "../shared/board.js" */
 
 import { element } from "../../../../demo/static/assets/dom.js";
-import { BUYERS } from "../shared/board.js";
+import { BUYERS, FREE } from "../shared/board.js";
 
 /**
  * Return the rows of the table.
@@ -23,8 +23,8 @@ export function timelineRows(board, schedule) {
   if (keys.some((key) => textsOf(board, "", key))) {
     rows.push(row("The world", (key) => element("td", {}, textsOf(board, "", key))));
   }
-  if (keys.some((key) => stateAt(board, key)[2])) {
-    rows.push(row("Lock on the server", (key) => lockCell(stateAt(board, key))));
+  if (keys.some((key) => board.turnAt(key).lock)) {
+    rows.push(row("Lock on the server", (key) => lockCell(board.turnAt(key))));
   }
   rows.push(row("Stock, orders", (key) => element("td", {}, stateAt(board, key).slice(0, 2).join(", "))));
   return rows;
@@ -67,9 +67,9 @@ function buyerCell(board, buyer, key) {
 }
 
 /**
- * @param {State} state
+ * @param {Turn} turn
  * @returns {HTMLElement}
  */
-function lockCell([, , , owner]) {
-  return owner ? element("td", { class: "holds" }, `${owner}'s`) : element("td", {}, "free");
+function lockCell({ lock }) {
+  return lock ? element("td", { class: "holds" }, lock) : element("td", {}, FREE);
 }

@@ -3,7 +3,7 @@
 
 import { element } from "../../../../demo/static/assets/dom.js";
 
-/** @typedef {[stock: number, orders: number, believers: string, owner?: string]} State */
+/** @typedef {[stock: number, orders: number, believers: string]} State */
 
 /**
  * A turn: what it did, and what is possible after it. narration.py explains the fields.
@@ -13,13 +13,16 @@ import { element } from "../../../../demo/static/assets/dom.js";
  * @property {Record<string, string>} phases
  * @property {string[]} can
  * @property {[buyer: string, kind: string, text: string][]} lines
+ * @property {string} no_event Why no event of the world is possible, if none is.
  * @property {State} [state]
+ * @property {string} [lock] Whose lock it is on the server; missing while it is free.
  * @property {boolean} [isPlayed]
  */
 
 /** @typedef {Record<string, Turn>} Turns The turns of a world, by who has moved so far. */
 
 export const BUYERS = ["A", "B"];
+export const FREE = "free";
 
 export class Board {
   constructor() {

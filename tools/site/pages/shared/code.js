@@ -1,19 +1,19 @@
 import { $, element } from "../../../../demo/static/assets/dom.js";
 
 /**
- * A strategy's code, and texts of the lines that decide.
- * @typedef {object} Source
+ * Code, and texts of the lines that decide.
+ * @typedef {object} Code
  * @property {string} file
  * @property {string} code
  * @property {string[]} marks
- * @property {string} title
- * @property {string} summary
  */
+
+/** @typedef {Code & { title: string, summary: string }} Source A strategy's code. */
 
 /**
  * Show code, with the first line of each text that decides marked.
  * @param {HTMLElement} place Its data-file is the id of the element that names the file.
- * @param {Source} source
+ * @param {Code} source
  */
 export function showCode(place, { file, code, marks }) {
   const lines = code.split("\n");
