@@ -106,9 +106,9 @@ class ClientResources:
         self.connections = Connections(address, max_idle=pool.max_connections)
         self.watchdog = Watchdog(address)
         self.wakeups = WakeUps(address, self.watchdog)
-        self.connections.on_demoted = self.wakeups.resubscribe
-        self.watchdog.on_demoted = self.connections.demoted
-        self.wakeups.on_demoted = self.connections.disconnect
+        self.connections.on_server_became_replica = self.wakeups.resubscribe
+        self.watchdog.on_server_became_replica = self.connections.leave_replica
+        self.wakeups.on_server_became_replica = self.connections.disconnect
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
             weakref.finalize(self, close).atexit = False  # the last one first
 

@@ -131,7 +131,7 @@ class Lock:
         # leaves behind ends with its ttl.
         renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
-            renewal.keep = lease
+            renewal.kept_lease = lease
             self._lock._watchdog.add(renewal)
         return True
 
@@ -168,7 +168,7 @@ class Lock:
             if self.local.token is None:
                 self.local.token, self.local.lease = before
             raise
-        lease = before[1] if renewal is None else renewal.keep
+        lease = before[1] if renewal is None else renewal.kept_lease
         if lease is not None and lease.token == name:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
         if not released:

@@ -89,7 +89,7 @@ class Connections:
     def __init__(self, address: Address, *, max_idle: int) -> None:
         self._address = address
         self._idle: deque[Any] = deque(maxlen=max_idle)
-        self.on_demoted: Callable[[], None] = lambda: None
+        self.on_server_became_replica: Callable[[], None] = lambda: None
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Any:
         """Run a script by its SHA-1, or by its text if the server does not know it.
@@ -121,7 +121,7 @@ class Connections:
         except Exception as error:
             if is_refusal_of_replica(error):
                 reusable = False
-                self.demoted()
+                self.leave_replica()
             if is_of_the_client(error):
                 raise WireError(error, sent=sent) from error
             raise
@@ -131,10 +131,10 @@ class Connections:
             else:  # the reply to this command may still arrive on it
                 connection.disconnect()
 
-    def demoted(self) -> None:
-        """Close the connections to a server that became a replica, and call on_demoted."""
+    def leave_replica(self) -> None:
+        """Close the connections to a server that became a replica, and notify the wake-ups."""
         self.disconnect()
-        self.on_demoted()
+        self.on_server_became_replica()
 
     def disconnect(self) -> None:
         """Close the idle connections. In a forked child the parent's connections stay open."""

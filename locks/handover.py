@@ -89,11 +89,11 @@ class LeaseCommands:
             deadline = lease.deadline + gained if how == ADD else sent + gained
             if how == SET:  # before the server knows: it may be sooner, or later than a renewal
                 self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
-                lease.may_end_at(deadline)
+                lease.move_deadline_back(deadline)
         args = renew_args(token, seconds, self._lock.fence_ttl, how)
         reply = int((yield self._lock.command("renew", *args)))
         if lease is not None and reply == 1:
-            lease.lasts_until(deadline)
+            lease.move_deadline_forward(deadline)
         return reply
 
     def owned(self, lease: BaseLease) -> Steps[bool]:
@@ -108,7 +108,7 @@ class LeaseCommands:
         held = self._lock.keys[0], lease.token
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(held)
-        lease.handed_over()
+        lease.mark_handed_over()
         emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
@@ -126,7 +126,7 @@ class LeaseCommands:
         """
         if token == ANY_HOLDER.decode():
             raise ValueError(f"{token!r} cannot be a token: its release would release any holder")
-        old_token, fence = self._handed(text)
+        old_token, fence = self._parse_handover(text)
         sent = now()
         ttl = self._lock.ttl
         try:
@@ -142,7 +142,7 @@ class LeaseCommands:
             raise LockLost("the lease was adopted before, or is over", name=self._lock.name)
         return fence, sent + ttl - drift(ttl)
 
-    def _handed(self, text: str) -> tuple[str, int | None]:
+    def _parse_handover(self, text: str) -> tuple[str, int | None]:
         """Return the token and the fence of another process's lease.
 
         Raises ValueError unless hand_over() returned the text for a lock of this name.

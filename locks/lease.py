@@ -79,7 +79,7 @@ class BaseLease:
         self.outcome: Release | None = None
         #: A weak reference to MultiLease.mark_lost, where the lease is one of several.
         self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
-        self._losing = threading.Lock()
+        self._mutex = threading.Lock()
         self._shortened = 0.0
         self._pid = os.getpid()
         self._acquired = now()
@@ -136,7 +136,7 @@ class BaseLease:
             raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
         return self._operations()
 
-    def lasts_until(self, deadline: float, sent_at: float = math.inf) -> None:
+    def move_deadline_forward(self, deadline: float, sent_at: float = math.inf) -> None:
         """Move the deadline forward, never back: a renewal may cross an extension.
 
         Args:
@@ -144,21 +144,21 @@ class BaseLease:
             sent_at: Second at which the command was sent. The reply to a command from before the
                 lease was shortened is ignored.
         """
-        with self._losing:
+        with self._mutex:
             if sent_at > self._shortened:
                 self.deadline = max(self.deadline, deadline)
 
-    def may_end_at(self, deadline: float) -> None:
+    def move_deadline_back(self, deadline: float) -> None:
         """Move the deadline back, never forward: the lease is being shortened, or may have been.
 
         Args:
             deadline: The new deadline, a second of `clock.now`.
         """
-        with self._losing:
+        with self._mutex:
             self.deadline = min(self.deadline, deadline)
             self._shortened = now()
 
-    def handed_over(self) -> None:
+    def mark_handed_over(self) -> None:
         """Record that the lease was handed over to another process."""
         self._held = self.held_seconds
         self.outcome = Release.HANDED_OVER
@@ -169,7 +169,7 @@ class BaseLease:
         Args:
             reason: Why the lease was lost.
         """
-        with self._losing:
+        with self._mutex:
             if self.loss is not None:
                 return
             self.loss = reason

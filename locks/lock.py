@@ -124,14 +124,16 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
         self._lease = None
         assert lease is not None
         try:
-            if lease.outcome is None and not lease.foreign:  # not released, no forked child
+            # Neither released in the block nor inherited by a forked child.
+            if lease.outcome is None and not lease.foreign:
                 lease.release()
         except Exception as release_error:
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
         finally:
-            if lease.outcome is None and not lease.foreign:  # a signal handler raised just now
+            # An exception of a signal handler may have interrupted release(): try once more.
+            if lease.outcome is None and not lease.foreign:
                 lease.release()
         if error is not None:
             lease.add_note_to(error)

@@ -1,4 +1,4 @@
-"""MultiLock: several locks at once, without a deadlock and without half of them.
+"""MultiLock: acquire several locks, either all or none, without deadlocks.
 
 ASYNCIO.md says how tasks take several locks in the same order.
 """
@@ -54,8 +54,8 @@ def name_of(locks_or_leases: Iterable[Any]) -> str:
     return ", ".join(item.name for item in locks_or_leases)
 
 
-def in_turn(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
-    """Yield each lock with the seconds that are left of the wait when its turn comes."""
+def with_time_left(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, float | None]]:
+    """Yield each lock with the seconds of the wait that are left when it is reached."""
     end = math.inf if wait is None else now() + wait
     left = wait
     for lock in locks:
@@ -114,12 +114,12 @@ class MultiLock(Lock):
         started = now()
         leases: list[Lease] = []
         try:
-            for lock, left in in_turn(self.locks, wait):
+            for lock, left in with_time_left(self.locks, wait):
                 leases.append(lock.acquire(left))
             return MultiLease(leases, started=started)
         except BaseException as error:
-            for failed in _release(leases):
-                error.add_note(f"{self.name}: and a release failed: {failed!r}")
+            for release_error in _release_each(leases):
+                error.add_note(f"{self.name}: and a release failed: {release_error!r}")
             raise
 
     def hold(self, wait: float | None) -> HoldContext[MultiLease]:
@@ -186,22 +186,22 @@ class MultiLease(Lease):
         return all(lease.owned() for lease in self.leases)
 
     def _release_all(self, _: Lease) -> Release:
-        errors = _release(self.leases)
+        errors = _release_each(self.leases)
         if errors:
             raise errors[0]
         outcomes = {lease.outcome for lease in self.leases}
         return next(outcome for outcome in OUTCOMES_WORST_FIRST if outcome in outcomes)
 
 
-def _release(leases: Sequence[Lease]) -> list[Exception]:
+def _release_each(leases: Sequence[Lease]) -> list[Exception]:
     """Release all leases, the last one first, and return the exceptions they raised."""
-    failed = []
+    errors = []
     for lease in to_release(leases):
         try:
             lease.release()
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
         except BaseException:  # after Ctrl-C the remaining leases are released first
-            _release(leases)
+            _release_each(leases)
             raise
-    return failed
+    return errors

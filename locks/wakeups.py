@@ -51,8 +51,8 @@ class WakeUps:
         self._renewals = renewals
         self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._closed = False
-        #: The server was demoted: close what else leads there.
-        self.on_demoted: Callable[[], None] = lambda: None
+        #: Called when the server became a replica, to close the other connections to it.
+        self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
@@ -172,7 +172,7 @@ class WakeUps:
             else:
                 moved = is_elsewhere(role, subscribers)
                 if moved or is_replica(role):
-                    self.on_demoted()
+                    self.on_server_became_replica()
                 if moved:
                     return True
         return has_moved(connection)

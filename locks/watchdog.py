@@ -31,7 +31,7 @@ class Watchdog(Renewals):
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self.on_demoted: Callable[[], None] = lambda: None
+        self.on_server_became_replica: Callable[[], None] = lambda: None
         self._closed = False
         self.reset()
 
@@ -88,7 +88,7 @@ class Watchdog(Renewals):
         """Sleep until something is due. Return False when the thread has to end."""
         with changed:
             self._wakes_at = math.inf
-            self._wakes_at = due = self.next_look()
+            self._wakes_at = due = self.next_wake_up()
             if due < math.inf:
                 changed.wait(max(0.0, due - now()))
             elif (self._closed or not changed.wait(IDLE_SECONDS)) and self.next_due() == math.inf:
@@ -99,7 +99,7 @@ class Watchdog(Renewals):
 
     def _look(self) -> None:
         # Here, not in _run(): it sleeps with no lock in its frame.
-        run_steps(self.due(), lambda batch: self._ask(*batch))
+        run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Return the replies. If the server was not reached, each is the error."""
@@ -113,7 +113,7 @@ class Watchdog(Renewals):
             self._disconnect()
         if any(isinstance(r, Exception) and is_refusal_of_replica(r) for r in replies):
             self._disconnect()
-            self.on_demoted()
+            self.on_server_became_replica()
         return replies
 
     def _disconnect(self) -> None:

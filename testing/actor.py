@@ -13,7 +13,7 @@ ENDED = None
 
 
 class Actor:
-    """A call in a thread, which makes one step between `go` and the next `settled`.
+    """A call in a thread, which makes one step between `go` and `wait_until_settled`.
 
     Attributes:
         name: `A`, `B`, and so on, in the order of the calls.
@@ -61,7 +61,7 @@ class Actor:
         """
         self._may_go.put(error)
 
-    def settled(self, seconds: float) -> bool:
+    def wait_until_settled(self, seconds: float) -> bool:
         """Wait until the call reaches its next step or its end.
 
         Args:

@@ -96,14 +96,14 @@ class Driver:
             Stuck: No call moved for the timeout.
         """
         for name in schedule:
-            self._take(self._actors[name])
+            self._give_turn(self._actors[name])
         in_order = dict.fromkeys(list(first) + list(self._actors))
         actors = [self._actors[name] for name in in_order]
         deadline = time.monotonic() + self._timeout
         while any(not actor.has_ended for actor in actors):
             running = [actor for actor in actors if not actor.has_ended]
             for actor in running:
-                while not actor.has_ended and self._take(actor):
+                while not actor.has_ended and self._give_turn(actor):
                     deadline = time.monotonic() + self._timeout
             if time.monotonic() > deadline:
                 self._raise_stuck(running)
@@ -118,12 +118,12 @@ class Driver:
             f"up to there:\n\n{timeline(self._run)}"
         )
 
-    def _take(self, actor: Actor) -> bool:
+    def _give_turn(self, actor: Actor) -> bool:
         """Give a turn to a call, record it in the trace, and return whether any call moved."""
         run = self._run
         trace_before = run.trace
         turns_before = len(run.schedule)
-        moved = self._turn(actor)
+        moved = self._make_turn(actor)
         if len(run.schedule) > turns_before:
             run.trace += actor.name
         elif moved:
@@ -133,7 +133,7 @@ class Driver:
         run.turns |= {(run.trace, name): run.trace for name in ended}
         return moved
 
-    def _turn(self, actor: Actor) -> bool:
+    def _make_turn(self, actor: Actor) -> bool:
         """Let a call make one step and the calls that it unblocks continue.
 
         Returns:
@@ -196,7 +196,7 @@ class Driver:
             True if the call reached a step or its end, False if it is blocked.
         """
         blocked_at = time.monotonic() + blocked_after
-        while not actor.settled(POLL_INTERVAL_SECONDS):
+        while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
             if self._is_blocked(actor) or time.monotonic() > blocked_at:
                 if not actor.is_blocked:
                     actor.is_blocked = True

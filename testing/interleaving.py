@@ -9,10 +9,10 @@ from typing import Any
 from django.db import connections
 
 from .driver import Driver
-from .orders import CompletedOrders, count, name_of, orders
+from .orders import CompletedOrders, count_orders, name_of, orders
 from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, switches
-from .timeline import between, timeline
+from .timeline import explain_race, timeline
 
 #: Seconds for which further orders are tried once one has failed: the share of orders that fail
 #: shows how rare the race is.
@@ -76,26 +76,26 @@ def interleave(
         if before is not None:
             before()
         with Driver(calls, at=at, timeout=timeout, using=using) as driver:
-            result = driver.run(schedule, first=first)
-        search.add(result, _error_of(result, check, expected))
-        return result
+            completed_run = driver.run(schedule, first=first)
+        search.add(completed_run, _find_error(completed_run, check, expected))
+        return completed_run
 
-    ends = time.monotonic() + within
-    steps = _steps_of_each(run, len(calls))
-    total = count(steps)
+    deadline = time.monotonic() + within
+    steps = _count_steps(run, len(calls))
+    total = count_orders(steps)
     is_late = False
     for schedule in orders(steps, limit):
         if search.has_run(schedule):
             continue
         if search.failures:
-            ends = min(ends, time.monotonic() + AFTER_A_FAILURE_SECONDS)
-        if time.monotonic() > ends:
+            deadline = min(deadline, time.monotonic() + AFTER_A_FAILURE_SECONDS)
+        if time.monotonic() > deadline:
             is_late = True
             break
         run(schedule)
     if search.failures:
-        _fail(search, total)
-    tried = search.count()
+        _raise_simplest_failure(search, total)
+    tried = search.count_tried()
     if is_late:
         message = f"{tried} of {total:,} orders were tried in {within:g} s: increase within="
         warnings.warn(message, NotAllTried, stacklevel=2)
@@ -122,7 +122,7 @@ class _Search:
     def has_run(self, schedule: str) -> bool:
         return self._completed.has(schedule)
 
-    def count(self) -> int:
+    def count_tried(self) -> int:
         """Return the number of different orders that were run."""
         return len({run.schedule for run in self.runs})
 
@@ -156,7 +156,7 @@ def _require_functions(**helpers: Callable[..., object] | None) -> None:
             raise ValueError(ASYNC_HELPER.format(name))
 
 
-def _error_of(
+def _find_error(
     run: Run, check: Check | None, expected: tuple[type[Exception], ...]
 ) -> BaseException | None:
     """Return why a run failed: an unexpected error of a call, or what its check raised."""
@@ -176,7 +176,7 @@ def _error_of(
     return None
 
 
-def _steps_of_each(run: Callable[[str, str], Run], calls: int) -> list[int]:
+def _count_steps(run: Callable[[str, str], Run], calls: int) -> list[int]:
     """Return how many turns each call needs at most, measured in a few orders.
 
     First the calls run one after another, with each call once in front: a failure of such an order
@@ -195,13 +195,14 @@ def _steps_of_each(run: Callable[[str, str], Run], calls: int) -> list[int]:
             for number, name in enumerate(names):
                 turns[name] = max(turns[name], measurement.schedule.count(name))
                 if name not in moved:
-                    _raise_no_step(name, measurement.results, measurement.errors[number])
+                    _raise_no_step(number, measurement.results, measurement.errors[number])
     return list(turns.values())
 
 
-def _raise_no_step(name: str, results: Sequence[Any], error: BaseException | None) -> None:
-    """Raise the reason why a call reached no step."""
-    result = results[ord(name) - ord("A")]
+def _raise_no_step(number: int, results: Sequence[Any], error: BaseException | None) -> None:
+    """Raise the reason why the call with this number reached no step."""
+    name = name_of(number)
+    result = results[number]
     if error is not None:
         message = f"call {name} raised {type(error).__name__} before its first step: {error}"
         raise NothingToInterleave(message) from error
@@ -215,14 +216,14 @@ def _raise_no_step(name: str, results: Sequence[Any], error: BaseException | Non
     )
 
 
-def _fail(search: _Search, total: int) -> None:
+def _raise_simplest_failure(search: _Search, total: int) -> None:
     __tracebackhide__ = True
     run, error = search.simplest_failure()
-    tried = search.count()
+    tried = search.count_tried()
     untried = ""
     if tried < total:
         untried = f" There are {total:,}."
-    explanation = between(run)
+    explanation = explain_race(run)
     if run.is_serial:
         explanation = "It fails when the calls run one after the other: this is not a race."
     raise InterleavingFailed(

@@ -6,7 +6,7 @@ from math import factorial, prod
 from .run import Run, switches
 
 
-def count(steps: list[int]) -> int:
+def count_orders(steps: list[int]) -> int:
     """Return the number of orders: 20 for two calls of three steps each.
 
     Args:

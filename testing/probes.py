@@ -51,9 +51,9 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
     with ExitStack() as undo:
         for name in at:
             if name == SQL:
-                undo.enter_context(_sql(stop, connected))
+                undo.enter_context(_stop_before_statements(stop, connected))
             else:
-                undo.enter_context(_function(stop, name))
+                undo.enter_context(_stop_before_function(stop, name))
         _current_stop = stop
         try:
             yield
@@ -61,7 +61,7 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
             _current_stop = None
 
 
-def _function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
+def _stop_before_function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
     """Stop before each call of the function with this dotted name."""
     original = import_string(dotted)
 
@@ -74,7 +74,7 @@ def _function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
+def _stop_before_statements(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
     """Stop before each statement on a connection that is opened inside the block."""
     test_thread = threading.current_thread()
 
@@ -82,7 +82,7 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
         if not sql.lstrip().upper().startswith(_IGNORED_STATEMENTS):
             if many:
                 params = list(params)
-            stop(short(sql, params, many=many))
+            stop(shorten_statement(sql, params, many=many))
         return execute(sql, params, many, context)
 
     def with_stop(text: str, end: Callable[[], None]) -> Callable[[], None]:
@@ -110,7 +110,7 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
         connection_created.disconnect(watch)
 
 
-def short(sql: str, params: Any = None, *, many: bool = False) -> str:
+def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> str:
     """Return a statement in short, such as `SELECT stock WHERE id = 1`.
 
     Args:

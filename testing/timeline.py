@@ -27,7 +27,7 @@ def timeline(run: Run) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def between(run: Run) -> str:
+def explain_race(run: Run) -> str:
     """Return the two steps of one call between which another call wrote.
 
     Args:

@@ -155,7 +155,7 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
             a.run_to(statement)
         b = run.enter("B", bob)
         for _ in range(5):  # as far as it comes: to the lock, or to the row that A has
-            if not b.settled(0.2) or b.waits_at is None:
+            if not b.wait_until_settled(0.2) or b.waits_at is None:
                 break
             b.resume()
         errors = [type(error).__name__ for error in map(error_of, (a, b)) if error]

@@ -33,9 +33,9 @@ class AsyncClientResources:
         self.connections = AsyncConnections(address)
         self.watchdog = AsyncWatchdog(address)
         self.wakeups = AsyncWakeUps(address, self.watchdog)
-        self.connections.on_demoted = self.wakeups.resubscribe
-        self.watchdog.connections.on_demoted = self.connections.demoted
-        self.wakeups.on_demoted = self.connections.leave
+        self.connections.on_server_became_replica = self.wakeups.resubscribe
+        self.watchdog.connections.on_server_became_replica = self.connections.leave_replica
+        self.wakeups.on_server_became_replica = self.connections.leave
         self.end = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def parts(self, key: bytes) -> AsyncClientResources:

@@ -165,7 +165,7 @@ class AsyncConnections:
         self._address = address
         #: Commands are sent on the last connection; replies may still arrive on the earlier ones.
         self._connections: list[CommandConnection] = []
-        self.on_demoted: Callable[[], None] = lambda: None
+        self.on_server_became_replica: Callable[[], None] = lambda: None
 
     @property
     def current_connection(self) -> CommandConnection:
@@ -177,7 +177,7 @@ class AsyncConnections:
         ):
             self.leave()
             self._connections = [item for item in self._connections if not item.ended]
-            self._connections.append(CommandConnection(self._address, self.demoted))
+            self._connections.append(CommandConnection(self._address, self.leave_replica))
         return self._connections[-1]
 
     def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
@@ -216,10 +216,10 @@ class AsyncConnections:
         for connection in self._connections:
             await connection.aclose()
 
-    def demoted(self) -> None:
-        """Leave a server that became a replica, and call on_demoted."""
+    def leave_replica(self) -> None:
+        """Leave a server that became a replica, and call on_server_became_replica."""
         self.leave()
-        self.on_demoted()
+        self.on_server_became_replica()
 
     def leave(self) -> None:
         """Send the next command on a new connection."""

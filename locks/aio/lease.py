@@ -130,12 +130,12 @@ class AsyncLease(BaseLease):
         except RuntimeError:
             is_in_loop = False
         if is_in_loop:
-            self._tell(reason)
+            self._handle_loss_in_loop(reason)
         else:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell, reason)
+                self._loop.call_soon_threadsafe(self._handle_loss_in_loop, reason)
 
-    def _tell(self, reason: LossReason) -> None:
+    def _handle_loss_in_loop(self, reason: LossReason) -> None:
         """Set `lost_event`, cancel the block if `cancel_on_loss` is set, and call on_lost soon."""
         self.lost_event.set()
         if self._cancel_body is not None:

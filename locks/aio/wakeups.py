@@ -41,8 +41,8 @@ class AsyncWakeUps:
         self._probing = False
         self._role_due = False
         self._verifying: asyncio.Task[None] | None = None
-        #: The server was demoted: leave the other connection that leads there.
-        self.on_demoted: Callable[[], None] = lambda: None
+        #: Called when the server became a replica, to leave the other connection to it.
+        self.on_server_became_replica: Callable[[], None] = lambda: None
 
     async def listen(self, until: float) -> None:
         """Return when the subscription is confirmed, or at the second `until` of our clock.
@@ -153,7 +153,7 @@ class AsyncWakeUps:
             await other.aclose()
         moved = is_elsewhere(role, subscribers)
         if moved or is_replica(role):
-            self.on_demoted()
+            self.on_server_became_replica()
         if moved:
             link.close(ConnectionError("the commands go to another server by now"))
 

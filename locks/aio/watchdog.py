@@ -78,7 +78,7 @@ class AsyncWatchdog(Renewals):
 
     async def _look(self) -> None:
         # Here, not in _run(): it sleeps with no lock in its frame.
-        await run_async(self.due(), lambda batch: self._ask(*batch))
+        await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Return replies, or exceptions in their place. All are sent before the first is read."""
@@ -92,7 +92,7 @@ class AsyncWatchdog(Renewals):
     async def _sleep(self) -> bool:
         """Sleep until something is due. Returns False when there is nothing left to do."""
         self._roused.clear()
-        self._wakes_at = due = self.next_look()
+        self._wakes_at = due = self.next_wake_up()
         nap = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
         timer = asyncio.get_running_loop().call_later(nap, self._roused.set)
         try:

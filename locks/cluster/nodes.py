@@ -140,7 +140,7 @@ class NodeRenewals(Renewals):
     home: Any
     place: Place
 
-    def due(self) -> Batches:
+    def due_batches(self) -> Batches:
         """Return the steps that are due now, after moving the leases of slots that moved."""
         for renewal in list(self.renewals.values()):
             new_home = self._new_home(renewal.held[0])
@@ -153,7 +153,7 @@ class NodeRenewals(Renewals):
                 new_home.abandoned[held] = abandoned
                 new_home.on_due(abandoned.due)
                 self.abandoned.pop(held, None)
-        yield from super().due()
+        yield from super().due_batches()
 
     def redirected(
         self, calls: Sequence[Call], replies: Sequence[Any]

@@ -42,18 +42,18 @@ class Renewal:
     Attributes:
         lock: The options of its lock.
         stop: Second of our clock after which it is no longer renewed; 0 if renewal is off.
-        keep: A strong reference to the lease where the lease must outlive its caller.
+        kept_lease: A strong reference to the lease where the lease must outlive its caller.
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
         self.lease = weakref.ref(lease)
-        self.keep: BaseLease | None = None
+        self.kept_lease: BaseLease | None = None
         self.lock = lock
         self.ttl = lock.ttl
         self.held: Held = lock.keys[0], lease.token
         self.stop = now() + lock.renewed_for if lock.renew else 0.0
-        self.touch = now() + lock.fence_ttl / 3
-        self.is_good_until(lease.deadline)
+        self.refresh_fence_at = now() + lock.fence_ttl / 3
+        self.schedule_before(lease.deadline)
 
     def keys_at(self, at: float) -> Sequence[bytes]:
         """Return the keys for the next renewal.
@@ -64,12 +64,12 @@ class Renewal:
         Args:
             at: Second of our clock.
         """
-        if at < self.touch:
+        if at < self.refresh_fence_at:
             return self.lock.keys[:1]
-        self.touch = at + self.lock.fence_ttl / 3
+        self.refresh_fence_at = at + self.lock.fence_ttl / 3
         return self.lock.keys
 
-    def is_good_until(self, deadline: float) -> None:
+    def schedule_before(self, deadline: float) -> None:
         """Set the time of the next renewal after the deadline was moved.
 
         It comes within a third of the ttl, so that a loss is noticed in time even where the lease
@@ -81,7 +81,7 @@ class Renewal:
         self.due = min(deadline - self.ttl * 2 / 3, now() + self.ttl / 3)
 
 
-class Abandoned:
+class AbandonedToken:
     """A token whose waiter gave up, but which may have, or still get, the lock."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
@@ -101,7 +101,7 @@ class Renewals:
 
     def __init__(self) -> None:
         self.renewals: dict[Held, Renewal] = {}
-        self.abandoned: dict[Held, Abandoned] = {}
+        self.abandoned: dict[Held, AbandonedToken] = {}
         self._idle = False
         self._tick = 1.0
 
@@ -140,7 +140,7 @@ class Renewals:
         lease = renewal.lease() if renewal is not None else None
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
-            renewal.is_good_until(min(lease.deadline, now() + seconds))
+            renewal.schedule_before(min(lease.deadline, now() + seconds))
             self.on_due(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
@@ -148,7 +148,7 @@ class Renewals:
 
         A release, or another command with this token, got no answer.
         """
-        abandoned = self.abandoned[lock.keys[0], token] = Abandoned(token, lock)
+        abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
         self.on_due(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
@@ -165,13 +165,13 @@ class Renewals:
         releases = [abandoned.due for abandoned in list(self.abandoned.values())]
         return min(renewals + releases, default=math.inf)
 
-    def next_look(self) -> float:
+    def next_wake_up(self) -> float:
         """Return the second until which to sleep, which is earlier where leases come and go."""
         due = self.next_due() if self._idle else min(self.next_due(), now() + self._tick)
         self._idle = True
         return due
 
-    def due(self) -> Batches:
+    def due_batches(self) -> Batches:
         """Return the steps that are due now. They mark the leases whose deadline has passed."""
         # Leases of similar ttl share a timeout: a short ttl does not shorten that of a long one.
         alike: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
@@ -216,8 +216,8 @@ class Renewals:
         took = now() - sent
         for (renewal, lease), reply in zip(leases, replies, strict=True):
             if reply == 1:
-                lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl), sent)
-                renewal.is_good_until(lease.deadline)
+                lease.move_deadline_forward(sent + renewal.ttl - drift(renewal.ttl), sent)
+                renewal.schedule_before(lease.deadline)
                 emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
@@ -225,7 +225,7 @@ class Renewals:
             elif self.remove(renewal.held):  # else it was released while we asked
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-    def _release(self, batch: Sequence[tuple[Held, Abandoned]]) -> Batches:
+    def _release(self, batch: Sequence[tuple[Held, AbandonedToken]]) -> Batches:
         replies = yield [abandoned.call for _, abandoned in batch], 0.5
         for (held, abandoned), reply in zip(batch, replies, strict=True):
             if not isinstance(reply, Exception):

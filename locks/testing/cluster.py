@@ -18,11 +18,12 @@ class ClusterServers:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
-        self._buses: list[str] = []
+        self._bus_ports: list[str] = []
         try:
             for _ in range(primaries + replicas):
-                self._buses.append(str(free_port()))  # just before: another may take it meanwhile
-                self.nodes.append(Server(*options.split(), "--cluster-port", self._buses[-1]))
+                # Chosen last, because another process may take a free port.
+                self._bus_ports.append(str(free_port()))
+                self.nodes.append(Server(*options.split(), "--cluster-port", self._bus_ports[-1]))
             self._join(primaries)
         except BaseException:
             self.stop()
@@ -108,8 +109,8 @@ class ClusterServers:
             if number < primaries:
                 first, beyond = (SLOT_COUNT * share // primaries for share in (number, number + 1))
                 self.run(node, "CLUSTER ADDSLOTSRANGE", first, beyond - 1)
-            for other, bus in zip(self.nodes[:number], self._buses, strict=False):
-                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus)
+            for other, bus_port in zip(self.nodes[:number], self._bus_ports, strict=False):
+                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus_port)
         node_count = str(len(self.nodes))
         eventually(lambda: self._all_say("cluster_known_nodes", node_count), within=20)
         for number, node in enumerate(self.nodes[primaries:]):

@@ -127,7 +127,7 @@ def test_interrupted_waiter_gives_back_the_lock_it_is_handed(
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 
-    class Late(renewals.Abandoned):
+    class Late(renewals.AbandonedToken):
         """By itself it says so again at once."""
 
         def __init__(self, *args: Any) -> None:
@@ -135,7 +135,7 @@ def test_interrupted_waiter_gives_back_the_lock_it_is_handed(
             self.due += 60
 
     with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
-        patch.setattr(renewals, "Abandoned", Late)
+        patch.setattr(renewals, "AbandonedToken", Late)
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)

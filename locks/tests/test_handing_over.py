@@ -145,7 +145,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
     """The server may execute the unanswered command of the hand-over after a renewal."""
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
     with held(lock) as lease:
-        lock._watchdog.renewals[lock.keys[0], lease.token].touch = 0.0
+        lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
         lease.extend(30)
         lose = proxy.lose_request if lost == "request" else proxy.lose_reply
         lose(b"\r\nset\r\n")
@@ -168,7 +168,7 @@ def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handed = lease.hand_over(within=0.5)
-        renewals[renewal.held] = renewal  # as NodeRenewals.due() does
+        renewals[renewal.held] = renewal  # as NodeRenewals.due_batches() does
         renewal.due = 0.0
         lock._watchdog.on_due(0.0)
         eventually(lambda: not renewals)

@@ -61,7 +61,7 @@ class StoppingActor(testing.actor.Actor):
 
     def _run_to_next_point(self) -> str | None:
         previous_point = self.waits_at
-        if not self.resume().settled(TIMEOUT_SECONDS):
+        if not self.resume().wait_until_settled(TIMEOUT_SECONDS):
             raise AssertionError(f"{self.name} is stuck after {previous_point}")
         return self.waits_at
 

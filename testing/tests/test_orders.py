@@ -1,12 +1,12 @@
 """The orders: all of them, none twice, simplest first."""
 
-from testing.orders import count, orders
+from testing.orders import count_orders, orders
 from testing.run import switches
 
 
 def test_two_calls_of_three_steps_have_20_orders() -> None:
     all_orders = orders([3, 3], limit=100)
-    assert len(all_orders) == len(set(all_orders)) == count([3, 3]) == 20
+    assert len(all_orders) == len(set(all_orders)) == count_orders([3, 3]) == 20
 
 
 def test_those_with_the_fewest_switches_come_first() -> None:
@@ -19,7 +19,7 @@ def test_those_with_the_fewest_switches_come_first() -> None:
 
 def test_three_calls_count_too() -> None:
     all_orders = orders([1, 2, 1], limit=100)
-    assert len(set(all_orders)) == count([1, 2, 1]) == 12
+    assert len(set(all_orders)) == count_orders([1, 2, 1]) == 12
     assert all(sorted(order) == list("ABBC") for order in all_orders)
 
 

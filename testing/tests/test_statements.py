@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.probes import WIDTH, short
+from testing.probes import WIDTH, shorten_statement
 
 
 @pytest.mark.parametrize(
@@ -33,15 +33,18 @@ from testing.probes import WIDTH, short
 def test_a_statement_is_shown_without_its_columns_and_with_its_values(
     sql: str, params: tuple[object, ...] | None, line: str | None
 ) -> None:
-    assert short(sql, params) == (line or "INSERT s ('100 %')")
+    assert shorten_statement(sql, params) == (line or "INSERT s ('100 %')")
 
 
 def test_a_long_one_is_cut() -> None:
-    assert len(short("SELECT " + "x" * 200)) == WIDTH
+    assert len(shorten_statement("SELECT " + "x" * 200)) == WIDTH
 
 
 def test_many_rows_show_the_first_and_how_many_more_there_are() -> None:
     rows = [(1, 7), (2, 8), (3, 9)]
     sql = 'UPDATE "stock" SET "amount" = %s WHERE "id" = %s'
-    assert short(sql, rows, many=True) == "UPDATE stock SET amount = 1 WHERE id = 7 (and 2 more)"
-    assert short(sql, rows[:1], many=True) == "UPDATE stock SET amount = 1 WHERE id = 7"
+    assert (
+        shorten_statement(sql, rows, many=True)
+        == "UPDATE stock SET amount = 1 WHERE id = 7 (and 2 more)"
+    )
+    assert shorten_statement(sql, rows[:1], many=True) == "UPDATE stock SET amount = 1 WHERE id = 7"

@@ -257,7 +257,7 @@ def goes_on(actor: StoppingActor, to: str = "") -> bool:
     alive()
     while True:
         actor.resume()
-        while not actor.settled(GLANCE):
+        while not actor.wait_until_settled(GLANCE):
             with connection.cursor() as cursor:
                 cursor.execute(BLOCKED)
                 if cursor.fetchone()[0]:
