@@ -1,9 +1,9 @@
-"""make doctor: what this machine has for the demo, what it lacks, and what to do about that.
+"""make doctor: a report on what the demo needs, what this machine lacks, and what to do.
 
     make doctor, or python3 -m servers.doctor
 
-It needs nothing but Python; with .venv there it also starts PostgreSQL and Valkey and asks them.
-Exit code 0: ready. 1: it says what to do next.
+It needs only Python. If .venv exists, it also starts PostgreSQL and Valkey and asks their versions.
+Exit code 0: ready. 1: something is missing, and the report says what to do next.
 """
 
 # This file must parse on old Pythons, because it reports that Python is too old: 3.8 cannot
@@ -21,34 +21,40 @@ from pathlib import Path
 from typing import Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = "tools/requirements/shop.lock"
+LOCK_FILE = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
 MB = 1024 * 1024
-#: Megabytes.
-LEAST_DISK = 700
-#: A package of the lock file that every machine needs: those behind a `;` are for some.
+MIN_FREE_DISK_MB = 700
+#: A package of the lock file that every machine needs. Those with a `;` are for some machines.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 
 
 class Diagnosis(NamedTuple):
-    """One line. `todo` says what has to be done first, if anything."""
+    """One line of the report. `todo` says what to do if something is missing."""
 
     name: str
-    says: str
+    message: str
     todo: str = ""
 
 
 def main() -> int:
-    """Print every finding, and what to do next. Returns the exit code."""
+    """Print every finding and what to do next. Return the exit code."""
     python = ROOT / ".venv" / "bin" / "python"
     if sys.prefix == sys.base_prefix and python.exists():
         os.chdir(ROOT)
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
-    for check in (machine, python_itself, installed, room, servers, other_databases):
+    for check in (
+        check_system,
+        check_python,
+        check_packages,
+        check_disk_space,
+        check_servers,
+        check_other_databases,
+    ):
         for finding in check():
             mark = "NO" if finding.todo else "ok"
-            print(f"{mark:3} {finding.name:16} {finding.says}", flush=True)
+            print(f"{mark:3} {finding.name:16} {finding.message}", flush=True)
             if finding.todo and finding.todo not in todo:
                 todo.append(finding.todo)
     if todo:
@@ -59,22 +65,22 @@ def main() -> int:
     return 0
 
 
-def machine() -> Iterator[Diagnosis]:
-    """Check system and processor: the wheels of the servers exist for some only."""
+def check_system() -> Iterator[Diagnosis]:
+    """Check for a system and a processor that the wheels of the servers support."""
     system, processor = platform.system(), platform.machine().lower()
     libc = "".join(platform.libc_ver())
     is_wsl = "microsoft" in platform.release().lower()
-    says = " ".join(filter(None, (system, processor, libc)))
+    message = " ".join(filter(None, (system, processor, libc)))
     if is_wsl:
-        says += " in WSL"
-    yield Diagnosis("system", says, _no_wheels(system, processor, libc))
+        message += " in WSL"
+    yield Diagnosis("system", message, _missing_wheels_advice(system, processor, libc))
     if is_wsl and str(ROOT).startswith("/mnt/"):
         todo = "move the checkout into WSL's own file system, as in ~/oversold"
         yield Diagnosis("file system", f"{ROOT} is Windows's: PostgreSQL cannot use it", todo)
 
 
-def _no_wheels(system: str, processor: str, libc: str) -> str:
-    """Return what to do if there are no wheels of PostgreSQL and Valkey, or nothing."""
+def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
+    """Return what to do if PostgreSQL and Valkey have no wheels for this system; else nothing."""
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
@@ -84,27 +90,30 @@ def _no_wheels(system: str, processor: str, libc: str) -> str:
     return "use Linux or macOS on x86-64 or ARM64, or servers of your own: DATABASE_URL, REDIS_URL"
 
 
-def python_itself() -> Iterator[Diagnosis]:
+def check_python() -> Iterator[Diagnosis]:
+    """Check the version of Python."""
     version = platform.python_version()
     if sys.version_info[:2] > NEWEST:
-        version += ": newer than was tried; wheels may be missing"
+        version += ": newer than the tested versions; wheels may be missing"
     todo = ""
     if sys.version_info < OLDEST:
         todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
     yield Diagnosis("Python", version, todo)
 
 
-def installed() -> Iterator[Diagnosis]:
+def check_packages() -> Iterator[Diagnosis]:
     """Check that the packages of the lock file are installed."""
-    pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
-    lacking = [name for name, version in pins.items() if _version(name) != version]
+    pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
+    missing = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
         yield Diagnosis("packages", "nothing is installed yet", "make install")
-    elif lacking:
-        says = f"{len(lacking)} of {len(pins)} are missing or of another version: {lacking[0]} ..."
-        yield Diagnosis("packages", says, "make clean, then make install")
+    elif missing:
+        message = (
+            f"{len(missing)} of {len(pins)} are missing or of another version: {missing[0]} ..."
+        )
+        yield Diagnosis("packages", message, "make clean, then make install")
     else:
-        yield Diagnosis("packages", f"all {len(pins)} of {LOCK}")
+        yield Diagnosis("packages", f"all {len(pins)} of {LOCK_FILE}")
 
 
 def _version(name: str) -> str | None:
@@ -114,37 +123,42 @@ def _version(name: str) -> str | None:
         return None
 
 
-def room() -> Iterator[Diagnosis]:
+def check_disk_space() -> Iterator[Diagnosis]:
     """Check the disk space for .venv, the data of PostgreSQL and some results."""
     free = shutil.disk_usage(ROOT).free // MB
     todo = ""
-    if free < LEAST_DISK:
-        todo = f"free some disk space: {LEAST_DISK} MB are needed"
+    if free < MIN_FREE_DISK_MB:
+        todo = f"free some disk space: {MIN_FREE_DISK_MB} MB are needed"
     yield Diagnosis("disk", f"{free} MB free", todo)
 
 
-def servers() -> Iterator[Diagnosis]:
-    """Start PostgreSQL and Valkey as the commands do, and ask them; or ask those of the URLs."""
+def check_servers() -> Iterator[Diagnosis]:
+    """Ask PostgreSQL and Valkey for their versions, and start them if no URL names a server."""
     if sys.prefix == sys.base_prefix:
         return
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         from servers import embedded, postgres, valkey
 
         embedded.provide_urls()
     except Exception as error:
-        yield Diagnosis("PostgreSQL", *_refused(error))
+        yield Diagnosis("PostgreSQL", *_failure(error))
         return
-    for name, ask in (("PostgreSQL", postgres.version), ("Valkey or Redis", valkey.version)):
+    for name, read_version in (
+        ("PostgreSQL", postgres.version),
+        ("Valkey or Redis", valkey.version),
+    ):
         try:
-            yield Diagnosis(name, f"{ask()} answers, {time.monotonic() - began:.1f} s")
+            yield Diagnosis(
+                name, f"{read_version()} answers, {time.monotonic() - started_at:.1f} s"
+            )
         except Exception as error:
-            yield Diagnosis(name, *_refused(error))
+            yield Diagnosis(name, *_failure(error))
     embedded.detach()
 
 
-def other_databases() -> Iterator[Diagnosis]:
-    """Name what a comparison with MariaDB lacks. Nothing else needs it."""
+def check_other_databases() -> Iterator[Diagnosis]:
+    """Check for MariaDB, which only a comparison of databases needs."""
     if sys.prefix == sys.base_prefix:
         return
     from servers import mariadb, mysql_client
@@ -155,17 +169,18 @@ def other_databases() -> Iterator[Diagnosis]:
         missing.append(mariadb.MISSING)
     if client_version is None:
         missing.append(mysql_client.MISSING)
-    says = f"PyMySQL {client_version}, {mariadb.server_path()}"
+    message = f"PyMySQL {client_version}, {mariadb.server_path()}"
     if missing:
-        says = f"absent, and only comparisons need it: {'; '.join(missing)}"
-    yield Diagnosis("MariaDB", says)
+        message = f"absent, and only comparisons need it: {'; '.join(missing)}"
+    yield Diagnosis("MariaDB", message)
 
 
-def _refused(error: Exception) -> tuple[str, str]:
-    says = str(error).replace("\n", "\n" + " " * 21)
+def _failure(error: Exception) -> tuple[str, str]:
+    """Return the message of a finding, and what to do."""
+    message = str(error).replace("\n", "\n" + " " * 21)
     if isinstance(error, ImportError):
-        return f"not installed ({says})", "make clean, then make install"
-    return says, "do what the message about the servers says"
+        return f"not installed ({message})", "make clean, then make install"
+    return message, "follow the advice in the message about the servers"
 
 
 if __name__ == "__main__":

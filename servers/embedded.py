@@ -73,11 +73,11 @@ def read_env() -> None:
 
 
 def attach() -> None:
-    """Use the two servers until this process ends, and start them if they do not run. Idempotent.
+    """Use the two servers until this process ends, and start them if they do not run.
 
-    From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and requests to this machine use
-    no proxy. Unless DATABASE_URL names another server, the variables of libpq are removed. Raises
-    EmbeddedError if a server does not start.
+    A second call does nothing. From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and
+    requests to this machine use no proxy. Unless DATABASE_URL names another server, the variables
+    of libpq are removed. Raises EmbeddedError if a server does not start.
     """
     global _attached_by
     if _attached_by == os.getpid():

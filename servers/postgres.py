@@ -18,14 +18,14 @@ from servers.registry import end, identity
 from servers.server_errors import EmbeddedError, disk_full_advice, explain, with_reason
 from servers.waiting import wait_for
 
-#: Seconds for it to start, recovery after a crash included.
-START_TIMEOUT = 20.0
-#: Seconds for it to stop with a checkpoint.
-STOP_TIMEOUT = 15.0
+#: How long PostgreSQL may take to start, recovery after a crash included.
+START_TIMEOUT_SECONDS = 20.0
+#: How long PostgreSQL may take to stop with a checkpoint.
+STOP_TIMEOUT_SECONDS = 15.0
 #: Enough for two demos at once (four workers each with a pool of 20) and the tests.
 SETTINGS = ("-c", "max_connections=400", "-c", "unix_socket_permissions=0700")
-#: What to do when it does not start.
-OTHERWISE = "set DATABASE_URL to use a server of your own"
+#: What to do if PostgreSQL does not start.
+START_ADVICE = "set DATABASE_URL to use a server of your own"
 
 
 class Postgres:
@@ -41,7 +41,7 @@ class Postgres:
         self.log = self.data / "log"
 
     def start(self) -> None:
-        """Start it unless it runs; recover from an earlier crash. Raises EmbeddedError."""
+        """Start the server unless it runs; recover from an earlier crash. Raises EmbeddedError."""
         if self.is_running():
             return
         if (self.data / "postmaster.pid").exists():
@@ -51,20 +51,20 @@ class Postgres:
             with initdb.plain_environment(self.runtime):
                 installed = initdb.installed_for(self.data)
                 if not (self.data / "PG_VERSION").exists():
-                    self._fill(installed)
-                self._run(installed)
+                    self._make_data(installed)
+                self._start_server(installed)
         except initdb.ProgramFailed as error:
             message = with_reason(str(error))
-            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{message}") from error
+            raise EmbeddedError(f"PostgreSQL did not start: {START_ADVICE}\n{message}") from error
         except OSError as error:
             raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
 
     def stop(self) -> None:
-        """Stop it with a checkpoint. Nothing happens if it does not run."""
+        """Stop the server with a checkpoint. Nothing happens if it does not run."""
         if not self.is_running():
             return
         folder = self.socket_folder()
-        end(identity(self.pid), signal.SIGINT, STOP_TIMEOUT)
+        end(identity(self.pid), signal.SIGINT, STOP_TIMEOUT_SECONDS)
         with suppress(OSError):
             folder.rmdir()
 
@@ -75,8 +75,10 @@ class Postgres:
     def sql(
         self, statement: str | sql.Composed, database: str = "postgres"
     ) -> list[tuple[Any, ...]]:
-        """The rows of one statement of the superuser's; none if it has none. Raises EmbeddedError
-        where the server does not answer."""
+        """Run one statement as the superuser and return its rows, if it has any.
+
+        Raises EmbeddedError if the server does not answer.
+        """
         try:
             host = str(self.socket_folder())
             opened = psycopg.connect(host=host, user="postgres", dbname=database, autocommit=True)
@@ -95,19 +97,19 @@ class Postgres:
 
     @property
     def pid(self) -> int:
-        """Its pid, while it runs. Raises OSError."""
+        """The pid of the running server. Raises OSError if it does not run."""
         return int(self._status_lines()[0])
 
     def _status_lines(self) -> list[str]:
         """Return the lines of postmaster.pid: pid, data, start, port, folder of the socket, ..."""
         return (self.data / "postmaster.pid").read_text().splitlines()
 
-    def _fill(self, installed: initdb.Installed) -> None:
-        """Make the data, once."""
+    def _make_data(self, installed: initdb.Installed) -> None:
+        """Make the data folder's contents, at the first start."""
         initdb.initdb(installed, self.data, self.runtime)
 
-    def _run(self, installed: initdb.Installed) -> None:
-        """Start the server itself. pg_ctl would pass its paths to a shell."""
+    def _start_server(self, installed: initdb.Installed) -> None:
+        """Start the server's program. pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.log)
         command = [str(installed.programs / "postgres"), "-D", str(self.data)]
@@ -115,11 +117,11 @@ class Postgres:
         command += SETTINGS
         process.start(command, folder=self.data, user=installed.user)
         try:
-            process.wait_until(self._is_ready, timeout=START_TIMEOUT, otherwise=OTHERWISE)
+            process.wait_until(self._is_ready, timeout=START_TIMEOUT_SECONDS, advice=START_ADVICE)
         except BaseException:
             process.stop(how=signal.SIGQUIT)
             raise
-        process.leave_running()  # it outlives this process where another uses it too
+        process.leave_running()  # another process may use the server when this one has ended
 
     def _is_ready(self) -> bool:
         lines = self._status_lines()
@@ -157,8 +159,8 @@ class Postgres:
         (self.data / "postmaster.pid").unlink()
 
     def _wait_for_orphans(self) -> None:
-        """Wait until the processes of a killed server have ended: only then another can start."""
-        if not wait_for(lambda: not self._orphans(), START_TIMEOUT):
+        """Wait until the processes of a killed server have ended; until then none can start."""
+        if not wait_for(lambda: not self._orphans(), START_TIMEOUT_SECONDS):
             raise EmbeddedError(
                 f"processes of an earlier PostgreSQL still work in {self.data}: end them "
                 f"({', '.join(map(str, self._orphans()))}) and start again"

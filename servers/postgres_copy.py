@@ -9,7 +9,7 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from servers.initdb import Installed, ProgramFailed
-from servers.postgres import START_TIMEOUT, Postgres
+from servers.postgres import START_TIMEOUT_SECONDS, Postgres
 from servers.server_errors import EmbeddedError
 from servers.waiting import wait_for
 
@@ -42,18 +42,18 @@ class PostgresCopy(Postgres):
         os.kill(self.pid, signal.SIGKILL)
         self._wait_for_orphans()
 
-    def catch_up_with(self, first: PostgresCopy) -> None:
-        """Wait until this replica has replayed everything that `first` has written by now.
+    def catch_up_with(self, primary: PostgresCopy) -> None:
+        """Wait until this replica has replayed everything that `primary` has written by now.
 
-        Raises EmbeddedError. The replica is asked, because what `first` knows of its replicas may
-        be ten seconds old.
+        Raises EmbeddedError. The replica is asked, because the knowledge that `primary` has of its
+        replicas may be ten seconds old.
         """
-        written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
+        written = primary.sql("SELECT pg_current_wal_lsn()")[0][0]
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
-        if not wait_for(lambda: self.sql(replayed)[0][0], START_TIMEOUT):
+        if not wait_for(lambda: self.sql(replayed)[0][0], START_TIMEOUT_SECONDS):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
-    def _fill(self, installed: Installed) -> None:
+    def _make_data(self, installed: Installed) -> None:
         options = [
             f"--dbname={make_conninfo(self.of, user='postgres')}",
             f"--pgdata={self.data}",

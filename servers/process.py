@@ -66,13 +66,12 @@ class ServerProcess:
         return self.process.pid
 
     def wait_until(
-        self, is_ready: Callable[[], object], *, timeout: float, otherwise: str = ""
+        self, is_ready: Callable[[], object], *, timeout: float, advice: str = ""
     ) -> None:
-        """Wait until `is_ready()` is true. It may raise until then.
+        """Wait until `is_ready()` is true. Its exceptions are ignored until then.
 
         Raises NotReady if the process ends or does not get ready within `timeout` seconds. The
-        message has the last exception of `is_ready`, the end of the log, and the advice
-        `otherwise`.
+        message has the last exception of `is_ready`, the end of the log, and the `advice`.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -82,9 +81,9 @@ class ServerProcess:
                     return
             except Exception as error:
                 last_error = error
-            ended = self.process is None or self.process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                raise self._not_ready(last_error, ended, timeout, otherwise) from last_error
+            has_ended = self.process is None or self.process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                raise self._make_error(last_error, has_ended, timeout, advice) from last_error
             time.sleep(0.02)
 
     def terminate(self) -> None:
@@ -130,17 +129,17 @@ class ServerProcess:
         """Return the last lines of its log."""
         return tail_of(Path(self.log_name))
 
-    def _not_ready(
-        self, last_error: Exception | None, ended: bool, timeout: float, otherwise: str
+    def _make_error(
+        self, last_error: Exception | None, has_ended: bool, timeout: float, advice: str
     ) -> NotReady:
         problem = f"no answer in {timeout:g} s"
-        if ended:
+        if has_ended:
             problem = "it ended"
         if last_error is not None:
             problem += f" ({last_error})"
         details = f"; see {self.log_name}"
-        if otherwise:
-            details += f", or {otherwise}"
+        if advice:
+            details += f", or {advice}"
         details += f"\n{with_reason(self.tail())}"
         return NotReady(f"{self.name} did not start: {problem}", details.rstrip())
 

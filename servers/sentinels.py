@@ -75,17 +75,20 @@ class Sentinels:
         return pids
 
     def wait_until_ready(self) -> None:
-        """Wait until each sees the master, two Sentinels and a synced replica. Raises NotReady."""
+        """Wait until each Sentinel sees the master, a replica in sync and the other Sentinels.
+
+        Raises NotReady.
+        """
         advice = f"start a replica of the master on port {self.master_port} first"
         for port, sentinel in zip(self.ports, self._processes, strict=True):
             is_ready = partial(_is_ready, port)
-            sentinel.wait_until(is_ready, timeout=START_TIMEOUT_SECONDS, otherwise=advice)
+            sentinel.wait_until(is_ready, timeout=START_TIMEOUT_SECONDS, advice=advice)
 
     def master(self) -> tuple[str, int]:
         """Ask the Sentinels for host and port of the master. Raises LookupError if none answers."""
         for port in self.ports:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
-                # Not by redis-py's method for it: that of redis-py 6 fails.
+                # Sent as text, because the method of redis-py 6 for this command fails.
                 address = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER)
                 if address:
                     return str(address[0]), int(address[1])

@@ -52,18 +52,25 @@ def full_disk_message(folder: Path) -> str:
 
 def explain(error: OSError) -> str:
     """Return what to do about a file that could not be written or read, in one sentence."""
-    where = str(error.filename or "the disk")
+    path = str(error.filename or "the disk")
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"no space is left for {where}: make room there and start again"
+            return f"no space is left for {path}: make room there and start again"
         case errno.EROFS:
-            return f"{where} is on a read-only file system: work in a copy that you may write to"
+            return f"{path} is on a read-only file system: work in a checkout that you can write to"
         case errno.EACCES | errno.EPERM:
-            return f"{where} may not be written: work as the user who made it, or in another copy"
+            return (
+                f"{path} may not be written: work as the user who made it, or in a checkout that "
+                "you can write to"
+            )
         case errno.ENOTDIR | errno.EISDIR:
-            where = str(error.filename2 or where)
-            return f"{where} is not writable ({error.strerror}): move what is in its way elsewhere"
+            # After a rename, as in registry(), the blocked path is the second one.
+            path = str(error.filename2 or path)
+            return (
+                f"{path} cannot be written ({error.strerror}): a file or folder blocks this path; "
+                "move it away"
+            )
         case errno.EMFILE | errno.ENFILE:
             return "too many open files: raise the limit, as in ulimit -n 4096"
         case _:
-            return f"{error}: make doctor may know why"
+            return f"{error}: run `make doctor` to find the cause"

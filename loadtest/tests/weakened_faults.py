@@ -128,14 +128,14 @@ def long_ttl(testbed: Testbed, seconds: float) -> None:
 def drop_request(connection: Connection, request: bytes) -> None:
     """The proxy drops the request and not its reply, and says that it dropped the reply."""
     _match_rules(connection, request)
-    if connection._losing is not None:
-        connection._losing.fire(b"+OK")
+    if connection._pending_rule is not None:
+        connection._pending_rule.fire(b"+OK")
         raise Closed
 
 
 def deliver_reply(connection: Connection, reply: bytes) -> None:
     """The proxy delivers the reply, and says that it dropped it."""
-    rule, connection._losing = connection._losing, None
+    rule, connection._pending_rule = connection._pending_rule, None
     assert rule is not None
     rule.fire(reply)
 
@@ -235,7 +235,7 @@ WEAKENED_FAULTS = [
     WeakenedFault("lost-reply", "request dropped", Connection, "_match_rules", drop_request),
     WeakenedFault("unknown-commit", "COMMIT dropped", Connection, "_match_rules", drop_request),
     WeakenedFault(
-        "lost-reply unknown-commit", "reply delivered", Connection, "_lose", deliver_reply
+        "lost-reply unknown-commit", "reply delivered", Connection, "_drop_reply", deliver_reply
     ),
     WeakenedFault(
         "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", nothing

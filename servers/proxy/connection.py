@@ -17,13 +17,15 @@ CHUNK_BYTES = 65536
 
 
 class LostReply:
-    """The server carries a request out, and its reply never reaches the client.
+    """A rule by which the proxy loses the reply to a request that the server carries out.
 
     match  bytes of the request
-    after  bytes that the same connection must have sent before it; empty for none
-    reply  the first bytes that were dropped; empty until then
-    loses  `reply`; `request`: the server never sees it; `nothing`: it fires as that is passed on
-    fired  whether that was lost: the evidence of the fault; a client that was cut off finds it so
+    after  bytes that the same connection must have sent before the request; empty for none
+    loses  `reply`; `request`: the server never gets the request; `nothing`: the request is only
+           noticed
+    reply  the first bytes of the reply that were dropped; empty until then
+    fired  whether the reply or the request was lost, or the request was noticed. It is true before
+           the client's connection is closed, so that a test may read it after the client's error.
     """
 
     def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
@@ -37,11 +39,11 @@ class LostReply:
         self.fired = False
 
     def cancel(self) -> None:
-        """Lose no further reply. If the request was passed on already, its reply is still lost."""
+        """Match no further request. The reply to a request that was passed on is still lost."""
         self.is_cancelled = True
 
     def fire(self, reply: bytes) -> None:
-        """Record that the proxy has lost the reply."""
+        """Record that the rule has taken effect, and the bytes of the reply that were dropped."""
         self.reply = reply
         self.fired = True
 
@@ -53,8 +55,8 @@ class Watcher:
         self._expected_parts = [part for part in (rule.after, rule.match) if part]
         self._tail = b""
 
-    def sees(self, data: bytes) -> bool:
-        """Return whether these bytes complete the request. Bytes before `after` do not match."""
+    def completes(self, data: bytes) -> bool:
+        """Return whether the request is complete with these bytes. It must come after `after`."""
         text = self._tail + data
         while self._expected_parts:
             part = self._expected_parts[0]
@@ -69,17 +71,25 @@ class Watcher:
 
 @dataclass
 class Conditions:
-    """The mode of a proxy, which applies to all its connections."""
+    """The mode of a proxy, which applies to all its connections.
+
+    server_speaks_first  whether to connect to the server before the client sends anything
+    delay                seconds by which each chunk is late, in each direction
+    hole                 whether all bytes are dropped
+    replication_hole     whether the bytes from a server to its replicas are dropped
+    dropped              number of bytes that were dropped since the proxy was made
+    changed              set when the mode changes: delayed chunks are then passed on at once
+    """
 
     target: Address
-    server_speaks_first: bool = False  # connect to it before the client sends anything
-    delay: float = 0.0  # seconds, for each chunk in each direction
-    hole: bool = False  # drop everything
-    replication_hole: bool = False  # drop what a server sends to its replicas
-    dropped: int = 0  # bytes that fell into a hole, ever
+    server_speaks_first: bool = False
+    delay: float = 0.0
+    hole: bool = False
+    replication_hole: bool = False
+    dropped: int = 0
     rules: list[LostReply] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # bytes that are late go on
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Closed(Exception):
@@ -89,20 +99,22 @@ class Closed(Exception):
 class Connection:
     """A client's socket and the socket to the server that belongs to it.
 
-    The second one is opened at the first byte that the client sends, or at once where the server
-    speaks first.
+    The socket to the server is opened at the first byte that the client sends, or at once if the
+    server speaks first.
 
     A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
     """
 
     def __init__(self, conditions: Conditions, client: socket.socket) -> None:
         self.conditions = conditions
-        self.client = _prepared(client)
+        self.client = _make_nonblocking(client)
         self.server: socket.socket | None = None
-        self.has_lost = False  # bytes or a close: what follows would be half a message
+        #: Set once bytes or a close were dropped: the rest of the stream begins in mid-message.
+        self.has_dropped_data = False
         self._handshake = b""
         self._watchers: dict[LostReply, Watcher] = {}
-        self._losing: LostReply | None = None  # the rule whose request was passed on
+        #: The rule whose request was passed on, and whose reply must be dropped.
+        self._pending_rule: LostReply | None = None
         conditions.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(self._end)
@@ -111,10 +123,10 @@ class Connection:
         """Return whether the client's first HANDSHAKE_BYTES contain this text."""
         return text in self._handshake
 
-    def is_in_a_hole(self, side: socket.socket | None) -> bool:
+    def is_dropping(self, side: socket.socket | None) -> bool:
         """Return whether bytes from this side are dropped."""
-        replicates = side is self.server and self.has_sent(b"PSYNC")
-        return self.conditions.hole or (self.conditions.replication_hole and replicates)
+        is_replication = side is self.server and self.has_sent(b"PSYNC")
+        return self.conditions.hole or (self.conditions.replication_hole and is_replication)
 
     # --- how bytes pass --------------------------------------------------------------------------
 
@@ -128,19 +140,19 @@ class Connection:
             pass
 
     async def _pass_requests(self, directions: asyncio.TaskGroup) -> None:
-        while request := await self._next(self.client):
+        while request := await self._read_next(self.client):
             server = self.server or await self._open_server(directions)
-            if self._losing is None:
+            if self._pending_rule is None:
                 self._match_rules(request)
             await asyncio.get_running_loop().sock_sendall(server, request)
-        if not self._has_lost_its_reply():
+        if not self._has_dropped_reply():
             raise Closed
 
     async def _pass_replies(self, server: socket.socket) -> None:
-        while reply := await self._next(server):
-            if self._losing is not None and not self._losing.fired:
-                self._lose(self._losing, server, reply)
-            if not self._has_lost_its_reply():
+        while reply := await self._read_next(server):
+            if self._pending_rule is not None and not self._pending_rule.fired:
+                self._drop_reply(self._pending_rule, server, reply)
+            if not self._has_dropped_reply():
                 await asyncio.get_running_loop().sock_sendall(self.client, reply)
         raise Closed
 
@@ -154,14 +166,14 @@ class Connection:
         target = self.conditions.target
         loop = asyncio.get_running_loop()
         if isinstance(target, tuple):
-            self.server = _prepared(socket.socket(socket.AF_INET))
+            self.server = _make_nonblocking(socket.socket(socket.AF_INET))
             await loop.sock_connect(self.server, target)
         else:
-            self.server = _prepared(socket.socket(socket.AF_UNIX))
+            self.server = _make_nonblocking(socket.socket(socket.AF_UNIX))
             await loop.sock_connect(self.server, str(target))
         return self.server
 
-    async def _next(self, side: socket.socket) -> bytes:
+    async def _read_next(self, side: socket.socket) -> bytes:
         """Return the next bytes of this side that may be passed on, in order. b"" is a close."""
         while True:
             try:
@@ -174,28 +186,28 @@ class Connection:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.conditions.delay):
                         await self.conditions.changed.wait()
-            if not self.is_in_a_hole(side):
+            if not self.is_dropping(side):
                 return data
-            self.has_lost = True
+            self.has_dropped_data = True
             self.conditions.dropped += len(data)
             if not data:
-                await asyncio.Event().wait()  # the proxy cuts it when the hole is gone
+                await asyncio.Event().wait()  # a change of the mode cancels this task
 
     # --- losing a reply ---------------------------------------------------------------------------
 
     def _match_rules(self, request: bytes) -> None:
         for rule in list(self.conditions.rules):
             watcher = self._watchers.setdefault(rule, Watcher(rule))
-            if not rule.is_cancelled and watcher.sees(request):
+            if not rule.is_cancelled and watcher.completes(request):
                 self.conditions.rules.remove(rule)
                 if rule.loses == "reply":
-                    self._losing = rule
+                    self._pending_rule = rule
                     return
                 rule.fire(b"")
                 if rule.loses == "request":
                     raise Closed
 
-    def _lose(self, rule: LostReply, server: socket.socket, reply: bytes) -> None:
+    def _drop_reply(self, rule: LostReply, server: socket.socket, reply: bytes) -> None:
         rule.fire(reply)
         with suppress(OSError):
             self.client.shutdown(socket.SHUT_RDWR)
@@ -203,8 +215,8 @@ class Connection:
         with suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 
-    def _has_lost_its_reply(self) -> bool:
-        return self._losing is not None and self._losing.fired
+    def _has_dropped_reply(self) -> bool:
+        return self._pending_rule is not None and self._pending_rule.fired
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -212,12 +224,13 @@ class Connection:
         for side in (self.client, self.server):
             if side is not None:
                 side.close()
-        if self._losing is not None and not self._losing.fired:
-            self.conditions.rules.append(self._losing)  # it looks for another request
+        if self._pending_rule is not None and not self._pending_rule.fired:
+            self.conditions.rules.append(self._pending_rule)  # it may still match another request
         self.conditions.connections.discard(self)
 
 
-def _prepared(side: socket.socket) -> socket.socket:
+def _make_nonblocking(side: socket.socket) -> socket.socket:
+    """Return the socket, which an event loop can use from now on."""
     side.setblocking(False)
     if side.family != socket.AF_UNIX:
         side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

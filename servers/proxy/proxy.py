@@ -10,7 +10,7 @@ between a master and its replica it stops replication.
         ...
         assert lost.fired
 
-It has no half-closed connections: a side that sends no more counts as closed.
+The proxy has no half-closed connections: a side that sends no more counts as closed.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """For a URL: `127.0.0.1:port`, or the folder of the socket."""
+        """The proxy's address in a URL: `127.0.0.1:port`, or the folder of the socket."""
         return str(self.folder) if self.folder is not None else f"127.0.0.1:{self.port}"
 
     @property
@@ -76,7 +76,7 @@ class Proxy:
             return
         if self.folder is None:
             # Kept while the proxy refuses, so that no other program takes the port.
-            self._bound = _on_port(0)
+            self._bound = _bind_to_port(0)
             self.port = self._bound.getsockname()[1]
         else:
             self.port = int(SOCKET.rpartition(".")[2])
@@ -156,17 +156,17 @@ class Proxy:
         connection. In a pipeline the later replies are lost too. Bytes are compared as sent: COMMIT
         in capitals, a parameter of psycopg in the message before.
         """
-        return self._added(LostReply(match, after))
+        return self._add_rule(LostReply(match, after))
 
     def lose_request(self, match: bytes) -> LostReply:
         """Lose the next request that contains `match`: close its connection and deliver nothing."""
-        return self._added(LostReply(match, loses="request"))
+        return self._add_rule(LostReply(match, loses="request"))
 
     def look_for(self, match: bytes) -> LostReply:
-        """Lose nothing: it fires when a request that contains `match` is passed on."""
-        return self._added(LostReply(match, loses="nothing"))
+        """Lose nothing; notice the next request that contains `match`, and set `fired`."""
+        return self._add_rule(LostReply(match, loses="nothing"))
 
-    def _added(self, rule: LostReply) -> LostReply:
+    def _add_rule(self, rule: LostReply) -> LostReply:
         self._conditions.rules.append(rule)
         return rule
 
@@ -180,21 +180,23 @@ class Proxy:
         refusing: bool = False,
         replication_hole: bool = False,
     ) -> None:
-        now = self._conditions
-        now.delay, now.hole, now.replication_hole = delay, hole, replication_hole
-        now.changed.set()
-        now.changed = asyncio.Event()
-        await asyncio.sleep(0)  # bytes that were late are passed on or dropped before it returns
+        conditions = self._conditions
+        conditions.delay = delay
+        conditions.hole = hole
+        conditions.replication_hole = replication_hole
+        conditions.changed.set()
+        conditions.changed = asyncio.Event()
+        await asyncio.sleep(0)  # the connections pass delayed bytes on, or drop them, meanwhile
         if refusing:
             self._close_listener()
-            await self._cut(now.connections)
+            await self._cut(conditions.connections)
         else:
             self._listen()
-            # Otherwise half a message would arrive.
+            # A connection that lost bytes would deliver half a message.
             await self._cut(
                 connection
-                for connection in now.connections
-                if connection.has_lost and not connection.is_in_a_hole(connection.server)
+                for connection in conditions.connections
+                if connection.has_dropped_data and not connection.is_dropping(connection.server)
             )
 
     async def _cut(self, connections: Iterable[Connection]) -> None:
@@ -208,7 +210,7 @@ class Proxy:
         if self._listener is not None:
             return
         if self.folder is None:
-            self._listener = _on_port(self.port)
+            self._listener = _bind_to_port(self.port)
             # Connections inherit it, so that one in TIME_WAIT does not block the port later.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
@@ -226,7 +228,7 @@ class Proxy:
             self._listener = None
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not asyncio's own server: when closed, it loses the connections that it was accepting.
+        # asyncio's own server is not used: a close of it loses the connections being accepted.
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 Connection(self._conditions, listener.accept()[0])
@@ -238,7 +240,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_SECONDS)
 
 
-def _on_port(port: int) -> socket.socket:
+def _bind_to_port(port: int) -> socket.socket:
     bound = socket.socket()
     # The reserving socket and the listening socket share the port.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

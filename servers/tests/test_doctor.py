@@ -66,10 +66,10 @@ def test_a_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
 def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servers.mariadb.is_installed", lambda: False)
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    [finding] = doctor.other_databases()
+    [finding] = doctor.check_other_databases()
     assert finding.todo == ""
-    assert "apt-get install --no-install-recommends mariadb-server-core" in finding.says
-    assert "make install-mysql" in finding.says
+    assert "apt-get install --no-install-recommends mariadb-server-core" in finding.message
+    assert "make install-mysql" in finding.message
 
 
 # --- the decisions, for machines that are not this one --------------------------------------------
@@ -88,7 +88,7 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
 def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
     system: str, processor: str, libc: str, todo: str
 ) -> None:
-    advice = doctor._no_wheels(system, processor, libc)
+    advice = doctor._missing_wheels_advice(system, processor, libc)
     assert todo in advice
     assert bool(advice) == bool(todo)
 
@@ -96,10 +96,10 @@ def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
 @pytest.mark.parametrize(
     ("check", "machine", "says"),
     [
-        (doctor.machine, {"ROOT": Path("/mnt/c/oversold")}, "WSL's own file system"),
-        (doctor.python_itself, {"OLDEST": (99, 0)}, "install Python 3.11 or newer"),
-        (doctor.room, {"LEAST_DISK": 2**60}, "free some disk space"),
-        (doctor.installed, {"_version": lambda name: "?"}, "make clean, then make install"),
+        (doctor.check_system, {"ROOT": Path("/mnt/c/oversold")}, "WSL's own file system"),
+        (doctor.check_python, {"OLDEST": (99, 0)}, "install Python 3.11 or newer"),
+        (doctor.check_disk_space, {"MIN_FREE_DISK_MB": 2**60}, "free some disk space"),
+        (doctor.check_packages, {"_version": lambda name: "?"}, "make clean, then make install"),
     ],
 )
 def test_what_a_machine_lacks_is_named_with_what_to_do(

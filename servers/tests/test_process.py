@@ -116,7 +116,7 @@ def test_failed_start_is_reported_with_reason_and_log(
 ) -> None:
     server = started(tmp_path, program)
     with pytest.raises(NotReady) as refused:
-        server.wait_until(refuse, timeout=timeout, otherwise="use another")
+        server.wait_until(refuse, timeout=timeout, advice="use another")
     assert str(refused.value).endswith(says.format(log=tmp_path / "log"))
     server.stop()
 

@@ -131,7 +131,7 @@ def test_in_a_black_hole_a_close_is_not_passed_on(proxy: Proxy, direct: redis.Re
         client.client_setname("gone")
         proxy.black_hole()
     (connection,) = proxy._conditions.connections
-    eventually(lambda: connection.has_lost, what="the proxy saw the close")
+    eventually(lambda: connection.has_dropped_data, what="the proxy saw the close")
     assert "gone" in str(direct.client_list())
     proxy.pass_on()
     eventually(lambda: "gone" not in str(direct.client_list()), what="the server saw the close")
