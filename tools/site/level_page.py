@@ -10,7 +10,7 @@ from servers.embedded import ROOT
 from tools.site import pages
 from tools.site.levels import Level, levels
 from tools.site.narration import WORLD_BUTTONS, narrate
-from tools.site.recording import strategies
+from tools.site.recorder.recording import strategies
 from tools.site.worlds import WORLDS, Moves, read_worlds
 from workshop.lessons import lessons
 

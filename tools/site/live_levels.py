@@ -26,7 +26,7 @@ from servers.server_errors import EmbeddedError
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
 from tools.site.narration import first_move_of, narrate
-from tools.site.recorded_worlds import shop_on_own_servers
+from tools.site.recorder.recorded_worlds import shop_on_own_servers
 from tools.site.worlds import WORLDS, event_of, read_moves
 
 PORT = 8100
@@ -47,8 +47,8 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
     Return the words of its turns, as narrate does, and whether they differ from the recording.
     Raises Impossible.
     """
-    from tools.site.live import turns
-    from tools.site.world import Schedule
+    from tools.site.recorder.live import turns
+    from tools.site.recorder.world import Schedule
 
     world = WORLDS[name]
     played = Schedule(world, event_of(schedule), servers)

@@ -16,7 +16,7 @@ from testing.orders import orders as orders_of
 from tools.site import event_table
 from tools.site.levels import levels
 from tools.site.narration import narrate
-from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
+from tools.site.recorder.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
 from tools.site.turn_lines import NO_WORLD, lines_of
 from tools.site.worlds import Moves, World
 

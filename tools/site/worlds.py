@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.stack.databases import POSTGRES
-from tools.site.recording import RECORDED, shorter_first
+from tools.site.recorder.recording import RECORDED, shorter_first
 
 #: The turns that were made -> what the last of them `did`, and the `state` that it left: the stock,
 #: the orders, the buyers who believe to have the lock, and its owner on the locks' server.

@@ -8,7 +8,7 @@ from tools.site.levels import Level, levels
 from tools.site.lock_state import lock_after, recorded_owner
 from tools.site.narration import narrate
 from tools.site.pages import recorded_faults
-from tools.site.recording import strategies
+from tools.site.recorder.recording import strategies
 from tools.site.turn_lines import lines_of
 from tools.site.worlds import WHILE_RENEWED, WORLDS, Moves, read_moves, whole_schedules
 

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tools.site import recording
+from tools.site.recorder import recording
 from tools.site.tests import test_recorded
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from servers.embedded import ROOT
 from tools.site import pages
-from tools.site.recording import kept
+from tools.site.recorder.recording import kept
 from workshop.lessons import lessons
 
 #: Every state of every strategy that can be reached in the step-through, one after the other.

@@ -14,8 +14,8 @@ from loadtest.expected import EXPECTED
 from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tools.site import recording
 from tools.site.pages import ORDERS, outcome, reached
+from tools.site.recorder import recording
 
 README = (ROOT / "README.md").read_text()
 #: Without a lock, and with one: the others are in test_live.py.
@@ -71,7 +71,7 @@ def test_the_code_of_a_strategy_is_its_file_without_its_frame() -> None:
 
 @pytest.mark.parametrize("locks", [SOME])
 def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "tools.site.recording", "compare", *locks]
+    command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
     own = {name: value for name, value in os.environ.items() if name not in SHARED}
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
     assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from loadtest.tests.browser import Watched
 from tools.site.pages import ORDERS
-from tools.site.recording import kept
+from tools.site.recorder.recording import kept
 
 SIZES = (390, 1280, 1920)
 Scheme = Literal["light", "dark"]

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from servers.embedded import ROOT
-from tools.site import recorded_worlds, worlds
+from tools.site import worlds
 from tools.site.pages import recorded_faults
+from tools.site.recorder import recorded_worlds
 from tools.site.worlds import (
     EVENTS,
     WORLDS,

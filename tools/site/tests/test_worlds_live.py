@@ -13,7 +13,7 @@ from tools.site.worlds import WORLDS
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_sample_is_played_again_as_recorded(world: str) -> None:
-    command = [sys.executable, "-m", "tools.site.recorded_worlds", "sample", world]
+    command = [sys.executable, "-m", "tools.site.recorder.recorded_worlds", "sample", world]
     environment = {name: value for name, value in os.environ.items() if name not in SHARED}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -23,8 +23,8 @@ from shop.sale.opening import restock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from tools.site.live import PRODUCT, Recorder, Trace, here, turns
-from tools.site.lock_servers import LockServers
+from tools.site.recorder.live import PRODUCT, Recorder, Trace, here, turns
+from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
     ASKS_AGAIN,
     BUYERS,

@@ -1,8 +1,9 @@
 """Writes recorded/worlds.json: the schedules of two processes with one event of the world.
 
-python -m tools.site.recorded_worlds record [WORLD ...]   play every schedule of these, or of all
-python -m tools.site.recorded_worlds compare [WORLD ...]  play them again; name who differs
-python -m tools.site.recorded_worlds sample [WORLD ...]   the same of a few of each event
+python -m tools.site.recorder.recorded_worlds
+    record [WORLD ...]   play every schedule of these, or of all
+    compare [WORLD ...]  play them again; name who differs
+    sample [WORLD ...]   the same of a few of each event
 """
 
 import json
@@ -25,7 +26,7 @@ from django.db import connection
 
 from loadtest.stack.stack import Stack
 from servers.valkey import version
-from tools.site.lock_servers import LockServers
+from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
     EVENTS,
     WORLDS,
@@ -57,7 +58,7 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
     ):
         os.environ.update(stack.nodes[0].environment | own)
         django.setup()
-        from tools.site.world import warm_up
+        from tools.site.recorder.world import warm_up
 
         warm_up()
         yield LockServers(stack.valkeys[0], Path(folder))
@@ -73,7 +74,7 @@ def record(name: str) -> dict[str, Any]:
     schedules = {}
     seconds = {}
     with shop_on_own_servers(world.database) as servers:
-        from tools.site.world import explore
+        from tools.site.recorder.world import explore
 
         for event in world.events:
             started = time.monotonic()
@@ -113,7 +114,7 @@ def replay_sample(name: str) -> list[str]:
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
-        from tools.site.world import replay
+        from tools.site.recorder.world import replay
 
         return [
             f"{name} {schedule}"

@@ -1,8 +1,9 @@
 """Writes recorded/: the moves of two buyers from a live shop, and the cells of `make faults`.
 
-python -m tools.site.recording schedules [LOCK ...]  runs every order, some ten seconds a strategy
-python -m tools.site.recording compare [LOCK ...]    runs them, and compares with what is recorded
-python -m tools.site.recording faults FOLDER ...     of these folders of results/
+python -m tools.site.recorder.recording
+    schedules [LOCK ...]  runs every order, some ten seconds a strategy
+    compare [LOCK ...]    runs them, and compares with what is recorded
+    faults FOLDER ...     of these folders of results/
 """
 
 import ast
@@ -25,7 +26,7 @@ from servers.embedded import ROOT
 
 #: Moves of a purchase: it reads; it writes, and records its order; it commits.
 MOVES = 3
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
 
 
@@ -74,7 +75,7 @@ def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]
         os.environ.update(stack.nodes[0].environment | own)
         django.setup()
         from shop.strategies import STRATEGIES
-        from tools.site import live
+        from tools.site.recorder import live
 
         for lock in locks or STRATEGIES:
             moves = live.record(lock)

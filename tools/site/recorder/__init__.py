@@ -1,0 +1,1 @@
+"""Plays schedules of buyers on the real shop, and writes the moves down in recorded/."""
