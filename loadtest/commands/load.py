@@ -177,7 +177,7 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         try:
             embedded.adopt(pid)
             assert process.process is not None
-            stack.while_alive(partial(process.process.wait, longest))
+            stack.run_while_alive(partial(process.process.wait, longest))
         except subprocess.TimeoutExpired as error:
             log = process.log_name
             raise StackError(f"Locust did not end within {longest:.0f} s; see {log}") from error

@@ -269,6 +269,7 @@ def _add_serve(commands: Any) -> None:
     _add_stack(parser, default)
     parser.add_argument(
         "--mine",
+        dest="own_strategy_file",
         type=own_file,
         default=argparse.SUPPRESS,  # argparse would parse a default that is a string
         metavar="FILE",

@@ -13,7 +13,7 @@ from rich.console import Console
 from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED, expected_on, needed_seconds
 from loadtest.judge.history import Event
-from loadtest.judge.incomplete_rush import judge_incomplete
+from loadtest.judge.incomplete_rush import mark_incomplete_as_unknown
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html_report
 from loadtest.report import tables as report
@@ -25,7 +25,7 @@ from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import allow_connections
 from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
-from loadtest.target.count import scope
+from loadtest.target.sale_counter import describe_judging_scope
 from servers import embedded
 from servers.waiting import wait_for
 
@@ -62,7 +62,8 @@ class Setting:
 
     hold_ms         milliseconds
     deadline        seconds after which buyers give up
-    mine            the user's file, which serve adds as the strategy `mine`
+    own_strategy_file
+                    the user's file, which serve adds as the strategy `mine`
     server          as in Stack
     database        as in Stack
     locust_workers  number of processes of the buyers
@@ -76,7 +77,7 @@ class Setting:
     workers: int = 2
     product: str = RushPlan.product
     deadline: float = RushPlan.deadline
-    mine: str = ""
+    own_strategy_file: str = ""
     server: str = SERVERS[0]
     database: str = POSTGRES
     locust_workers: int = 1
@@ -219,7 +220,7 @@ def rush_each(
     with stack_and_buyers(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):
-        strategies = stack.while_alive(lambda: stack.strategies(setting.locks))
+        strategies = stack.run_while_alive(lambda: stack.strategies(setting.locks))
         runs: list[Run] = []
         for number, strategy in enumerate(strategies, 1):
             lock = strategy["name"]
@@ -240,7 +241,7 @@ def rush_each(
             judge_closed(stack.shop(), runs)
             return out.summary(stack, runs), stack.events()
 
-        return stack.while_alive(conclude)
+        return stack.run_while_alive(conclude)
 
 
 def not_run(strategy: StrategyFacts, **size: int) -> Run:
@@ -291,7 +292,7 @@ def rush(
     def run_and_judge() -> dict[str, Any]:
         return _rush_recorded(stack, buyers, plan) if stack.record else buyers.rush(plan)
 
-    return compared(stack.while_alive(run_and_judge), fault, setting.database)
+    return compared(stack.run_while_alive(run_and_judge), fault, setting.database)
 
 
 def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[str, Any]:
@@ -311,11 +312,11 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
         stock_left=sale["stock_left"],
         orders=stack.shop().orders(report.sale),
         unsettled_promises=sale["unsettled"],
-        scope=scope(repeatable=True, listed=True, shows_stock=True),
+        judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
         nodes_recorded=True,
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
-    judge_incomplete(run)
+    mark_incomplete_as_unknown(run)
     return run
 
 

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from threading import Event
 from typing import IO, Any
 from urllib.request import urlopen
 
@@ -25,15 +24,15 @@ from servers.embedded import VAR
 from servers.loopback import free_port, runtime_folder
 from servers.process import ServerProcess
 
-#: Of the shop, and of Locust's web UI.
+#: The usual ports of the shop and of Locust's web UI.
 PORTS = (8000, 8089)
-ADMIN = "demo"
-#: Seconds that a class may discuss a step; see SHOP_DEMO_STEP_TIMEOUT.
-STEP_TIMEOUT = "600"
-#: Seconds for Locust's web UI to end: it keeps nothing that would be lost.
-LOCUST_STOPS_IN = 2.0
-#: What the page shows at /?lesson=5.
-LESSONS = ROOT / "workshop" / "lessons.toml"
+ADMIN_NAME = "demo"
+#: Time to discuss a step of the page in a class; see SHOP_DEMO_STEP_TIMEOUT.
+STEP_TIMEOUT_SECONDS = "600"
+#: Short, because Locust's web UI has nothing to save.
+LOCUST_STOP_TIMEOUT_SECONDS = 2.0
+#: The lessons that the page shows, for instance at /?lesson=5.
+LESSONS_PATH = ROOT / "workshop" / "lessons.toml"
 
 
 @contextmanager
@@ -44,14 +43,19 @@ def serving(
     progress: Callable[[str], None] = show_no_progress,
     ports: tuple[int, int] = (0, 0),
 ) -> Iterator[tuple[Stack, str, LocustProcess]]:
-    """The shop and Locust for as long as the block lasts, at these `ports` where they are free.
-    Yields the address of Locust's web UI, too, and the process of the page's rushes.
+    """Run the shop and Locust while the block lasts.
 
-    Raises EmbeddedError when a part does not start.
+    Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
+    shop's page. Raises EmbeddedError when a part does not start.
+
+    ports  of the first node and of Locust's web UI; a port that is taken is replaced by a free one
     """
-    variables = {"SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT, "SHOP_DEMO_LESSONS": str(LESSONS)}
-    if setting.mine:
-        variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.mine}"
+    variables = {
+        "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT_SECONDS,
+        "SHOP_DEMO_LESSONS": str(LESSONS_PATH),
+    }
+    if setting.own_strategy_file:
+        variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.own_strategy_file}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
         stack_and_buyers(
@@ -67,7 +71,7 @@ def serving(
         buyers.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
         port = free_port(ports[1])
         locust = ServerProcess("Locust", log)
-        parts.callback(locust.stop, LOCUST_STOPS_IN)
+        parts.callback(locust.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {**inherited(), "SHOP_RESTOCK_TOKEN": stack.token, "PYTHONUTF8": "1"}
         words = [sys.executable, "-m", "locust"] + _shop(stack) + ["--web-port", str(port)]
         embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
@@ -79,16 +83,17 @@ def serving(
 
 
 def make_admin(stack: Stack) -> str:
-    """Make the admin's user ADMIN in the database of this run. Returns its random password, empty
-    where the database is not the run's own. Raises StackError.
+    """Create the admin user ADMIN_NAME in this run's own database. Return its random password.
 
-    The nodes listen on 127.0.0.1 only, and the database goes with the run.
+    If DATABASE_URL names the database, create no user and return "". Raises StackError.
+
+    The nodes listen on 127.0.0.1 only, and the database is dropped when the run ends.
     """
     if os.environ.get("DATABASE_URL"):
         return ""
     password = secrets.token_urlsafe(9)
     environment = {**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password}
-    words = ("createsuperuser", "--no-input", "--username", ADMIN, "--email", "")
+    words = ("createsuperuser", "--no-input", "--username", ADMIN_NAME, "--email", "")
     manage(*words, environment=environment, log=stack.log)
     return password
 
@@ -123,8 +128,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
 
     `options` are fields of Setting.
 
-    Raises EmbeddedError when a part does not start, StackError when the process of the page's
-    rushes ends.
+    Raises EmbeddedError when a part does not start, and StackError when a server ends.
     """
     setting = Setting(locks=locks, **options)
     progress = Progress(console)
@@ -132,33 +136,36 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     with (
         Path(VAR / "serve.log").open("wb") as log,
         progress,
-        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust, _),
+        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
     ):
         progress("making the admin's user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed
         urls = [node.url for node in stack.nodes]
         page = urls[0]
-        login = "with an account of yours"
+        login = "with an admin account of the database in DATABASE_URL"
         if password:
-            login = f"user {ADMIN}, password {password}"
+            login = f"user {ADMIN_NAME}, password {password}"
         console.print(f"page    {page}/  (choose a lock, press Start)")
         _print_if_moved(console, page, PORTS[0])
         console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
-        console.print(f"Locust  {locust}/  (its own web UI, with a drop-down of locks)")
-        _print_if_moved(console, locust, PORTS[1])
+        console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
+        _print_if_moved(console, locust_url, PORTS[1])
         console.print("plain Locust, in another terminal:")
         console.print(f"  {plain_locust(stack)}", soft_wrap=True)
         if len(urls) > 1:
             console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        if locks or setting.mine:  # apart from the rest, and last: it was asked for
+        # Printed last, after an empty line: the user asked for these links.
+        if locks or setting.own_strategy_file:
             console.print()
         for lock in locks:
             console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True, style="bold")
-        if setting.mine:
+        if setting.own_strategy_file:
             address = f"{page}/?lock=mine#steps"
-            console.print(f"mine    {address}  (read again after each save)", style="bold")
+            console.print(
+                f"mine    {address}  (your file is reloaded after each save)", style="bold"
+            )
         with suppress(KeyboardInterrupt):
-            stack.while_alive(Event().wait)  # until Ctrl-C
+            stack.wait_while_alive()
     return 0

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 
-def judge_incomplete(run: MutableMapping[str, Any]) -> None:
+def mark_incomplete_as_unknown(run: MutableMapping[str, Any]) -> None:
     """Make the verdict on a rush `unknown` if it was stopped or lost buyers.
 
     If it had oversold by then, it stays oversold.

@@ -70,8 +70,8 @@ REMEDIES = {
     "unknown": "their requests were not answered: see the nodes' log",
     "unavailable": "a server of the shop did not answer: see the nodes' log",
 }
-#: The same for another shop than this project's.
-REMEDIES_ELSEWHERE = {
+#: The same for another shop than this project's, by outcome.
+FOREIGN_SHOP_REMEDIES = {
     "busy": "read() returned again() until the deadline: fewer buyers or a longer --deadline",
     "unknown": "their requests were not answered: see the log of the shop",
 }
@@ -128,7 +128,7 @@ class Judgement(SaleRecord):
                 return "unknown", finding.description
         if self._is_deadlocked():
             return "deadlock", ""
-        if reason := self._incompleteness():
+        if reason := self._inconclusive_reason():
             return "unknown", reason
         if self.undersold:
             return "undersold", ""
@@ -184,21 +184,22 @@ class Judgement(SaleRecord):
             or (request.type == "info" and request.attempt in self.order_numbers_by_key)
         ]
 
-    def _incompleteness(self) -> str:
-        """Return why the sale cannot show whether it is exact; empty if it can.
+    def _inconclusive_reason(self) -> str:
+        """Return why the sale is inconclusive; empty if it is conclusive.
 
         A buyer without a final answer might have bought, or been refused wrongly.
         """
         if not self.last_requests:
             return "no buyer asked"
-        if unserved_buyers := self._unserved_buyers():
-            return unserved_buyers
+        unserved_message = self._describe_unserved_buyers()
+        if unserved_message:
+            return unserved_message
         if not self.orders and self.initial_stock > 0:
             return "no buyer bought a unit"
         return ""
 
-    def _unserved_buyers(self) -> str:
-        """Return how many buyers were not served, with the reasons; empty if all were."""
+    def _describe_unserved_buyers(self) -> str:
+        """Return in words how many buyers were not served, and why; empty if all were served."""
         parts = []
         if self.never_arrived:
             parts.append(f"{self.never_arrived} buyers never arrived")
@@ -218,7 +219,7 @@ class Judgement(SaleRecord):
         if outcome == "error":
             errors = [request.error for request in self.requests if request.outcome == "error"]
             return f"the shop says: {errors[-1]}" if errors[-1] else ""
-        remedies = REMEDIES if self.is_own_shop else REMEDIES_ELSEWHERE
+        remedies = REMEDIES if self.is_own_shop else FOREIGN_SHOP_REMEDIES
         return remedies.get(outcome, "")
 
     def _fault_events(self, phase: str, type: str) -> list[Event]:

@@ -100,7 +100,7 @@ def _cell(name: str, value: float | None) -> str:
 
 
 def title(summary: Summary) -> str:
-    """Return a few words on the load."""
+    """Return the table's title: the products, the load model, the hold and the nodes."""
     load = summary["load"]
     clients = f"{load['clients']} clients (closed model)"
     if load["arrivals_per_second"]:

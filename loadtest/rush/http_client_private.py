@@ -39,15 +39,15 @@ def require_names() -> None:
     names = {
         "ConnectionPool.get_socket": hasattr(ConnectionPool, "get_socket"),
         "ConnectionPool._is_socket_alive": hasattr(ConnectionPool, "_is_socket_alive"),
-        "HTTPClient._connection_pool": sets_attribute(HTTPClient, "_connection_pool"),
+        "HTTPClient._connection_pool": init_assigns_attribute(HTTPClient, "_connection_pool"),
         "UserAgent._urlopen": hasattr(UserAgent, "_urlopen"),
-        "UserAgent.clientpool": sets_attribute(UserAgent, "clientpool"),
+        "UserAgent.clientpool": init_assigns_attribute(UserAgent, "clientpool"),
     }
     raise_for_missing("geventhttpclient", names, used_in=__file__)
 
 
-def sets_attribute(owner: type, name: str) -> bool:
-    """Return whether the constructor of a class mentions this attribute."""
+def init_assigns_attribute(owner: type, name: str) -> bool:
+    """Return whether the constructor of a class uses an attribute of this name."""
     constructor: Any = owner.__init__  # type: ignore[misc]
     return name in constructor.__code__.co_names
 
@@ -63,11 +63,11 @@ def raise_for_missing(library: str, names: dict[str, bool], *, used_in: str) -> 
 
 
 def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
-    """Call `callback` before each request of this FastHttpSession, when only its bytes are unsent.
+    """Call `callback` just before each request of this FastHttpSession is sent.
 
     geventhttpclient builds a request, with its headers and its cookies, and then takes a connection
-    of its pool. Between that and the first byte there is no other work. Locust counts the request
-    without the time that `callback` takes.
+    from its pool. After that it only sends the bytes. Locust measures the request without the time
+    that `callback` takes.
     """
     client_pool = session.client.clientpool
     find_client = client_pool.get_client
@@ -89,10 +89,10 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
         nonlocal callback_seconds
         callback_seconds = 0.0
         response = send_request(*arguments, **options)
-        counted = vars(response).get("request_meta")
-        if counted:
-            counted["response_time"] -= callback_seconds * 1000
-            counted["start_time"] += callback_seconds
+        locust_statistics = vars(response).get("request_meta")
+        if locust_statistics:
+            locust_statistics["response_time"] -= callback_seconds * 1000
+            locust_statistics["start_time"] += callback_seconds
         return response
 
     client_pool.get_client = get_client
@@ -119,7 +119,7 @@ def is_counted(response: Any) -> bool:
 
 
 def _call_before_connection(pool: Any) -> Any:
-    """Take a connection of a pool, once its user may send."""
+    """Take a connection from a pool, after the callback of call_before_sending()."""
     before_sending = getattr(pool, "before_sending", None)
     if before_sending is not None:
         before_sending()

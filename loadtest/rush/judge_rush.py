@@ -19,18 +19,19 @@ def judge_rush(
     stock_left: int | None,
     orders: Sequence[Mapping[str, Any]],
     unsettled_promises: int | None,
-    scope: Mapping[str, list[str]],
+    judging_scope: Mapping[str, list[str]],
     nodes_recorded: bool = False,
     leaked_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the run of a rush, as in `summary.json`, without what is expected of it.
 
-    events      of the buyers, and of the nodes if they recorded
-    stock_left  None if the shop shows no stock
-    scope       what is judged and what is not: see loadtest.target.count.scope
+    events         of the buyers, and of the nodes if they recorded
+    stock_left     None if the shop shows no stock
+    judging_scope  what is judged and what is not, as describe_judging_scope() returns it
 
-    The other parameters are those of the judge, as SaleRecord describes them. `judge_incomplete`
-    has yet to consider whether the rush was stopped or lost buyers.
+    The other parameters are those of the judge, as SaleRecord describes them. The caller has to
+    call `mark_incomplete_as_unknown`: this function does not consider whether the rush was stopped
+    or lost buyers.
     """
     judgement = Judgement(
         events=events,
@@ -58,7 +59,7 @@ def judge_rush(
         "hold_ms": plan.hold_ms,
         **judgement.as_run(),
         **measure_timing(report.requests),
-        **scope,
+        **judging_scope,
     }
     if stock_left is None:
         run |= {"stock_left": None, "lost_updates": None}

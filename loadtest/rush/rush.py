@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from gevent import event
 
-from loadtest.judge.incomplete_rush import judge_incomplete
+from loadtest.judge.incomplete_rush import mark_incomplete_as_unknown
 from loadtest.judge.intervals import Request
 from loadtest.rush import messages
 from loadtest.rush.buyers_report import BuyersReport
@@ -24,27 +24,27 @@ from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.count import (
-    Count,
+from loadtest.target.sale_counter import (
     OrdersOrTotal,
-    changes,
-    length,
-    match,
-    scope,
-    unmatched_numbers,
+    SaleCounter,
+    count_orders,
+    describe_changes,
+    describe_judging_scope,
+    describe_unmatched_numbers,
+    match_orders_to_buyers,
 )
 from loadtest.target.target import Target
 
 #: The id of the only process if Locust has no workers.
 LOCAL = "local"
-#: The finding for orders of before the rush that have gone or are another buyer's now.
+#: The finding for orders from before the rush that are gone or have another buyer now.
 CHANGED_BEFORE = "changed_before"
-#: Time from the release message to the release: by then every worker must have the message.
+#: Time from the release message to the release, for the message to reach every worker.
 RELEASE_LEAD_SECONDS = 0.05
 POLL_INTERVAL_SECONDS = 0.2
-#: How long reports of requests that were never answered are waited for.
+#: How long to wait for reports after the rush was ended early.
 REPORT_TIMEOUT_SECONDS = 5.0
-#: How long answers are waited for after the buyers' deadline.
+#: How long to wait for answers after the buyers' deadline.
 ANSWER_GRACE_SECONDS = 60.0
 #: Buyers that a process prepares per second at least.
 ARRIVALS_PER_SECOND = 20
@@ -118,9 +118,9 @@ class Rush:
         self._message_received = event.Event()
 
     @cached_property
-    def count(self) -> Count:
+    def sale_counter(self) -> SaleCounter:
         names = [f"buyer-{number}" for number in range(self.plan.buyers)]
-        return Count(self.target, {name: f"{self.id}/{name}" for name in names})
+        return SaleCounter(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
         """Open the sale, and return the announcement. Raises ShopUnreachable.
@@ -129,7 +129,7 @@ class Rush:
         after it.
         """
         attributes_before = dict(vars(self.target))
-        self.count.open(self.plan.stock)
+        self.sale_counter.open(self.plan.stock)
         shares = {id: process.buyers for id, process in self.processes.items()}
         return {
             "rush": self.id,
@@ -271,44 +271,50 @@ class Rush:
         """
         last_requests = {request.attempt: request for request in self.requests}
         sold = sum(request.outcome == "sold" for request in last_requests.values())
-        unsettled_findings = self.count.settle(sold)
-        stock_left = self.count.stock()
-        listed_orders = self.count.orders()
-        self.judged_orders = listed_orders
+        missing_order_findings = self.sale_counter.settle(sold)
+        stock_left = self.sale_counter.stock()
+        orders_or_total = self.sale_counter.orders()
+        self.judged_orders = orders_or_total
         self.judged_stock = stock_left
-        orders = match(self.count, listed_orders, self.requests)
+        orders = match_orders_to_buyers(self.sale_counter, orders_or_total, self.requests)
         report = self.report()
+        opening_stock = self.sale_counter.opening_stock
+        if opening_stock is None:
+            opening_stock = self.plan.stock
         run = judge_rush(
             self.plan,
             report,
             events=report.events(),
-            opening_stock=self.plan.stock if self.count.opened is None else self.count.opened,
+            opening_stock=opening_stock,
             stock_left=stock_left,
             orders=orders,
-            unsettled_promises=self.count.unsettled(),
-            scope=scope(
+            unsettled_promises=self.sale_counter.unsettled(),
+            judging_scope=describe_judging_scope(
                 repeatable=self.target.repeatable,
-                listed=not isinstance(listed_orders, int),
+                listed=not isinstance(orders_or_total, int),
                 shows_stock=stock_left is not None,
-                by_number=self.count.by_number,
+                matched_by_number=self.sale_counter.matched_by_number,
             ),
         )
-        if not self.target.keyed:
-            self._add_findings_elsewhere(run, orders, unsettled_findings)
-        judge_incomplete(run)
+        if not self.target.records_keys:
+            self._add_foreign_shop_findings(run, orders, missing_order_findings)
+        mark_incomplete_as_unknown(run)
         return run
 
-    def _add_findings_elsewhere(
-        self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], unsettled: Sequence[str]
+    def _add_foreign_shop_findings(
+        self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], missing: Sequence[str]
     ) -> None:
-        """Add to the run of another shop what only the wait and its earlier orders show."""
-        if run["verdict"] == "undersold" and self.count.still_growing:
-            run |= {"verdict": "unknown", "why": unsettled[0]}
+        """Add findings that only another shop's run can have.
+
+        They come from orders that are missing after the wait, and from orders of before the rush.
+        """
+        if run["verdict"] == "undersold" and self.sale_counter.still_growing:
+            run |= {"verdict": "unknown", "why": missing[0]}
         if "lost_ack" in run["violations"]:
-            run["findings"] += unmatched_numbers(orders, self.requests)
+            run["findings"] += describe_unmatched_numbers(orders, self.requests)
         if run["verdict"] not in {"exact", "oversold"}:
-            run["findings"] += unsettled
-        if changed_orders := self.count.changed_earlier_orders():
+            run["findings"] += missing
+        if changed_orders := self.sale_counter.find_changed_earlier_orders():
             run["violations"].append(CHANGED_BEFORE)
             run["findings"] += changed_orders
             if run["verdict"] == "exact":
@@ -320,12 +326,12 @@ class Rush:
         Return how many orders there are, and how orders and stock differ from those by which the
         rush was judged.
         """
-        orders = self.count.orders()
-        differences = changes(self.judged_orders, orders)
-        stock_left = self.count.stock()
+        orders = self.sale_counter.orders()
+        differences = describe_changes(self.judged_orders, orders)
+        stock_left = self.sale_counter.stock()
         if stock_left != self.judged_stock:
             differences.append(f"stock() said {self.judged_stock}, and says {stock_left} now")
-        return {"orders": length(orders), "changes": differences}
+        return {"orders": count_orders(orders), "changes": differences}
 
 
 def _has_arrived(process: BuyerProcess) -> bool:

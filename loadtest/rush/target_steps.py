@@ -11,7 +11,15 @@ from loadtest.judge.sale_record import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
 from loadtest.rush.permission import hostname_of
 from loadtest.target.answer import NONE, Answer
-from loadtest.target.target import Buyer, Target, TargetError, call, excerpt, file_of, wrong
+from loadtest.target.target import (
+    Buyer,
+    Target,
+    TargetError,
+    call,
+    excerpt,
+    file_of,
+    target_failure,
+)
 
 #: The usual reason for an answer in HTML.
 HTML_HINT = (
@@ -140,7 +148,7 @@ def read_answer(target: Target, response: Any) -> Answer:
         content_type = str((response.headers or {}).get("Content-Type", ""))
         hint = HTML_HINT if "html" in content_type else ""
         note = f"It was to read {excerpt(response)}. {hint}"
-        raise wrong(target, "read", error, note) from error
+        raise target_failure(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(
             f"{file_of(target)}: read() returned {answer!r:.60} for {excerpt(response)}; return "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from typing import IO, Self, TypeVar
 
 from loadtest.expected import EXPECTED, TRAITS
@@ -89,7 +90,7 @@ class Stack:
     `missing` says why the servers of a setting in `extras` did not start. Their strategies are
     unavailable.
 
-    `watched_servers` are more servers whose end `while_alive` reports.
+    `watched_servers` are more servers whose end `run_while_alive` reports.
 
     `events()` returns all recorded events, `new_events()` those since its last call, oldest first.
     Both raise OSError.
@@ -161,13 +162,17 @@ class Stack:
             chosen, listing, environment, missing=self.missing, database=self.database
         )
 
-    def while_alive(self, work: Callable[[], T]) -> T:
+    def run_while_alive(self, work: Callable[[], T]) -> T:
         """Return what `work`, which needs the servers, returns.
 
         Raises StackError, with the server's name and log, as soon as one of them has ended. `work`
         runs in a thread: it must not start a process.
         """
         return unless_ended(work, self.why_ended)
+
+    def wait_while_alive(self) -> None:
+        """Wait until an exception such as KeyboardInterrupt. Raises StackError if a server ends."""
+        self.run_while_alive(Event().wait)
 
     def why_ended(self) -> str:
         """Return a message on a server of this stack that ended by itself, or on a full disk.

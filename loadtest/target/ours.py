@@ -14,7 +14,7 @@ class OurShop(Target):
     """Buys under one strategy. Its orders have keys, so that asking again is safe."""
 
     repeatable = True
-    keyed = True
+    records_keys = True
     settles_s = 0.0  # stock() waits for what the sale has promised
 
     def __init__(self, shop: Shop, *, lock: str, product: str, hold_ms: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The class that a target's file defines, a target from its file, and what is wrong with it."""
+"""The base class of targets, the loader of a target's file, and the errors of a target."""
 
 import runpy
 import traceback
@@ -13,8 +13,8 @@ from loadtest.target.answer import Answer
 T = TypeVar("T")
 #: Characters of an answer that a message shows.
 EXCERPT = 120
-#: What every target has to say, and how.
-NEEDED = {
+#: The methods that every target has to override -> what each has to do.
+REQUIRED_METHODS = {
     "open": "put up `stock` units for sale",
     "buy": "send the request that buys, and return its response",
     "read": "say what a response means: sold(), sold_out(), again() or error()",
@@ -63,7 +63,7 @@ class Target:
     settles_s: float = 10.0  # that orders and stock may be written after the answers: a queue, say
     file: str = ""  # the file of this class
     #: Only this project's shop has these.
-    keyed: bool = False  # each order has the key that it was bought with
+    records_keys: bool = False  # each order has the key that it was bought with
     product: str = "unit"
     hold_ms: int = 0
     sale: int = 0
@@ -117,9 +117,11 @@ def load(path: Path | str, host: str) -> Target:
     if not file.is_file():
         raise TargetError(f"there is no file {path}: name the file of your target; {SEE}")
     target_class = _class(file)
-    missing = [name for name in NEEDED if getattr(target_class, name) is getattr(Target, name)]
+    missing = [
+        name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
+    ]
     if missing:
-        todo = "; ".join(f"{name}() has to {NEEDED[name]}" for name in missing)
+        todo = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing)
         raise TargetError(
             f"{file.name}: {target_class.__name__} has no {' and no '.join(missing)}. {todo}. {SEE}"
         )
@@ -127,13 +129,13 @@ def load(path: Path | str, host: str) -> Target:
     try:
         target = target_class(host)
     except Exception as error:  # any: the code is not ours
-        raise wrong(target_class, "__init__", error) from error
+        raise target_failure(target_class, "__init__", error) from error
     target.name = target.name or file.stem
     return target
 
 
 def _class(file: Path) -> type[Target]:
-    """Return the only subclass of Target in a file. Raises TargetError."""
+    """Run a file and return its only subclass of Target. Raises TargetError."""
     name = f"target_{file.stem}"
     try:
         defined = runpy.run_path(str(file), run_name=name)
@@ -168,11 +170,11 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
     except ShopUnreachable:
         raise
     except Exception as error:  # any: the code is not ours
-        raise wrong(target, method.__name__, error) from error
+        raise target_failure(target, method.__name__, error) from error
 
 
-def wrong(target: object, method: str, error: Exception, note: str = "") -> TargetError:
-    """Return the error that names the line of the target's file and what it raised."""
+def target_failure(target: object, method: str, error: Exception, note: str = "") -> TargetError:
+    """Return the TargetError for an exception of a target's method. It names the file's line."""
     file = file_of(target)
     lines = [
         frame.lineno
@@ -192,7 +194,7 @@ def wrong(target: object, method: str, error: Exception, note: str = "") -> Targ
 
 
 def _is_without_answer(error: BaseException) -> bool:
-    """Return whether an error says that a server does not answer."""
+    """Return whether an error was raised because a server does not answer."""
     reason = getattr(error, "reason", None)  # of a URLError
     return isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(reason, BaseException) and _is_without_answer(reason)

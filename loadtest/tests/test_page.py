@@ -12,7 +12,7 @@ import redis
 from playwright.sync_api import BrowserContext, Page, expect
 
 from loadtest.commands.rushes import Setting
-from loadtest.commands.serve import ADMIN, make_admin, serving
+from loadtest.commands.serve import ADMIN_NAME, make_admin, serving
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import Watched, assert_accessible
 from loadtest.tests.demo_page import (
@@ -37,7 +37,7 @@ MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    setting = Setting(buyers=BUYERS, mine=str(MINE))
+    setting = Setting(buyers=BUYERS, own_strategy_file=str(MINE))
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as (running, *_):
         yield running
 
@@ -290,7 +290,7 @@ def test_the_admin_works_from_the_login_to_a_list_and_back_out(
     password = make_admin(stack)
     stack.shop().restock(product="apple", stock=3)
     with opened(context, stack, watched, "/admin/") as page:
-        page.get_by_label("Username").fill(ADMIN)
+        page.get_by_label("Username").fill(ADMIN_NAME)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Log in").click()
         page.get_by_role("link", name="Sales", exact=True).first.click()

@@ -49,7 +49,7 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
     target = OurShop(shop, lock="none", product="apple")
     plan = RushPlan(hosts=[shop.url], buyers=buyers, stock=2)
     rush = Rush(plan, target, id="rush")
-    rush.count.opened = 2
+    rush.sale_counter.opening_stock = 2
     return rush
 
 
@@ -149,7 +149,7 @@ def judge(rush: Rush) -> dict[str, Any]:
         stock_left=0,
         orders=SoldBoth().orders(0),
         unsettled_promises=0,
-        scope={"judged": [], "not_judged": []},
+        judging_scope={"judged": [], "not_judged": []},
     )
 
 

@@ -70,7 +70,7 @@ def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
     """Return a rush that was answered so, and is not judged yet."""
     plan = RushPlan(hosts=[target.host], buyers=len(answers), stock=STOCK)
     rush = Rush(plan, target, id="rush")
-    rush.count.open(STOCK)
+    rush.sale_counter.open(STOCK)
     for number, letter in enumerate(answers):
         answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NONE)
         request = Request(f"rush/buyer-{number}", time.monotonic_ns())

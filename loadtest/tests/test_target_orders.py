@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.commands.target import merged_scope
 from loadtest.target import Order, TargetError
-from loadtest.target.count import LOOK_EVERY_SECONDS
+from loadtest.target.sale_counter import LOOK_EVERY_SECONDS
 from loadtest.target.target import Orders
 from loadtest.tests.test_target import STOCK, Shown, listed, rush_of, rushed, rushed_with
 

@@ -74,5 +74,5 @@ def test_work_is_given_up_when_the_disk_is_full(
 
         monkeypatch.setattr(stack_module, "full_disk_message", full_disk_message)
         with pytest.raises(StackError, match="no space is left"):
-            stack.while_alive(never.wait)
+            stack.run_while_alive(never.wait)
         stack.stop()

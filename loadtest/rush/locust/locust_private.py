@@ -12,7 +12,7 @@ from locust.dispatch import UsersDispatcher
 from locust.runners import MasterRunner, Runner, WorkerNode
 
 from loadtest.rush import http_client_private
-from loadtest.rush.http_client_private import raise_for_missing, sets_attribute
+from loadtest.rush.http_client_private import init_assigns_attribute, raise_for_missing
 
 #: Missed heartbeats, one per second, after which Locust considers a worker lost. Its own limit of 3
 #: is too low if thousands of buyers begin at once. A worker keeps the limit of when it connected.
@@ -31,15 +31,18 @@ def install(**_: Any) -> None:
 
 
 def require_names() -> None:
-    """Raise MissingName unless Locust has every name that this module uses."""
+    """Raise MissingName unless Locust has every private name that the rush uses."""
     raise_for_missing(
         "locust",
         {
             "runners.HEARTBEAT_LIVENESS": hasattr(locust.runners, "HEARTBEAT_LIVENESS"),
-            "Runner._users_dispatcher": sets_attribute(Runner, "_users_dispatcher"),
-            "UsersDispatcher._worker_nodes": sets_attribute(UsersDispatcher, "_worker_nodes"),
+            "Runner._users_dispatcher": init_assigns_attribute(Runner, "_users_dispatcher"),
+            "UsersDispatcher._worker_nodes": init_assigns_attribute(
+                UsersDispatcher, "_worker_nodes"
+            ),
             "UsersDispatcher.add_worker": hasattr(UsersDispatcher, "add_worker"),
             "UsersDispatcher.remove_worker": hasattr(UsersDispatcher, "remove_worker"),
+            # Used by is_counted() in http_client_private.py, which must not import Locust.
             "ResponseContextManager._entered": hasattr(ResponseContextManager, "_entered"),
         },
         used_in=__file__,

@@ -1,7 +1,7 @@
-"""The orders and the stock of a target's shop after a rush, and the verdict on them.
+"""The orders and the stock of a target's shop after a rush.
 
-A shop may know less than the judge would like to: only how many orders there are, no stock, no
-idempotency keys. What is judged and what is not stands in the run as `judged` and `not_judged`.
+A shop may show less than the judge could use: only how many orders there are, no stock, no
+idempotency keys. The run lists what was judged as `judged`, and the rest as `not_judged`.
 """
 
 import time
@@ -15,31 +15,43 @@ from loadtest.judge.intervals import Request, group_by
 from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
-#: Each order with its number and its buyer's key, or only how many orders there are.
+#: A list of orders, each with its number and its buyer's key, or only how many orders there are.
 OrdersOrTotal = int | list[dict[str, Any]]
-#: Seconds between two looks at a shop that is not done yet.
+#: Seconds between two reads of a shop that has not written all orders yet.
 LOOK_EVERY_SECONDS = 0.1
 #: The key of an order that names no buyer: a guest's.
 NO_BUYER = ""
-#: What to do where a shop shows a returning customer the order that it has.
+#: Advice if a shop shows a returning customer the order from an earlier rush.
 NEW_IN_EVERY_RUSH = "log in with buyer.key, which is new in every rush"
 
 
 @dataclass
-class Count:
-    """The orders and the stock of one sale of a target."""
+class SaleCounter:
+    """Counts the orders and the stock of one sale of a target.
+
+    keys               the key of each buyer, by its name: an Order may name its buyer by either
+    units              the units that the sale was opened with
+    opening_stock      the stock that the shop showed when the sale was opened; None if it shows none
+    orders_before      the orders that were there when the sale was opened
+    still_growing      whether orders were still being added at the end of settle()
+    matched_by_number  how many orders name no buyer of the rush, and were matched to one by the
+                       number in an answer
+    """
 
     target: Target
-    keys: Mapping[str, str]  # of each buyer by its name: an Order may name its buyer by either
-    units: int = 0  # that the sale was opened with
-    opened: int | None = None  # units that the shop showed when the sale was opened, if any
-    before: OrdersOrTotal = 0  # the orders that there were then
-    still_growing: bool = False  # orders came until the end of settle()
-    by_number: int = 0  # orders that name no buyer of the rush, and whose number an answer named
+    keys: Mapping[str, str]
+    units: int = 0
+    opening_stock: int | None = None
+    orders_before: OrdersOrTotal = 0
+    still_growing: bool = False
+    matched_by_number: int = 0
 
     def open(self, stock: int) -> None:
-        """Open a sale, and count what is there. A stock that is shown late is waited for, at most
-        `settles_s` seconds. Raises ShopUnreachable, TargetError."""
+        """Open a sale, and read its stock and the orders that are there already.
+
+        Waits until the shop shows the stock, at most `settles_s` seconds. Raises ShopUnreachable,
+        TargetError.
+        """
         call(self.target, self.target.open, stock)
         self.units = stock
         stock_shown = self.stock()
@@ -53,51 +65,61 @@ class Count:
                 )
             time.sleep(LOOK_EVERY_SECONDS)
             stock_shown = self.stock()
-        self.opened = stock_shown
-        self.before = self._orders()
+        self.opening_stock = stock_shown
+        self.orders_before = self._read_all_orders()
 
     def stock(self) -> int | None:
-        """Units left, None if the shop shows none. Raises ShopUnreachable, TargetError."""
+        """Return the units left, or None if the shop shows no stock.
+
+        Raises ShopUnreachable, TargetError.
+        """
         left = call(self.target, self.target.stock)
         if left is not None and not _is_number(left):
-            raise self._wrong(
+            raise self._return_error(
                 "stock", left, "a whole number, or None where the shop shows no stock"
             )
-        if left is None and self.opened is not None:
+        if left is None and self.opening_stock is not None:
             expected = (
-                f"0 where no unit is left: it returned {self.opened} when the sale was opened"
+                f"0 where no unit is left: it returned {self.opening_stock} when the sale was "
+                "opened"
             )
-            raise self._wrong("stock", left, expected)
+            raise self._return_error("stock", left, expected)
         return left
 
     def unsettled(self) -> int | None:
-        """Return how many orders are promised and not written; only this project's own shop may
-        return None. Raises ShopUnreachable, TargetError."""
+        """Return how many orders are promised and not written.
+
+        None if that is unknown, which only this project's own shop may return. Raises
+        ShopUnreachable, TargetError.
+        """
         waiting = call(self.target, self.target.unsettled)
         is_known = _is_number(waiting) and int(waiting or 0) >= 0
-        if not is_known and not (waiting is None and self.target.keyed):
+        if not is_known and not (waiting is None and self.target.records_keys):
             expected = "how many promised orders are not written yet, or leave the method out"
-            raise self._wrong("unsettled", waiting, expected)
+            raise self._return_error("unsettled", waiting, expected)
         return waiting
 
     def settle(self, sold: int) -> list[str]:
-        """Wait until the shop has written an order for each answer `sold`, its stock has fallen by
-        as many, and nothing is `unsettled`; at most `settles_s` seconds.
+        """Wait until the shop has written all orders, at most `settles_s` seconds.
 
-        Returns in sentences what is still missing then. Raises ShopUnreachable, TargetError.
+        That is an order for each answer `sold`, a stock that has fallen by as many, and nothing
+        `unsettled`. Returns in sentences which of these is missing after the wait. Raises
+        ShopUnreachable, TargetError.
+
+        sold  how many answers said `sold`
         """
-        if self.target.keyed:  # its stock() waits for what its sale has promised
+        if self.target.records_keys:  # its stock() waits for what its sale has promised
             return []
         began = time.monotonic()
         last_count = last_growth = None
         while True:
             unsettled = self.unsettled()
-            count = length(self.orders())
+            count = count_orders(self.orders())
             now = time.monotonic()
             if last_count is not None and count > last_count:
                 last_growth = now
             last_count = count
-            missing = self._not_settled(sold, count, unsettled)
+            missing = self._describe_unsettled(sold, count, unsettled)
             if not missing:
                 return []
             if now >= began + self.target.settles_s:
@@ -106,9 +128,12 @@ class Count:
                 return missing
             time.sleep(LOOK_EVERY_SECONDS)
 
-    def _not_settled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
-        """Return in sentences what is missing of `count` orders; nothing once a sale is
-        oversold."""
+    def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
+        """Return in sentences what the shop has not written yet; nothing if the sale is oversold.
+
+        sold   how many answers said `sold`
+        count  how many orders there are
+        """
         if count > self.units:
             return []
         waited = f"{self.target.settles_s:g} s after the answers (settles_s)"
@@ -118,13 +143,15 @@ class Count:
                 "writes them later, set settles_s higher, and where orders() asks for a page of "
                 "them, let it follow the next pages"
             ]
-        left = self.stock() if self.opened is not None else None
-        if self.opened is not None and left is not None and self.opened - left > count:
+        left = self.stock() if self.opening_stock is not None else None
+        decrease = None
+        if self.opening_stock is not None and left is not None:
+            decrease = self.opening_stock - left
+        if decrease is not None and decrease > count:
             return [
-                f"stock() said {left} {waited}: it fell by {self.opened - left}, and there are "
-                f"{count} orders"
+                f"stock() said {left} {waited}: it fell by {decrease}, and there are {count} orders"
             ]
-        if self.opened is not None and left is not None and self.opened - left != count:
+        if decrease is not None and decrease != count:
             return [
                 f"stock() said {left} {waited}: where it falls later, set settles_s higher, and "
                 "where it falls at dispatch, return the units that the shop would still sell"
@@ -132,27 +159,31 @@ class Count:
         return [f"unsettled() said {unsettled} {waited}"] if unsettled else []
 
     def orders(self) -> OrdersOrTotal:
-        """The orders since the sale was opened, each with the key of its buyer, or their number.
-        Raises ShopUnreachable, TargetError."""
-        orders = self._orders()
-        before = self.before
+        """Return the orders since the sale was opened, with their buyers' keys, or their number.
+
+        Raises ShopUnreachable, TargetError.
+        """
+        orders = self._read_all_orders()
+        before = self.orders_before
         if isinstance(orders, int):
             return max(0, orders - before) if isinstance(before, int) else orders
         earlier = set() if isinstance(before, int) else {_identity(order) for order in before}
         return [order for order in orders if _identity(order) not in earlier]
 
-    def changed_earlier_orders(self) -> list[str]:
-        """Return in sentences which orders of before the sale have gone, or are another buyer's
-        now. Raises ShopUnreachable, TargetError."""
-        return changed_before(self.before, self._orders())
+    def find_changed_earlier_orders(self) -> list[str]:
+        """Return in sentences which orders from before the sale are gone or have another buyer now.
 
-    def _orders(self) -> OrdersOrTotal:
+        Raises ShopUnreachable, TargetError.
+        """
+        return describe_changed_earlier_orders(self.orders_before, self._read_all_orders())
+
+    def _read_all_orders(self) -> OrdersOrTotal:
         returned: Any = call(self.target, self.target.orders)
         if _is_number(returned):
             return int(returned)
         if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
-            raise self._wrong("orders", returned, "a whole number, or a list of Order")
-        orders = [self._order(listed) for listed in returned]
+            raise self._return_error("orders", returned, "a whole number, or a list of Order")
+        orders = [self._read_order(listed) for listed in returned]
         for (number, key), times in Counter(map(_identity, orders)).items():
             if times > 1:  # counted, it would be an oversell
                 buyer = f" of {key}" if key else ""
@@ -163,30 +194,32 @@ class Count:
                 )
         return orders
 
-    def _order(self, listed: Any) -> dict[str, Any]:
-        """Return an order of orders(), with the key of its buyer. Raises TargetError."""
+    def _read_order(self, listed: Any) -> dict[str, Any]:
+        """Return an entry of orders() with the key of its buyer. Raises TargetError."""
         order = listed
         if isinstance(order, Order):  # this project's own shop has keys, taken as they are
             buyer = NO_BUYER if order.buyer is None else str(order.buyer)
             order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
         if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
-            raise self._wrong("orders", listed, "Orders in its list: Order(number, buyer)")
-        if self.target.keyed:
+            raise self._return_error("orders", listed, "Orders in its list: Order(number, buyer)")
+        if self.target.records_keys:
             return dict(order)
         if order["order"] in (None, ""):
-            raise self._wrong("orders", listed, "each order with its number: Order(number, buyer)")
+            raise self._return_error(
+                "orders", listed, "each order with its number: Order(number, buyer)"
+            )
         key = NO_BUYER if order["key"] is None else str(order["key"])
         return {**order, "order": as_written(order["order"]), "key": key}
 
-    def _wrong(self, method: str, returned: object, expected: str) -> TargetError:
+    def _return_error(self, method: str, returned: object, expected: str) -> TargetError:
         file = file_of(self.target)
         return TargetError(f"{file}: {method}() returned {returned!r:.60}; return {expected}")
 
 
-def changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return in sentences how the orders differ from those that there were at the first look."""
+def describe_changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
+    """Return in sentences how the orders `now` differ from those at the `first` look."""
     if isinstance(first, int) or isinstance(now, int):
-        before, after = length(first), length(now)
+        before, after = count_orders(first), count_orders(now)
         if before == after:
             return []
         return [f"orders() had {before} orders, and has {after} now"]
@@ -197,11 +230,11 @@ def changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     sentences = []
     for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
         if numbers:
-            sentences.append(f"order {numbers[0]} {change}{_more_than_first(numbers)}")
+            sentences.append(f"order {numbers[0]} {change}{_count_of_others(numbers)}")
     return sentences
 
 
-def _more_than_first(cases: Sequence[object]) -> str:
+def _count_of_others(cases: Sequence[object]) -> str:
     """Return how many cases there are besides the first, for the end of a sentence on it."""
     if len(cases) < 2:
         return ""
@@ -212,7 +245,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def length(orders: OrdersOrTotal) -> int:
+def count_orders(orders: OrdersOrTotal) -> int:
     """Return how many orders there are."""
     if isinstance(orders, int):
         return orders
@@ -231,29 +264,30 @@ def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
     return order["order"], order["key"]
 
 
-def match(
-    count: Count, reported: OrdersOrTotal, requests: Sequence[Request]
+def match_orders_to_buyers(
+    counter: SaleCounter, reported: OrdersOrTotal, requests: Sequence[Request]
 ) -> list[dict[str, Any]]:
-    """Return the orders with the keys of their buyers; the requests are changed in place to name
-    orders as orders() does.
+    """Return the orders with the keys of their buyers.
 
-    Where there is only a number of orders, each answer `sold` gets one, then each answer that left
-    it open, and the rest have no buyer: the totals are judged, and no single buyer. An
-    answer that names no order gets its buyer's.
+    The requests are changed in place: they name orders as orders() does, and an answer `sold` that
+    names no order gets the order of its buyer.
 
-    Raises TargetError where the answers cannot be compared with the orders: they name orders of
-    before this rush, or spell the numbers otherwise, or no order names a buyer of the rush.
+    If only the number of orders is known, each answer `sold` gets an order first, then each answer
+    with an open outcome. The remaining orders have no buyer. Then only the totals are judged.
+
+    Raises TargetError if the answers cannot be compared with the orders: they name orders from
+    before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
     """
     if isinstance(reported, int):
-        orders = _assigned(reported, requests)
-    elif count.target.keyed:
-        return reported  # answers of this project's shop name their orders, or are found
+        orders = _assign_by_total(reported, requests)
+    elif counter.target.records_keys:
+        return reported  # each order of this project's shop has the key of its buyer
     else:
-        orders = _owned(reported, _spelled(count, reported, requests))
-        count.by_number = sum(
+        orders = _assign_owners(reported, _spell_as_listed(counter, reported, requests))
+        counter.matched_by_number = sum(
             old["key"] != new["key"] for old, new in zip(reported, orders, strict=True)
         )
-        _require_new(count, orders, requests)
+        _require_new(counter, orders, requests)
     number_of = {order["key"]: order["order"] for order in orders}
     for request in requests:
         if request.outcome == "sold" and (request.order is None or isinstance(reported, int)):
@@ -261,15 +295,15 @@ def match(
     return orders
 
 
-def _spelled(
-    count: Count, reported: list[dict[str, Any]], requests: Sequence[Request]
+def _spell_as_listed(
+    counter: SaleCounter, reported: list[dict[str, Any]], requests: Sequence[Request]
 ) -> Sequence[Request]:
-    """Let the answers name orders as orders() does. Returns the requests.
+    """Change the requests so that their answers name orders as orders() does. Return them.
 
-    Raises TargetError where an answer names an order of before this rush, or where the numbers of
-    the answers are none of those of the orders.
+    Raises TargetError if an answer names an order from before this rush, or if no number in an
+    answer is the number of an order.
     """
-    before = _listed(count.before)
+    before = _listed(counter.orders_before)
     listed = [order["order"] for order in before + reported]
     naming = [request for request in requests if request.order is not None]
     answered_numbers = {request.order for request in naming if request.order is not None}
@@ -284,14 +318,16 @@ def _spelled(
         number = spelling(request.order or "")
         if number not in new and number in old:
             order = old[number]
-            raise _old(count, request, f"with order {order['order']}", order)
+            raise _earlier_order_error(counter, request, f"with order {order['order']}", order)
         request.order = new.get(number, as_written(request.order))
     return requests
 
 
 def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
-    """Raise TargetError where each buyer whose answer names an order has one, and under another
-    number than the answer's: the two name orders in different ways."""
+    """Raise TargetError if answers and orders() name the same orders in different ways.
+
+    That is known if each buyer whose answer names an order has exactly one.
+    """
     orders_by_key = group_by(reported, itemgetter("key"))
     orders_of_buyers = [orders_by_key.get(request.attempt, []) for request in naming]
     if orders_of_buyers and all(len(orders) == 1 for orders in orders_of_buyers):
@@ -303,8 +339,10 @@ def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Requ
 
 
 def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
-    """Let an answer name its buyer's only order as orders() does, where both end with the same
-    digits: of EU-7 and US-7, either is 7 to its own buyer."""
+    """Let an answer name its buyer's only order as orders() does if both end with the same digits.
+
+    Of EU-7 and US-7, either may be 7 in the answer to its own buyer.
+    """
     orders_by_key = group_by(reported, itemgetter("key"))
     for request in naming:
         orders = orders_by_key.get(request.attempt, [])
@@ -312,34 +350,44 @@ def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -
             request.order = orders[0]["order"]
 
 
-def _require_new(count: Count, orders: list[dict[str, Any]], requests: Sequence[Request]) -> None:
-    """Raise TargetError where a buyer was answered `sold`, and its only order is from before this
-    rush: the shop has shown it that."""
+def _require_new(
+    counter: SaleCounter, orders: list[dict[str, Any]], requests: Sequence[Request]
+) -> None:
+    """Raise TargetError if a buyer was answered `sold` and its only order is an earlier one.
+
+    Then the shop has shown a returning customer the order from before this rush.
+    """
     buyers = {order["key"] for order in orders}
-    earlier_order_by_key = {order["key"]: order for order in _listed(count.before)}
+    earlier_order_by_key = {order["key"]: order for order in _listed(counter.orders_before)}
     for request in requests:
         is_unnamed = request.outcome == "sold" and request.order is None
         if is_unnamed and request.attempt not in buyers and request.attempt in earlier_order_by_key:
-            raise _old(count, request, "sold", earlier_order_by_key[request.attempt])
+            raise _earlier_order_error(
+                counter, request, "sold", earlier_order_by_key[request.attempt]
+            )
 
 
-def _old(count: Count, request: Request, answer: str, order: Mapping[str, Any]) -> TargetError:
+def _earlier_order_error(
+    counter: SaleCounter, request: Request, answer: str, order: Mapping[str, Any]
+) -> TargetError:
     """Return the error for an answer about an order from before this rush."""
     name = request.attempt.rpartition("/")[2]
     earlier = "it was there"
     if order["key"] == request.attempt:
         earlier = f"{name} had order {order['order']}"
     return TargetError(
-        f"{file_of(count.target)}: {name} was answered {answer}, and {earlier} before this rush. A "
-        f"shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
+        f"{file_of(counter.target)}: {name} was answered {answer}, and {earlier} before this rush. "
+        f"A shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
     )
 
 
-def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
+def _assign_owners(
+    orders: list[dict[str, Any]], requests: Sequence[Request]
+) -> list[dict[str, Any]]:
     """Return the orders with the keys of their buyers.
 
-    An order that names no buyer of this rush belongs to the buyer whose answer names it. Raises
-    TargetError where neither is known.
+    An order that names no buyer of this rush belongs to the buyer whose answer names the order.
+    Raises TargetError if no order can be assigned in either way.
     """
     attempts = {request.attempt for request in requests}
     owner = {request.order: request.attempt for request in requests if request.order is not None}
@@ -374,7 +422,7 @@ def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) ->
     )
 
 
-def unmatched_numbers(
+def describe_unmatched_numbers(
     orders: Sequence[Mapping[str, Any]], requests: Sequence[Request]
 ) -> list[str]:
     """Return in sentences how the numbers in the answers differ from those of the orders.
@@ -399,9 +447,11 @@ def unmatched_numbers(
     ]
 
 
-def changed_before(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return in sentences which orders of before the rush have gone, or are another buyer's now.
-    Of shops that only say how many orders there are, that is not known."""
+def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
+    """Return in sentences which orders from before the rush are gone or have another buyer now.
+
+    Nothing if the shop only returns how many orders there are.
+    """
     if isinstance(before, int) or isinstance(now, int):
         return []
     identities_now = {_identity(order) for order in now}
@@ -410,7 +460,7 @@ def changed_before(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     if not cases:
         return []
     first = cases[0]
-    rest = _more_than_first(cases)
+    rest = _count_of_others(cases)
     if first["order"] in owner_now:
         was = first["key"] or "no buyer"
         is_now = owner_now[first["order"]] or "no buyer"
@@ -423,7 +473,7 @@ def changed_before(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
     ]
 
 
-def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
+def _assign_by_total(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
     """Return `count` orders, each with the key of a buyer who may have it."""
     sold = [request.attempt for request in requests if request.outcome == "sold"]
     sold += [request.attempt for request in requests if request.type == "info"]
@@ -432,15 +482,15 @@ def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
     return [{"order": f"{n} of {count}", "key": key} for n, key in enumerate(keys, 1)]
 
 
-def scope(
-    *, repeatable: bool, listed: bool, shows_stock: bool, by_number: int = 0
+def describe_judging_scope(
+    *, repeatable: bool, listed: bool, shows_stock: bool, matched_by_number: int = 0
 ) -> dict[str, list[str]]:
     """Return in sentences what the verdict on a target is based on, and what it leaves open.
 
-    repeatable   whether a buyer whose answer was lost may ask again
-    listed       whether orders() returned a list
-    shows_stock  whether stock() returned a number
-    by_number    orders that name no buyer of the rush, and whose number an answer named
+    repeatable         whether a buyer whose answer was lost may ask again
+    listed             whether orders() returned a list
+    shows_stock        whether stock() returned a number
+    matched_by_number  how many orders were matched to a buyer by the number in an answer
     """
     orders = "how many orders there are, compared with the units"
     totals = "how many answers said sold, compared with the number of orders"
@@ -463,11 +513,11 @@ def scope(
     if not listed:
         judged.append(totals)
     judged += [basis for is_known, basis, _ in facts if is_known]
-    if by_number == 1:
+    if matched_by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
-    elif by_number:
+    elif matched_by_number:
         judged.append(
-            f"{by_number} orders name no buyer of the rush: they are known by the number in the "
-            "answer"
+            f"{matched_by_number} orders name no buyer of the rush: they are known by the number "
+            "in the answer"
         )
     return {"judged": judged, "not_judged": [gap for is_known, _, gap in facts if not is_known]}
