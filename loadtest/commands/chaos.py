@@ -3,7 +3,7 @@
 Every rush has its own seed, drawn from the run's, for which faults come when and for how long.
 A seed repeats the faults but not the interleaving of threads and servers, so the history of a
 violation is kept. Canaries are locks that break under such faults. A run in which one of them
-does not break would have missed a broken sound lock too, so it shows nothing.
+does not break could have missed a broken sound lock too, so it is inconclusive.
 """
 
 import time
@@ -19,7 +19,14 @@ from rich.console import Console
 from loadtest.commands.faults import THREADS_PER_NODE, refuse_external_servers
 from loadtest.commands.output import Output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.chaos_rush import DISTURBANCES, NOTHING, RAN_OUT, ChaosRush, Disturbance, play
+from loadtest.faults.chaos_rush import (
+    DISTURBANCES,
+    LEASE_RAN_OUT_MESSAGE,
+    NO_DISTURBANCE_SEEN_MESSAGE,
+    ChaosRush,
+    Disturbance,
+    run_chaos_rush,
+)
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import write
 from loadtest.judge.run import Cell, Summary
@@ -28,82 +35,93 @@ from loadtest.report import tables as report
 from loadtest.stack.stack import StackError
 from loadtest.stack.strategies import complaints_of
 
-#: Locks that must be seen to break.
+#: Locks that must break in every run.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
-#: How many disturbances a rush has at most.
-MOST_AT_ONCE = 3
-#: Milliseconds between check and decrement: where a disturbance may take the lock away, and where
-#: none may. With 0 the critical section takes about 1 ms, and hardly any fault hits it.
+MAX_DISTURBANCES_PER_RUSH = 3
+#: Milliseconds between check and decrement, in rushes with a disturbance that may take the lock
+#: away and in the others. With 0 the critical section takes about 1 ms, and few faults hit it.
 HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
 HOLDS_MS_LOCK_KEPT = [60, 0]
-#: A disturbance that was tried this often and never seen to happen is broken.
+#: A disturbance that was tried this often and never seen to happen does not work.
 MIN_TRIES = 3
-#: Share of the rushes that may break; the results of the rest still count.
-MOST_BROKEN = 0.01
+#: Share of the rushes that may fail; the results of the others still count.
+MAX_FAILED_RUSH_SHARE = 0.01
 
 
-def sales_of(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """The sales of all rushes."""
+def all_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
+    """Return the sales of all rushes."""
     cells: list[Cell] = []
     for rush in rushes:
         cells += rush.cells
     return cells
 
 
-def canaries_of(rushes: Sequence[ChaosRush]) -> dict[str, int]:
-    """Each canary that broke, and the first rush in which it did."""
+def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
+    """Return each canary that broke, and the number of the first rush in which it did."""
     return {
         cell["lock"]: cell["round"]
-        for cell in reversed(sales_of(rushes))
+        for cell in reversed(all_sales(rushes))
         if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0)
     }
 
 
-def violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """The sales of sound strategies that broke. A sale that shows nothing is not one of them."""
-    sound = [cell for cell in sales_of(rushes) if cell["lock"] not in CANARIES]
-    off = [cell for cell in sound if not cell["as_expected"]]
-    return [cell for cell in off if not cell["missing"] or cell["oversold"]]
+def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
+    """Return the sales in which a sound strategy broke. Inconclusive sales do not count."""
+    sound_sales = [sale for sale in all_sales(rushes) if sale["lock"] not in CANARIES]
+    unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
+    return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
 
-def shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
-    """Return the reasons why the run shows nothing, one sentence each."""
-    broken = [rush for rush in rushes if rush.broke]
-    tried: Counter[str] = Counter()
-    happened: set[str] = set()
+def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
+    """Return the reasons why the run is inconclusive, one sentence each."""
+    failed_rushes = [rush for rush in rushes if rush.failure]
+    tries: Counter[str] = Counter()
+    seen_disturbances: set[str] = set()
     for rush in rushes:
-        if not rush.broke:
-            tried.update(disturbance.name for disturbance in rush.chosen)
-            happened.update(rush.evidence)
-    idle = [name for name, times in tried.items() if times >= MIN_TRIES and name not in happened]
-    slow = {cell["lock"]: cell for cell in sales_of(rushes) if cell["missing"] == RAN_OUT}
-    unbroken = [name for name in CANARIES if name not in canaries_of(rushes)]
+        if not rush.failure:
+            tries.update(disturbance.name for disturbance in rush.disturbances)
+            seen_disturbances.update(rush.evidence)
+    unseen_disturbances = [
+        name
+        for name, count in tries.items()
+        if count >= MIN_TRIES and name not in seen_disturbances
+    ]
+    slow_locks = dict.fromkeys(
+        sale["lock"] for sale in all_sales(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
+    )
+    unbroken_canaries = [name for name in CANARIES if name not in find_broken_canaries(rushes)]
     reasons = []
-    if not happened:
-        reasons.append(NOTHING)
-    reasons += [f"{name} was never seen to happen" for name in idle]
-    reasons += [f"{lock}: {RAN_OUT}" for lock in slow if lock not in CANARIES]
-    reasons += [f"{name}, which must break, was not seen to" for name in unbroken]
-    if len(broken) > len(rushes) * MOST_BROKEN:
-        reasons.append(f"{len(broken)} of {len(rushes)} rushes broke, more than one in a hundred")
+    if not seen_disturbances:
+        reasons.append(NO_DISTURBANCE_SEEN_MESSAGE)
+    reasons += [f"{name} was never seen to happen" for name in unseen_disturbances]
+    reasons += [f"{lock}: {LEASE_RAN_OUT_MESSAGE}" for lock in slow_locks if lock not in CANARIES]
+    reasons += [f"canary {name} did not break" for name in unbroken_canaries]
+    if len(failed_rushes) > len(rushes) * MAX_FAILED_RUSH_SHARE:
+        reasons.append(
+            f"{len(failed_rushes)} of {len(rushes)} rushes failed, more than one in a hundred"
+        )
     return reasons
 
 
 def exit_code(rushes: Sequence[ChaosRush]) -> int:
-    """0; 1 if a sound strategy was violated; EXIT_CODES["unknown"] if nothing is shown."""
-    if violations(rushes):
+    """Return the exit code of a run with these rushes.
+
+    0; 1 if a sound strategy broke; EXIT_CODES["unknown"] if the run is inconclusive.
+    """
+    if find_violations(rushes):
         return 1
-    if shortcomings(rushes):
+    if find_shortcomings(rushes):
         return EXIT_CODES["unknown"]
     return 0
 
 
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
-    """Run one rush after the other until the time is over or a sound strategy is violated; write
-    summary.json after each. The rushes' seeds are drawn by `seed`.
+    """Run one rush after the other until the time is over or a sound strategy breaks.
 
-    Returns what `exit_code` says. Raises StackError for a server that is not the run's own,
-    and EmbeddedError when a part does not start.
+    Writes summary.json after each. Returns what `exit_code` returns. Raises StackError for a server
+    that is not the run's own, and EmbeddedError when a part does not start.
+
+    seed  for the random numbers from which the rushes' own seeds are drawn
     """
     refuse_external_servers()
     if seed is None:
@@ -115,71 +133,73 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     ):
         console.print(f"chaos for {minutes:g} minutes, seed {seed}")
         try:
-            _play(testbed, minutes, seed, rushes, out)
+            _run_rushes(testbed, minutes, seed, rushes, out)
         finally:
-            if broken := violations(rushes):
+            if violated_sales := find_violations(rushes):
                 write(out.path / "history.jsonl", testbed.events())
             if rushes:
                 out.finish()
-    for cell in broken:
-        console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
-        console.print("\n".join(cell["story"]))
-    canaries = ", ".join(f"{lock} in rush {n}" for lock, n in canaries_of(rushes).items())
+    for sale in violated_sales:
+        console.print(f"{sale['lock']}: {sale['verdict']} {sale['violations']}", style="bold red")
+        console.print("\n".join(sale["story"]))
+    canaries = ", ".join(f"{lock} in rush {n}" for lock, n in find_broken_canaries(rushes).items())
     console.print(f"canaries that broke: {canaries or 'none'}")
     for rush in rushes:
-        if rush.broke:
-            console.print(f"rush {rush.number} broke: {rush.broke}", style="yellow", markup=False)
-    for why in shortcomings(rushes):
-        console.print(f"shows nothing: {why}", style="yellow")
+        if rush.failure:
+            console.print(
+                f"rush {rush.number} failed: {rush.failure}", style="yellow", markup=False
+            )
+    for reason in find_shortcomings(rushes):
+        console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
-        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in sales_of(rushes))} orders, "
-        f"{sum(len(rush.chosen) for rush in rushes)} disturbances, "
+        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in all_sales(rushes))} orders, "
+        f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
-        f"{len(broken)} violations; {sum(bool(rush.broke) for rush in rushes)} rushes broke; "
-        f"seed {seed}",
+        f"{len(violated_sales)} violations; "
+        f"{sum(bool(rush.failure) for rush in rushes)} rushes failed; seed {seed}",
         style="bold",
     )
     out.print_files("summary.json")
     return exit_code(rushes)
 
 
-def _play(
+def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
-    """Play them, and add each to `rushes` before it begins."""
+    """Run the rushes, and add each to `rushes` before it begins."""
     summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
     chance = Random(seed)
-    deck = _deck(chance)
+    deck = _deal_disturbances(chance)
     strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
     end = time.monotonic() + minutes * 60
-    while time.monotonic() < end and not violations(rushes):
+    while time.monotonic() < end and not find_violations(rushes):
         number = len(rushes) + 1
         left = max(0, end - time.monotonic()) / 60
         out.progress(f"rush {number}, {left:.1f} minutes left")
-        dealt = islice(deck, chance.randint(1, MOST_AT_ONCE))
-        chosen = list({disturbance.name: disturbance for disturbance in dealt}.values())
+        drawn = islice(deck, chance.randint(1, MAX_DISTURBANCES_PER_RUSH))
+        disturbances = list({disturbance.name: disturbance for disturbance in drawn}.values())
         holds = HOLDS_MS_LOCK_KEPT
-        if any(disturbance.takes_the_lock for disturbance in chosen):
+        if any(disturbance.takes_the_lock for disturbance in disturbances):
             holds = HOLDS_MS_LOCK_TAKEN
-        rush = ChaosRush(number, chance.getrandbits(32), chosen, chance.choice(holds))
+        rush = ChaosRush(number, chance.getrandbits(32), disturbances, chance.choice(holds))
         rushes.append(rush)
         try:
-            play(testbed, rush, strategies)
+            run_chaos_rush(testbed, rush, strategies)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
-            rush.broke = f"{type(error).__name__}: {error}"
+            rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [finished.as_summary() for finished in rushes]
-        summary["runs"] = sales_of(rushes)
-        summary["canaries"] = canaries_of(rushes)
+        summary["runs"] = all_sales(rushes)
+        summary["canaries"] = find_broken_canaries(rushes)
         report.write_summary(out.path, summary)
-        if rush.errors or rush.broke:
+        if rush.disturbance_errors or rush.failure:
             testbed.repair()
 
 
-def _deck(chance: Random) -> Iterator[Disturbance]:
-    """Endlessly: every disturbance, each time in a new random order."""
+def _deal_disturbances(chance: Random) -> Iterator[Disturbance]:
+    """Yield all disturbances in a random order, then all in another order, and so on."""
     while True:
         yield from chance.sample(DISTURBANCES, len(DISTURBANCES))

@@ -1,8 +1,8 @@
-"""One rush of chaos: every sale at once, disturbances at random times, then the judge.
+"""One rush of chaos: all sales at once, with disturbances at random times, then the judge.
 
-A disturbance is a fault of `make faults` at any moment, healed soon after; several come at a time.
-It makes its fault, lets it last, heals it, and returns by what it was seen. Random choices come
-from the rush's own random numbers. Raises NotFired where it was not seen.
+A disturbance is a fault of `make faults` at a random moment, healed soon after; several may
+overlap. Its function makes the fault, holds it for a while, heals it and returns the evidence, or
+raises NotFired if the fault did not take effect. Random choices come from the rush's own generator.
 """
 
 import threading
@@ -37,43 +37,46 @@ from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
-#: Buyers start over this time: faster than they can be served with a hold.
+#: All buyers start within this time, faster than they can be served with a hold.
 ARRIVAL_SECONDS = 1.2
-#: Disturbances start over this time.
+#: All disturbances start within this time.
 DISTURBANCE_START_SECONDS = 1.3
-#: Seconds after the last disturbance for everybody to have a final answer.
+#: Time after the last disturbance for every buyer to get a final answer.
 DRAIN_TIMEOUT_SECONDS = 60.0
-#: Why a rush shows nothing.
-NOTHING = "no disturbance was seen to happen"
-#: Why a sale does.
-RAN_OUT = "this machine was too slow: a lease ran out before its holder ran again"
-#: What a disturbance may need for itself.
-NODES = threading.Lock()
-REDIS = threading.Lock()
-PROXIES = threading.Lock()
-SHARED = nullcontext()
+#: The reason why a whole rush is inconclusive.
+NO_DISTURBANCE_SEEN_MESSAGE = "no disturbance was seen to happen"
+#: The reason why one sale of a rush is inconclusive.
+LEASE_RAN_OUT_MESSAGE = "this machine was too slow: a lease ran out before its holder ran again"
+#: Held by a disturbance that needs these servers for itself.
+NODES_LOCK = threading.Lock()
+REDIS_LOCK = threading.Lock()
+PROXIES_LOCK = threading.Lock()
+NO_LOCK = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """A fault of chaos.
 
-    make            makes it, and heals it; returns the evidence
-    on              held meanwhile: the lock of the servers that it needs for itself
+    make            makes the fault and heals it; returns the evidence
+    server_lock     the lock of the servers that the fault needs for itself; held during `make`
     takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
                     decides
     """
 
     name: str
     make: Callable[[Testbed, Random], str]
-    on: AbstractContextManager[Any] = SHARED
+    server_lock: AbstractContextManager[Any] = NO_LOCK
     takes_the_lock: bool = False
 
 
 def make_and_hold(
     kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random
 ) -> str:
-    """Make a fault of `make faults` for some of `seconds`, on a random node if it needs one."""
+    """Make a fault on a random node, hold it for a random time within `seconds`, and heal it.
+
+    Returns the evidence. Raises NotFired.
+    """
     fault = kind(testbed)
     fault.node = chance.randrange(2)
     try:
@@ -91,7 +94,7 @@ def make_and_hold(
 
 
 def evict(testbed: Testbed, chance: Random) -> str:
-    """Evict several times: a living holder loses its lock only at the right moment."""
+    """Evict keys several times: only at some moments does a living holder lose its lock by it."""
     evictions = []
     for _ in range(chance.randint(5, 8)):
         with suppress(NotFired):  # nothing was there to be evicted
@@ -132,81 +135,86 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     return evidence
 
 
-PAUSE_NODE = Disturbance("pause_node", partial(make_and_hold, PauseFault, (0.5, 2.5)), NODES, True)
-EVICT = Disturbance("evict", evict, REDIS, True)
+PAUSE_NODE = Disturbance(
+    "pause_node", partial(make_and_hold, PauseFault, (0.5, 2.5)), NODES_LOCK, True
+)
+EVICT = Disturbance("evict", evict, REDIS_LOCK, True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
-    Disturbance("kill_node", partial(make_and_hold, CrashFault, (0, 1)), NODES),
-    Disturbance("end_node", partial(make_and_hold, ShutdownShortFault, (0, 0)), NODES),
+    Disturbance("kill_node", partial(make_and_hold, CrashFault, (0, 1)), NODES_LOCK),
+    Disturbance("end_node", partial(make_and_hold, ShutdownShortFault, (0, 0)), NODES_LOCK),
     PAUSE_NODE,
     PAUSE_NODE,
-    Disturbance("restart_redis", partial(make_and_hold, RedisDownFault, (0, 1)), REDIS, True),
-    Disturbance("stall_redis", partial(make_and_hold, StallFault, (0.3, 3)), REDIS, True),
-    Disturbance("keep_redis_busy", partial(make_and_hold, BusyFault, (0.1, 2)), REDIS, True),
-    Disturbance("fail_over", partial(make_and_hold, FailoverFault, (0, 0.2)), REDIS, True),
+    Disturbance("restart_redis", partial(make_and_hold, RedisDownFault, (0, 1)), REDIS_LOCK, True),
+    Disturbance("stall_redis", partial(make_and_hold, StallFault, (0.3, 3)), REDIS_LOCK, True),
+    Disturbance("keep_redis_busy", partial(make_and_hold, BusyFault, (0.1, 2)), REDIS_LOCK, True),
+    Disturbance("fail_over", partial(make_and_hold, FailoverFault, (0, 0.2)), REDIS_LOCK, True),
     EVICT,
     EVICT,
-    Disturbance("cut_redis", partial(make_and_hold, PartitionFault, (0.1, 2)), PROXIES, True),
+    Disturbance("cut_redis", partial(make_and_hold, PartitionFault, (0.1, 2)), PROXIES_LOCK, True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
-    Disturbance("delay_everything", delay_everything, PROXIES, True),
+    Disturbance("delay_everything", delay_everything, PROXIES_LOCK, True),
     Disturbance("end_connections_to_postgres", partial(make_and_hold, DbKillFault, (0, 0))),
 ]
 
 
 class ChaosFault(Fault):
-    """Whatever disturbs a rush: anybody's lock may be taken away."""
+    """The disturbances of a rush taken together: any holder's lock may be taken away."""
 
     name = "chaos"
     takes_the_lock = True
     two_servers = True
 
     def prove(self) -> str:
-        raise NotFired(NOTHING)
+        raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 
 @dataclass
 class ChaosRush:
     """One rush: its plan, and the outcome of its disturbances.
 
-    hold_ms  milliseconds that each purchase spends between its check and its decrement
-    evidence by name: the evidence that a disturbance happened
-    errors   what a disturbance raised that is no NotFired
-    broke    why the rush could not be made; empty where it was
-    cells    its sales, judged
+    disturbances        the disturbances that were drawn for the rush
+    hold_ms             milliseconds that each purchase spends between its check and its decrement
+    evidence            the evidence that a disturbance happened, by its name
+    disturbance_errors  the errors of disturbances, without NotFired
+    failure             why the rush could not be made; empty if it was
+    cells               the judged sales
     """
 
     number: int
     seed: int
-    chosen: Sequence[Disturbance]
+    disturbances: Sequence[Disturbance]
     hold_ms: int
     evidence: dict[str, str] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-    broke: str = ""
+    disturbance_errors: list[str] = field(default_factory=list)
+    failure: str = ""
     cells: list[Cell] = field(default_factory=list)
     seconds: float = 0.0
 
     def as_summary(self) -> dict[str, object]:
-        """Its line in `summary.json`."""
+        """Return the entry of this rush in `summary.json`."""
         return {
             "rush": self.number,
             "seed": self.seed,
             "hold_ms": self.hold_ms,
-            "disturbed": [disturbance.name for disturbance in self.chosen],
+            "disturbed": [disturbance.name for disturbance in self.disturbances],
             "proven": self.evidence,
             "seconds": self.seconds,
-            "broke": self.broke,
+            "broke": self.failure,
         }
 
 
-def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts]) -> None:
-    """Make the rush for these strategies, and judge each of its sales. A rush in which no
-    disturbance was seen to happen shows nothing: its sales are `unknown`, unless they are
-    oversold."""
+def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts]) -> None:
+    """Run the rush for these strategies, and judge each of its sales.
+
+    A rush in which no disturbance was seen to happen is inconclusive: its sales are `unknown`,
+    unless they are oversold.
+    """
     chance = Random(rush.seed)
     fault = ChaosFault(testbed)
     fault.unique_id = f"r{rush.number}_"
-    testbed.new_events()  # those of the rushes before this one
+    testbed.new_events()  # skips the events of the rushes before this one
     for strategy in strategies:
         fault.add_trial(strategy)
     buyers = []
@@ -217,9 +225,11 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     shops = [testbed.shop(node) for node in range(2)]
     chance.shuffle(buyers)
     began = time.monotonic()
-    with ThreadPoolExecutor(len(rush.chosen)) as pool:
-        for disturbance in rush.chosen:
-            pool.submit(disturb, testbed, rush, disturbance, Random(chance.getrandbits(32)))
+    with ThreadPoolExecutor(len(rush.disturbances)) as pool:
+        for disturbance in rush.disturbances:
+            pool.submit(
+                make_disturbance, testbed, rush, disturbance, Random(chance.getrandbits(32))
+            )
         for place, buyer in enumerate(buyers):
             time.sleep(max(0.0, began + ARRIVAL_SECONDS * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
@@ -234,54 +244,60 @@ def play(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts])
     read_until_answered(partial(wait_for, no_orphans, TTL + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
-            trial.mark_inconclusive(NOTHING)
+            trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
     rush.cells = judge_trials(fault, evidence, leaked_keys=())
     excused = set()
-    if any(disturbance.takes_the_lock for disturbance in rush.chosen):
+    if any(disturbance.takes_the_lock for disturbance in rush.disturbances):
         excused.add("overlap")
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
-        conclude(cell, trial.judgement.holds, excused)
+        judge_chaos_sale(cell, trial.judgement.holds, excused)
         cell["hold_ms"] = rush.hold_ms
         cell["round"] = rush.number
     rush.seconds = round(time.monotonic() - began, 2)
 
 
-def conclude(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
-    """Judge a cell: every finding is wrong, except two holders where a lock may be taken away.
+def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
+    """Complete the verdict on a sale: every violation counts, except the excused ones.
 
-    A sale shows nothing if its only finding is two holders, and each lease of an earlier one had
-    ended by itself: this machine did not let the holder run before its ttl was over.
+    A sale is inconclusive if its only finding is two holders and each earlier lease had expired:
+    this machine did not run the earlier holder before its ttl was over.
+
+    excused  the rules that a sound lock may violate because a disturbance took the lock away
     """
     cell["wrong"] = sorted(set(cell["violations"]) - excused)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
-    if has_only_overlaps and all(_ran_out(first, second) for first, second in find_overlaps(holds)):
+    if has_only_overlaps and all(
+        _has_expired(first, second) for first, second in find_overlaps(holds)
+    ):
         cell["verdict"] = "unknown"
-        cell["missing"] = RAN_OUT
+        cell["missing"] = LEASE_RAN_OUT_MESSAGE
         cell["wrong"] = []
     cell["as_expected"] = cell["verdict"] == "exact" and not cell["wrong"]
 
 
-def _ran_out(first: LockHold, second: LockHold) -> bool:
-    """Return whether the first lease had ended by its ttl when the second one was granted.
+def _has_expired(first: LockHold, second: LockHold) -> bool:
+    """Return whether the first lease had expired when the second one was granted.
 
     A fence is the microsecond of Redis's clock at the grant, or later. The recorded times are those
     at which a holder ran again after its grant, which a busy machine may delay.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
-    ran_out_by_fences = second.fence is not None and second.fence - first.fence >= TTL * 1e6
-    return ran_out_by_fences or second.start - first.start >= TTL * 1e9
+    expired_by_fences = second.fence is not None and second.fence - first.fence >= TTL * 1e6
+    return expired_by_fences or second.start - first.start >= TTL * 1e9
 
 
-def disturb(testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, chance: Random) -> None:
+def make_disturbance(
+    testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, chance: Random
+) -> None:
     """Make a disturbance at a random time.
 
     Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(chance.uniform(0, DISTURBANCE_START_SECONDS))
     # A failure is recorded as `info`: the other disturbances of the rush may have happened.
-    with disturbance.on:
+    with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
         kind = "info"
         try:
@@ -292,5 +308,5 @@ def disturb(testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, chance:
             outcome = describe_error(error)
             if not isinstance(error, NotFired):
                 testbed.log.write(traceback.format_exc().encode())
-                rush.errors.append(outcome)
+                rush.disturbance_errors.append(outcome)
     testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {outcome}")

@@ -31,7 +31,7 @@ class SaleCounter:
 
     keys               the key of each buyer, by its name: an Order may name its buyer by either
     units              the units that the sale was opened with
-    opening_stock      the stock that the shop showed when the sale was opened; None if it shows none
+    opening_stock      the stock that the shop showed when the sale was opened, None without one
     orders_before      the orders that were there when the sale was opened
     still_growing      whether orders were still being added at the end of settle()
     matched_by_number  how many orders name no buyer of the rush, and were matched to one by the

@@ -17,7 +17,7 @@ from loadtest.commands.chaos import CANARIES
 from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
 from loadtest.faults.cells import read_until_answered
-from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, ChaosRush, Disturbance
+from loadtest.faults.chaos_rush import DISTURBANCES, LEASE_RAN_OUT_MESSAGE, ChaosRush, Disturbance
 from loadtest.faults.testbed import TTL, Testbed, run_for_each
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
@@ -48,9 +48,11 @@ ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
 
 def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK])]
-    assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (0, [])
+    assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
     rushes.append(rush(cells=[{**lock_cell, "round": 2} for lock_cell in ALL_BREAK]))
-    assert set(chaos.canaries_of(rushes).values()) == {1}, "the first rush in which each broke"
+    assert set(chaos.find_broken_canaries(rushes).values()) == {1}, (
+        "the first rush in which each broke"
+    )
 
 
 @pytest.mark.parametrize("lock", CANARIES)
@@ -58,18 +60,18 @@ def test_a_run_that_did_not_see_a_canary_break_shows_nothing(lock: str) -> None:
     other_cells = [lock_cell for lock_cell in ALL_BREAK if lock_cell["lock"] != lock]
     rushes = [rush("evict", cells=[cell("redis"), *other_cells, cell(lock)])]
     assert chaos.exit_code(rushes) == UNKNOWN
-    assert chaos.shortcomings(rushes) == [f"{lock}, which must break, was not seen to"]
+    assert chaos.find_shortcomings(rushes) == [f"canary {lock} did not break"]
 
 
 def test_a_run_that_saw_too_little_shows_nothing_and_says_why() -> None:
     nothing = cell("redis", "unknown", missing="no disturbance was seen to happen")
     blind = [rush(unseen=["evict"], cells=[nothing, *ALL_BREAK])]
     assert chaos.exit_code(blind) == UNKNOWN
-    assert chaos.shortcomings(blind) == ["no disturbance was seen to happen"]
+    assert chaos.find_shortcomings(blind) == ["no disturbance was seen to happen"]
     rushes = [rush("evict", unseen=["kill_node"], cells=[cell("redis"), *ALL_BREAK])] * 3
     assert chaos.exit_code(rushes[:2]) == 0  # by chance
-    assert chaos.shortcomings(rushes) == ["kill_node was never seen to happen"]
-    rushes[1].broke = "StackError: node A did not start"
+    assert chaos.find_shortcomings(rushes) == ["kill_node was never seen to happen"]
+    rushes[1].failure = "StackError: node A did not start"
     assert chaos.exit_code(rushes[:2]) == UNKNOWN
 
 
@@ -77,22 +79,22 @@ def test_one_broken_rush_in_a_hundred_is_named_and_no_more() -> None:
     """In hours of rushes one is sure to meet a server that does not come back in time."""
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
     for number in (10, 11):
-        rushes[number].broke = "ShopUnreachable: GET /sales/1727: 503"
+        rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"
         rushes[number].cells = []
-    assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (0, [])
-    rushes[12].broke = "ShopUnreachable: GET /sales/1728: 503"
+    assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (0, [])
+    rushes[12].failure = "ShopUnreachable: GET /sales/1728: 503"
     assert chaos.exit_code(rushes) == UNKNOWN
-    assert chaos.shortcomings(rushes) == ["3 of 200 rushes broke, more than one in a hundred"]
+    assert chaos.find_shortcomings(rushes) == ["3 of 200 rushes failed, more than one in a hundred"]
 
 
 def test_only_whole_rushes_show_something() -> None:
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
     rushes[0] = rush("stall_redis")
-    rushes[0].broke = "StackError: node A did not start"
+    rushes[0].failure = "StackError: node A did not start"
     assert chaos.exit_code(rushes) == 0
     for later_rush in rushes[1:]:
         later_rush.evidence.clear()
-    assert chaos_rush.NOTHING in chaos.shortcomings(rushes)
+    assert chaos_rush.NO_DISTURBANCE_SEEN_MESSAGE in chaos.find_shortcomings(rushes)
 
 
 def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +123,9 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
 )
 def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken: Cell) -> None:
     rushes = [rush(cells=[broken])]
-    assert chaos.shortcomings(rushes)
+    assert chaos.find_shortcomings(rushes)
     assert chaos.exit_code(rushes) == 1
-    assert chaos.violations(rushes) == [broken]
+    assert chaos.find_violations(rushes) == [broken]
 
 
 @pytest.mark.parametrize(
@@ -148,17 +150,17 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
 
     redis_cell: Cell = {**cell("redis"), "violations": violations}
     holds = [hold("first", 0, **changed), hold("second", after, release_outcome="released")]
-    chaos_rush.conclude(redis_cell, holds, set())
+    chaos_rush.judge_chaos_sale(redis_cell, holds, set())
     assert (redis_cell["verdict"] == "unknown") is is_the_machines
     rushes = [rush("evict", cells=[redis_cell, *ALL_BREAK])]
-    assert (chaos.exit_code(rushes), chaos.shortcomings(rushes)) == (
-        (UNKNOWN, [f"redis: {RAN_OUT}"]) if is_the_machines else (1, [])
+    assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (
+        (UNKNOWN, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_the_machines else (1, [])
     )
 
 
 def test_every_disturbance_comes_before_they_come_again() -> None:
     for seed in range(5):
-        deck = chaos._deck(Random(seed))
+        deck = chaos._deal_disturbances(Random(seed))
         for _ in range(2):
             dealt = [next(deck).name for _ in DISTURBANCES]
             assert Counter(dealt) == Counter(disturbance.name for disturbance in DISTURBANCES)
@@ -186,8 +188,8 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def disturb(rush: ChaosRush, testbed: Nothing) -> None:
     run_for_each(
-        rush.chosen,
-        lambda disturbance: chaos_rush.disturb(
+        rush.disturbances,
+        lambda disturbance: chaos_rush.make_disturbance(
             cast(Testbed, testbed), rush, disturbance, Random(1)
         ),
     )
@@ -228,5 +230,8 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
 
     testbed, only_rush = Nothing(), ChaosRush(1, 1, [Disturbance("fails", fails)], 0)
     disturb(only_rush, testbed)
-    assert (only_rush.evidence, only_rush.errors) == ({}, ["ZeroDivisionError: an error of ours"])
+    assert (only_rush.evidence, only_rush.disturbance_errors) == (
+        {},
+        ["ZeroDivisionError: an error of ours"],
+    )
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

@@ -218,12 +218,14 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")
     fail_every_other_call(monkeypatch, Trial, "open", silent_shop)
-    fail_every_other_call(monkeypatch, Trial, "orphans", redis.ConnectionError("refused"))
+    fail_every_other_call(
+        monkeypatch, Trial, "lock_keys_on_server", redis.ConnectionError("refused")
+    )
     fail_every_other_call(monkeypatch, Shop, "settled_sale", silent_shop)
     fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
     nothing = chaos_rush.Disturbance("nothing", lambda *_: "seen")
-    rush = chaos_rush.ChaosRush(1, seed=5, chosen=[nothing], hold_ms=0)
-    chaos_rush.play(testbed, rush, testbed.strategies(("redis",)))
+    rush = chaos_rush.ChaosRush(1, seed=5, disturbances=[nothing], hold_ms=0)
+    chaos_rush.run_chaos_rush(testbed, rush, testbed.strategies(("redis",)))
     (cell,) = rush.cells
     assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell["missing"]
 
@@ -238,6 +240,6 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     printed = io.StringIO()
     assert chaos.run(Console(file=printed, width=120), minutes=1, seed=5) == 1
     assert "none: oversold" in printed.getvalue()
-    assert "1 violations; 0 rushes broke; seed 5" in printed.getvalue()
+    assert "1 violations; 0 rushes failed; seed 5" in printed.getvalue()
     assert json.loads((results / "latest" / "summary.json").read_text())["seed"] == 5
     assert (results / "latest" / "history.jsonl").stat().st_size > 0
