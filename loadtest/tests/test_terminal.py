@@ -120,7 +120,16 @@ def test_what_a_command_does_not_use_is_refused_with_what_to_do(
     [
         ("demo", {"lock": "none,token,redis", "stock": "100", "buyers": "200"}),
         ("matrix", {"lock": "all", "stock": "100"}),
-        ("faults", {"lock": "all", "fault": "all", "server": "gthread"}),
+        (
+            "faults",
+            {
+                "lock": "all",
+                "fault": (
+                    "all, and on another database than postgres pause, unknown-commit, db-kill"
+                ),
+                "server": "gthread",
+            },
+        ),
         ("load", {"lock": "none,row-lock,conditional,redis", "stock": "20000", "seconds": "10"}),
         ("target", {"stock": "100", "repeat": "10", "deadline": "60"}),
         ("serve", {"lock": "all", "nodes": "2"}),
