@@ -21,6 +21,7 @@ from shop.api.parse import (
 )
 from shop.api.throttle import admit
 from shop.ops import health
+from shop.ops.database import database_name
 from shop.sale import opening, reports
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
@@ -107,7 +108,7 @@ def describe(strategy: Strategy) -> dict[str, Any]:
 def why_unavailable(strategy: Strategy) -> str:
     """Return the reason why this shop cannot sell under a strategy; empty if it can."""
     if not strategy.exists_on(connection.vendor):
-        return f"{strategy.name} does not exist on {connection.display_name}"
+        return f"{strategy.name} does not exist on {database_name()}"
     if strategy.needs and not getattr(settings, strategy.needs):
         return f"{strategy.name} needs the setting {strategy.needs}"
     return ""

@@ -13,6 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead
+from shop.ops.database import database_name
 
 logger = logging.getLogger("shop.api")
 
@@ -60,7 +61,7 @@ def refused(request: HttpRequest, error: Exception) -> HttpResponse:
     if isinstance(error, ShopError):
         return refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
-    logger.warning("%s: PostgreSQL: %s", request.path, error)
+    logger.warning("%s: %s: %s", request.path, database_name(), error)
     discard_dead(error)
     if request.method in ("GET", "HEAD"):
         return refusal(Unavailable("the database does not answer; nothing was changed"))

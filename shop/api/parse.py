@@ -13,6 +13,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
 from shop.errors import BadInput, LengthRequired, TooLarge, Unavailable
+from shop.ops.database import database_name
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
@@ -106,7 +107,7 @@ def _parse_lock(parameters: Mapping[str, Any]) -> str:
         if lock not in STRATEGIES:
             raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
         if not STRATEGIES[lock].exists_on(connection.vendor):
-            raise Unavailable(f"{lock} does not exist on {connection.display_name}")
+            raise Unavailable(f"{lock} does not exist on {database_name()}")
         return lock
     if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, InterfaceError, connection
 from environ import Env
 
 from shop.ops import postgres
@@ -73,6 +74,19 @@ MYSQL_GONE = {
 }
 #: A row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
+
+
+def database_name() -> str:
+    """Return the name of the shop's database, also while its server does not answer.
+
+    Only the server tells MariaDB from MySQL: Django asks it once for each connection.
+    """
+    if connection.vendor not in ("mysql", "sqlite"):
+        return "PostgreSQL"
+    try:
+        return str(connection.display_name)
+    except (DatabaseError, InterfaceError):
+        return "MySQL or MariaDB"
 
 
 def code_of(error: BaseException) -> str | None:

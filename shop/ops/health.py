@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from shop.ops.connections import discard_dead
+from shop.ops.database import database_name
 from shop.ops.redis import locks_client
 
 #: Errors of a part that is not ready; Django raises ImproperlyConfigured without DATABASE_URL.
@@ -76,13 +77,10 @@ def recent_stack() -> list[Part]:
 
 
 def stack() -> list[Part]:
-    """Look at PostgreSQL, its migrations and timeouts, both Redis databases, and the backlog of
+    """Look at the database, its migrations and timeouts, both Redis databases, and the backlog of
     promises in a shop that makes some."""
-    database_name = connection.display_name
-    if _is_postgresql():
-        database_name = "PostgreSQL"
     parts = [
-        _part(database_name, _database),
+        _part(database_name(), _database),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),

@@ -1,5 +1,6 @@
 """GET /strategies, /healthz and /readyz."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pytest_django import Settings
 
 from shop.ops import health
 from shop.tests.database import database_at
-from shop.tests.node import BEARER
+from shop.tests.node import BEARER, run
 from shop.tests.outage import Outage
 from shop.tests.purchases import committed, parse_reply, rolled_back
 
@@ -45,6 +46,35 @@ def test_readyz_is_503_while_redis_is_down(
     assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False, True]
     redis_outage.end()
     assert parse_reply(Client().get("/readyz")).status == 200
+
+
+#: Prints the body of /readyz, and of a report whose error the node logs.
+ASK_NODE = """
+import django
+django.setup()
+from django.test import Client
+for path in ("/readyz", "/sales/1"):
+    print(Client().get(path, headers={"Host": "127.0.0.1"}).content.decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("mysql://ann@127.0.0.1:1/shop", "MySQL or MariaDB"),
+        ("sqlite:////no/folder/shop.sqlite3", "SQLite"),
+    ],
+)
+def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> None:
+    if url.startswith("mysql"):
+        pytest.importorskip("pymysql")
+    completed = run("-c", ASK_NODE, SHOP_DEMO="1", DATABASE_URL=url)
+    assert completed.returncode == 0, completed.stderr
+    readyz, report = map(json.loads, completed.stdout.splitlines())
+    assert readyz["parts"][0]["name"] == name
+    assert not readyz["parts"][0]["ok"]
+    assert report["error"] == "the database does not answer; nothing was changed"
+    assert f"/sales/1: {name}: " in completed.stderr
 
 
 def test_readyz_checks_the_servers_at_most_once_a_second(
