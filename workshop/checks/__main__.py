@@ -13,7 +13,7 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
-from workshop.checks.watch import watch
+from workshop.checks.watch import give_up_slow_steps
 from workshop.refusal import Refusal, Undecided
 
 
@@ -24,10 +24,10 @@ def main(check: str, path: Path) -> Refusal | None:
     django.setup()
     from demo.own_strategies import BrokenFile, OwnFile
     from shop.schedules.two_buyers import TimedOut
-    from workshop.checks.mistakes import explain
+    from workshop.checks.mistakes import refusal_for_error
     from workshop.checks.swallowed import SwallowedMistakes
 
-    watch(path, say)
+    give_up_slow_steps(path, print_outcome_and_exit)
     with SwallowedMistakes(path) as swallowed:
         try:
             module = OwnFile("mine", path).module()
@@ -42,12 +42,12 @@ def main(check: str, path: Path) -> Refusal | None:
         except TimedOut as error:
             raise Undecided(str(error)) from error
         except (Exception, SystemExit) as error:
-            return explain(error, module)
+            return refusal_for_error(error, module)
     return refusal and swallowed.cause_of(refusal)
 
 
-def say(outcome: Refusal | Undecided | None) -> None:
-    """Print what was found, and end this process: no thread of the participant's may keep it."""
+def print_outcome_and_exit(outcome: Refusal | Undecided | None) -> None:
+    """Print the outcome as JSON and end this process, even if a thread of the file still runs."""
     if isinstance(outcome, Undecided):
         report: dict[str, object] = {"undecided": str(outcome)}
     else:
@@ -58,6 +58,6 @@ def say(outcome: Refusal | Undecided | None) -> None:
 
 if __name__ == "__main__":
     try:
-        say(main(sys.argv[1], Path(sys.argv[2])))
+        print_outcome_and_exit(main(sys.argv[1], Path(sys.argv[2])))
     except Undecided as error:
-        say(error)
+        print_outcome_and_exit(error)

@@ -16,7 +16,7 @@ from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from workshop.checks.purchases import PRODUCT, open_sale, told
-from workshop.checks.watch import alive
+from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
 MOVES = 3
@@ -195,7 +195,7 @@ def ask_again(module: ModuleType) -> Refusal | None:
     """Lesson 9: the first fault in what a buyer does with each answer, and with none."""
 
     def next_key(outcome: str, key: str) -> str | None:
-        alive()
+        restart_step_timer()
         with _pauses_skipped(module):
             new_key = module.next_key(outcome, key)
         if new_key is not None and not (isinstance(new_key, str) and new_key):

@@ -20,8 +20,8 @@ from workshop.checks.purchases import (
     PRODUCT,
     answer_of,
     at_statement,
-    books,
     buy,
+    count_orders_and_stock,
     goes_on,
     install,
     kill,
@@ -41,30 +41,34 @@ RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-w
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """Harm that a stale holder can still do, or None."""
+    """Return a refusal if a stale holder can still do harm."""
     install(module)
     refusal = (
-        _alone() or _other_product() or _paused_anywhere() or _both_have_read() or second_of_one()
+        _check_sequential_buyers()
+        or _check_other_product()
+        or _check_every_pause()
+        or _check_two_reads()
+        or second_of_one()
     )
     if refusal and refusal.code in RIGHT_WITH_A_ROW_LOCK and row_lock_was_not_sent():
         return Refusal("lock-not-sent", refusal.facts, refusal.story)
     return refusal
 
 
-def _alone() -> Refusal | None:
-    """Two buyers one after the other get a unit each."""
+def _check_sequential_buyers() -> Refusal | None:
+    """Return a refusal unless two buyers, one after the other, get a unit each."""
     sale = open_sale(2)
     outcomes = [outcome_of(name) for name in "AB"]
-    orders, left = books(sale)
+    orders, left = count_orders_and_stock(sale)
     if (orders, left) == (2, 0):
         return None
     if orders == 2:
-        return Refusal("amount-written-back", {"left": left, "orders": orders})
+        return Refusal("stock-not-decremented", {"left": left, "orders": orders})
     return Refusal("refuses-everybody", {"first": outcomes[0], "second": outcomes[1]})
 
 
-def _other_product() -> Refusal | None:
-    """A sale of one product leaves the row of another one as it is."""
+def _check_other_product() -> Refusal | None:
+    """Return a refusal unless a sale of one product leaves the row of another one as it is."""
     opening.restock(product=OTHER, amount=MANY)
     Product.objects.filter(name=OTHER).update(fence=0)  # a wrong try may have left a high one
     open_sale(1)
@@ -77,8 +81,11 @@ def _other_product() -> Refusal | None:
     return None
 
 
-def _paused_anywhere() -> Refusal | None:
-    """A is paused between any two of its steps; its lock ends, B sells if it can; A goes on."""
+def _check_every_pause() -> Refusal | None:
+    """Return a refusal if a pause between any two of A's steps leads to a wrong sale.
+
+    During the pause A's lock ends, and B sells if it can.
+    """
     open_sale(10)
     with at_statement(0, kill) as sent:
         buy("A")
@@ -87,7 +94,10 @@ def _paused_anywhere() -> Refusal | None:
 
 
 def _late(number: int, place: str) -> Refusal | None:
-    """A is paused at this place, which for `paused` is before its n-th statement."""
+    """Return a refusal if a pause at this point leads to a wrong sale.
+
+    The point `paused` is before A's n-th statement.
+    """
     sale, sent = open_sale(10), list[str]()
 
     def late() -> str:
@@ -155,8 +165,11 @@ def _asks_for_the_fence(text: str) -> bool:
     return "fence" in words and words.startswith(("select", "update", "with"))
 
 
-def _both_have_read() -> Refusal | None:
-    """A has read; the lock ends, B reads too if it can; A writes, then B."""
+def _check_two_reads() -> Refusal | None:
+    """Return a refusal if two buyers who both have read erase an update.
+
+    A has read; its lock ends, and B reads too if it can. A writes, then B.
+    """
     sale = open_sale(10)
     with Interleaving() as run:
         a = run.enter("A", partial(outcome_of, "A")).run_to("after_read")
@@ -171,6 +184,6 @@ def _both_have_read() -> Refusal | None:
 
 
 def _loses_its_lock() -> None:
-    """As after a pause past the ttl: Redis has dropped the lock, and its holder may know."""
+    """End the newest lease as a pause past the ttl does: Redis has dropped its lock."""
     locks_client().flushdb()
     kit.leases[-1].mark_lost(LossReason.EXPIRED)

@@ -41,7 +41,7 @@ CONTINUED_AFTER_ERROR = re.compile(r"An error occurred in the current transactio
 ABSTRACT = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
 
 
-def explain(error: BaseException, module: ModuleType) -> Refusal:
+def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
     """Return the refusal for an error of a check. Raises Undecided if a server is gone."""
     chain = list(_causes(error))
     if any(map(_lost_its_server, chain)) and not _servers_answer():

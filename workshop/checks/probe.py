@@ -22,7 +22,7 @@ from redis.client import Pipeline
 
 from shop.ops.redis import locks_client
 from shop.sale import points
-from workshop.checks.watch import alive
+from workshop.checks.watch import restart_step_timer
 from workshop.kit import Guarded
 from workshop.refusal import Refusal
 
@@ -163,7 +163,7 @@ class Probe:
 
     def lock(self, *, ttl: float = LONG) -> Any:
         """A new lock, of a name that no other lock has."""
-        alive()
+        restart_step_timer()
         name = next(self._names)
         lock = self.kind(Commands(self.plain), name, ttl=ttl)
         self._made_with[id(lock)] = name, ttl  # what it has made of them is its own

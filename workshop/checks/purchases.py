@@ -40,7 +40,7 @@ from shop.sale.reports import sale_report
 from shop.schedules import two_buyers
 from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
-from workshop.checks.watch import alive
+from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
 MINE = "mine"
@@ -141,7 +141,7 @@ def row_lock_was_not_sent() -> bool:
 
 def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
-    alive()
+    restart_step_timer()
     broken.clear()
     sent_wrongly.clear()
     statements.clear()
@@ -205,7 +205,7 @@ def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
     sale = open_sale(1)
     with installed(lambda name, facts: look() if name == "after_read" else None):
         outcome = outcome_of("A")
-    if books(sale) != (1, 0):
+    if count_orders_and_stock(sale) != (1, 0):
         return _not_one_unit(sale, outcome)
     left = Product.objects.get(name=OTHER).amount
     return None if left == MANY else Refusal("other-products", {"left": left, "stock": MANY})
@@ -213,13 +213,13 @@ def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
 
 def _not_one_unit(sale: int, outcome: str) -> Refusal:
     """Return why the first buyer of one unit has not got it."""
-    orders, _ = books(sale)
+    orders, _ = count_orders_and_stock(sale)
     if orders:
-        return Refusal("order-without-unit", {"units": 1, "left": books(sale)[1]})
+        return Refusal("order-without-unit", {"units": 1, "left": count_orders_and_stock(sale)[1]})
     if outcome == "sold_out":  # would it sell if there were more?
         many = open_sale(MANY)
         outcome_of("A")
-        orders, left = books(many)
+        orders, left = count_orders_and_stock(many)
         if orders and (orders, left) != (1, MANY - 1):
             facts = {"stock": MANY, "orders": orders, "left": left}
             return Refusal("more-than-one", facts)
@@ -238,7 +238,7 @@ def killed() -> Refusal | None:
         connection.close()  # as when the process is gone: the database rolls back
         if len(sent) < number:  # it went on to its end
             return None
-        orders, left = books(sale)
+        orders, left = count_orders_and_stock(sale)
         if (orders, left) not in ((0, 1), (1, 0)):
             return Refusal("no-transaction", {"orders": orders, "left": left})
     return None
@@ -254,7 +254,7 @@ def second_of_one() -> Refusal | None:
 
 def goes_on(actor: StoppingActor, to: str = "") -> bool:
     """Let it go on to its end, or to a place. False: it waits for another buyer in the database."""
-    alive()
+    restart_step_timer()
     while True:
         actor.resume()
         while not actor.wait_until_settled(GLANCE):
@@ -280,7 +280,7 @@ def every_run() -> Iterator[two_buyers.ScheduleRun]:
     open_sale(1)  # and with it no lock of the purchase before
     for units in (1, 2):
         for run in two_buyers.every_run(MINE, units):
-            alive()
+            restart_step_timer()
             if sent_wrongly:
                 raise sent_wrongly[0]
             yield run
@@ -298,8 +298,8 @@ def told(run: two_buyers.ScheduleRun) -> str:
     return f"{run.schedule}: {', '.join(words)}; {sold}"
 
 
-def books(sale: int) -> tuple[int, int]:
-    """Orders of this sale, and stock left."""
+def count_orders_and_stock(sale: int) -> tuple[int, int]:
+    """Return the number of orders of this sale, and the stock left."""
     orders = PurchaseHistory.objects.filter(sale_id=sale).count()
     return orders, Product.objects.get(name=PRODUCT).amount
 
@@ -438,7 +438,7 @@ def _key_was_dropped() -> Refusal | None:
     key = uuid.uuid4().hex
     for _ in range(2):
         check_out(Attempt(product=PRODUCT, buyer="A", lock=MINE, key=key))
-    orders, _ = books(sale)
+    orders, _ = count_orders_and_stock(sale)
     return Refusal("key-dropped", {"orders": orders}) if orders > 1 else None
 
 
@@ -463,7 +463,7 @@ def _commit_without_an_answer() -> tuple[int, str]:
     sale = open_sale(2)
     with _answer_of_the_commit_lost():
         outcome = answer_of(partial(outcome_of, "A"))
-    orders, _ = books(sale)
+    orders, _ = count_orders_and_stock(sale)
     return orders, outcome
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from workshop.refusal import Refusal, Undecided
 
-#: Seconds until a step that does not come to its end is given up.
-LONGEST = 12.0
+#: How long one step of a check may take.
+STEP_TIMEOUT_SECONDS = 12.0
 #: Seconds for which a thread is looked at, and of processor time in them above which it spins.
 LOOK, SPINS = 0.5, 0.01
 #: Looks at the threads in these seconds.
@@ -27,28 +27,28 @@ STOPPED_IN = ("interleaving.py", "actor.py")
 _deadline = [0.0]
 
 
-def alive() -> None:
-    """A new step begins: a slow machine that gets on is no endless loop."""
-    _deadline[0] = time.monotonic() + LONGEST
+def restart_step_timer() -> None:
+    """Give the next step its full time, so that a slow machine is not taken for an endless loop."""
+    _deadline[0] = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
-def watch(file: Path, ended: Callable[[Refusal | Undecided], None]) -> None:
-    """From now on a step that takes too long calls `ended` with the reason, in another thread."""
+def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
+    """Call `report` with the cause, in another thread, once a step takes too long."""
 
     def wait() -> None:
         while (left := _deadline[0] - time.monotonic()) > 0:
             time.sleep(left)
-        ended(found_in(str(file)))
+        report(_find_cause(str(file)))
 
-    alive()
+    restart_step_timer()
     threading.Thread(target=wait, name="watch", daemon=True).start()
 
 
-def found_in(file: str) -> Refusal | Undecided:
+def _find_cause(file: str) -> Refusal | Undecided:
     """Return what keeps the threads that run this file: a loop, a sleep, or a wait."""
     lines = _lines_of(file)
     if not lines:
-        return Undecided(f"a step of the check took more than {LONGEST:g} s here")
+        return Undecided(f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s here")
     before = {thread: _processor_time(thread) for thread in lines}
     looks: list[dict[int, Look]] = []
     until = time.monotonic() + LOOK
@@ -106,7 +106,7 @@ def _lines_of(file: str) -> dict[int, int]:
 
 
 def _processor_time(thread: int) -> float:
-    """Seconds of processor time of this thread; where a system cannot tell, of the process."""
+    """Return the processor time of this thread in seconds, or of the process where unknown."""
     if hasattr(time, "pthread_getcpuclockid"):
         with suppress(OSError):  # it has ended meanwhile
             return time.clock_gettime(time.pthread_getcpuclockid(thread))

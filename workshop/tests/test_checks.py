@@ -15,7 +15,7 @@ from workshop.refusal import Undecided
 @pytest.fixture(autouse=True)
 def _without_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the process of a check that takes too long."""
-    monkeypatch.setattr(checks, "watch", lambda file, ended: None)
+    monkeypatch.setattr(checks, "give_up_slow_steps", lambda file, report: None)
 
 
 def write_exercise(folder: Path, number: int, text: str = "") -> Path:
