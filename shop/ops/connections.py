@@ -21,7 +21,7 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
     After a restart of PostgreSQL all of them are dead, and would fail one request each.
     """
     if not is_gone(error) or isinstance(error.__cause__, ReplyTimeout):
-        return  # a silent server would keep the check of each connection waiting
+        return  # with a silent server the check of each connection would wait for its timeout
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:

@@ -51,11 +51,13 @@ async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     A cancellation before the call has begun prevents it. A later one waits for the call to end and
     then raises CancelledError.
     """
-    job = pool.submit(copy_context().run, _then_close, call)
-    return await to_its_end(asyncio.wrap_future(job), give_up=job.cancel)
+    job = pool.submit(copy_context().run, _call_and_close, call)
+    return await wait_to_the_end(asyncio.wrap_future(job), give_up=job.cancel)
 
 
-async def to_its_end(future: asyncio.Future[T], *, give_up: Callable[[], bool] | None = None) -> T:
+async def wait_to_the_end(
+    future: asyncio.Future[T], *, give_up: Callable[[], bool] | None = None
+) -> T:
     """Return the result of the future.
 
     A cancelled task waits for the future all the same, unless `give_up` could end it, and then
@@ -71,11 +73,12 @@ async def to_its_end(future: asyncio.Future[T], *, give_up: Callable[[], bool] |
         raise
 
 
-def _then_close(call: Callable[[], T]) -> T:
+def _call_and_close(call: Callable[[], T]) -> T:
+    """Return the result of the call, and give its connection back to the pool."""
     try:
         return call()
     finally:
-        connection.close()  # back to the pool
+        connection.close()
 
 
 async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
@@ -106,6 +109,8 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
 
 
 async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Threads) -> Receipt:
+    """Wait for the lock as a task, then sell in a thread while the lock is held."""
+
     def sell_in_thread(lease: AsyncLease) -> Receipt:
         with report_points_of(lease):
             return sell(attempt, lease)
@@ -117,12 +122,14 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
             receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
-        if lease is not None:  # released also after a purchase that sold nothing
+        if lease is not None:  # report the release even if the purchase failed
             await reach_point_async("released", **release_facts(lease))
     return receipt.with_lease_facts(lease)
 
 
 async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
-    """Make the call in a short thread, which translates its errors there: the failed connection
-    belongs to that thread."""
+    """Make the call in a thread of the pool `short`, and translate its errors in that thread.
+
+    A connection that failed belongs to the thread, so only the thread can discard it.
+    """
     return await in_thread(threads.short, checkout.shop_errors(attempt)(call))

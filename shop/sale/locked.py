@@ -38,7 +38,7 @@ def options_of(attempt: Attempt) -> dict[str, Any]:
 
 
 class LockInsideTransaction(RuntimeError):
-    """A lock was asked for inside a transaction. The message says why not, and what to do."""
+    """A lock was to be taken inside a transaction. The message gives the reason and the cure."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -88,13 +88,16 @@ def report_points_around(
         with hold as lease, report_points_of(lease, commits=commits):
             yield lease
     finally:
-        if lease is not None:  # released also after a purchase that sold nothing
+        if lease is not None:  # report the release even if the purchase failed
             point.send("released", **release_facts(lease))
 
 
 @contextmanager
 def report_points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
-    """Report the points of a block that runs under the lease, which is released next."""
+    """Report the points at the beginning and the end of a block that runs under the lease.
+
+    commits  whether the transaction has been committed when the block ends
+    """
     point.send("acquired", **acquisition_facts(lease))
     try:
         yield

@@ -25,31 +25,32 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
     Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
-    names the strategy that the units will be sold under: they are put where it sells them from.
-    Without it that is the server's own, and in a demo, where each buyer chooses, the product's row.
+    names the strategy that will sell the units: they are put into the rows that it sells from.
+    Without `lock` that is the server's strategy. In a demo each buyer chooses a strategy, so the
+    units stay in the product's row.
     Raises KeyHasOpened if `key` has opened a sale before.
     """
     Product.objects.get_or_create(name=product)
-    article = Product.objects.select_for_update().get(name=product)
+    product_row = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
     try:  # first: closing the old sale also changes Redis, which is not rolled back
         sale = Sale.objects.create(
-            product=article, initial_stock=amount, opened_at=now, idempotency_key=key
+            product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
     except IntegrityError as error:
         if key is None:
             raise
         raise KeyHasOpened from error
-    _close(article, article.sales.exclude(pk=sale.pk), now)
-    article.sale = sale
-    article.amount = amount
-    article.save(update_fields=["sale", "amount"])
+    _close(product_row, product_row.sales.exclude(pk=sale.pk), now)
+    product_row.sale = sale
+    product_row.amount = amount
+    product_row.save(update_fields=["sale", "amount"])
     if lock is None and not settings.SHOP_DEMO:
         lock = settings.SHOP_LOCK
     if lock:
         fill = STRATEGIES[lock].fill
         if fill is not None:
-            fill(Stock(article.pk, sale.pk, amount))
+            fill(Stock(product_row.pk, sale.pk, amount))
     return sale
 
 
@@ -73,24 +74,25 @@ def restock_once(
 def close(*, product: str) -> None:
     """Close the product's open sale, if there is one: from its commit on nothing more is sold.
 
-    Waits for purchases that have written, LONGEST_CLOSE_MS at most; all later ones are refused.
-    Raises OperationalError when that was too short.
+    It waits for purchases that have written, LONGEST_CLOSE_MS at most; later ones are refused.
+    Raises OperationalError if they take longer.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
             cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_CLOSE_MS}")
-    article = Product.objects.select_for_update().filter(name=product).first()
-    if article is None:
+    product_row = Product.objects.select_for_update().filter(name=product).first()
+    if product_row is None:
         return
-    _close(article, article.sales.all(), timezone.now())
-    article.sale = None
-    article.save(update_fields=["sale", "amount"])
+    _close(product_row, product_row.sales.all(), timezone.now())
+    product_row.sale = None
+    product_row.save(update_fields=["sale", "amount"])
 
 
-def _close(article: Product, sales: QuerySet[Sale], now: datetime) -> None:
-    """Close those of these sales of a product that are open."""
-    if article.sale_id is not None:
-        ends = [strategy.close for strategy in STRATEGIES.values() if strategy.close]
-        article.amount += sum(end(article.sale_id) for end in ends)
-    sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)
+def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
+    """Close the open ones of these sales of a product."""
+    if product_row.sale_id is not None:
+        for strategy in STRATEGIES.values():
+            if strategy.close is not None:
+                product_row.amount += strategy.close(product_row.sale_id)
+    sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=product_row.amount)

@@ -61,7 +61,7 @@ class Attempt:
 
     @property
     def lock_name(self) -> str:
-        """The name of its lock: one for each strategy, so that no strategy blocks another."""
+        """The name of the attempt's lock, which has the strategy, so that none blocks another."""
         return f"{self.lock}:{self.product}"
 
     @property
@@ -131,7 +131,7 @@ class Receipt:
 
 
 def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raise SaleOver if the buyer came for another sale.
+    """Raise SaleOver unless this is the sale that the buyer came for.
 
     A buyer who waited past the end of a sale must not buy in the next one.
     """
@@ -154,8 +154,8 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
     """Write back the stock that was read, less one, as article A1 does (docs/sources.md).
 
     It overwrites any decrement since the read. Only a restock is noticed: then the sale that was
-    read is over. In SQL, as the order below, because other buyers wait meanwhile, and the ORM takes
-    three times the CPU.
+    read is over. The statement is written in SQL, as is the order's below: other buyers wait
+    meanwhile, and the ORM takes three times the processor time.
     """
     with connection.cursor() as cursor:
         cursor.execute(

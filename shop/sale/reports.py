@@ -153,7 +153,8 @@ def report_of(sale_id: int) -> SaleReport:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
-    settlement = _settlement_of(sale_id)  # first, so that the database has all that it counts
+    # The settlement is read first, so that all orders that it counts are in the database.
+    settlement = _settlement_of(sale_id)
     return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
 
 
@@ -166,14 +167,14 @@ def _settlement_of(sale_id: int) -> Mapping[str, Any]:
     return UNKNOWN_SETTLEMENT
 
 
-#: Time to wait for another count: longer than a connection takes that fails.
+#: How long a thread waits for another one's count: longer than a connection takes to fail.
 COUNT_TIMEOUT_SECONDS = 8.0
 #: Sales whose reports are kept at a time.
 MAX_KEPT_REPORTS = 100
 
 
 class KeptReports:
-    """Reports that are given again for some seconds: a report costs what its sale has orders."""
+    """A cache of reports, because the cost of a report grows with the orders of its sale."""
 
     def __init__(self, *, seconds: float) -> None:
         self.seconds = seconds

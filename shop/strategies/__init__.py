@@ -1,4 +1,4 @@
-"""Every value of `lock`, one page each: the lock, its flaw, its facts.
+"""The strategies, one in each file: how it guards the stock, its flaw, its facts.
 
 CONTRIBUTING.md says how to add one ("A strategy").
 """

@@ -16,14 +16,14 @@ from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: MySQL's names of locks have 64 characters at most.
-NAME_BYTES = 32
+#: Length of a lock's name in MySQL, which allows 64 characters.
+NAME_CHARACTERS = 32
 
 
 @contextmanager
 def get_lock(attempt: Attempt) -> Iterator[None]:
-    """Hold MySQL's lock by name, which ends with the connection. Raises LockBusy."""
-    name = sha256(attempt.lock_name.encode()).hexdigest()[:NAME_BYTES]
+    """Hold a named lock of MySQL, which ends with the connection, for a block. Raises LockBusy."""
+    name = sha256(attempt.lock_name.encode()).hexdigest()[:NAME_CHARACTERS]
     with connection.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, %s)", [name, settings.SHOP_LOCK_WAIT])
         if not cursor.fetchone()[0]:

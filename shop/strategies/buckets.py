@@ -22,8 +22,8 @@ from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
-#: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
-#: of the database, and each is a row to read for every purchase.
+#: Number of rows that a sale is split over. More buckets would not sell more, because buyers also
+#: share the rest of the database, and every purchase reads all rows.
 BUCKETS = 16
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
 #: second, and the ORM's queries took half of it.
@@ -39,6 +39,7 @@ TAKE_UNIT = """
 
 
 def choose_bucket(attempt: Attempt) -> Stock:
+    """Return the stock of all buckets, with the number of one that has a unit, at random."""
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BUCKETS, [attempt.product])
         rows = cursor.fetchall()
@@ -55,10 +56,11 @@ def choose_bucket(attempt: Attempt) -> Stock:
 
 
 def take_unit(attempt: Attempt, stock: Stock) -> None:
+    """Take a unit from the chosen bucket. Raises Conflict if others have emptied it."""
     with connection.cursor() as cursor:
         cursor.execute(TAKE_UNIT, [stock.sale_id, stock.row_number])
         if not cursor.rowcount:
-            raise Conflict  # rolled back: a buyer who waits for another bucket holds none
+            raise Conflict  # rolled back, so that no buyer locks a bucket and waits for another
 
 
 @retry_on_conflict
@@ -78,15 +80,15 @@ def fill_buckets(stock: Stock) -> None:
 
 
 def gather_buckets(sale_id: int) -> int:
-    """Remove the buckets of a sale. Returns how many units were in them.
+    """Remove the buckets of a sale and return the number of units that were left in them.
 
-    Waits for every purchase that has taken one. No purchase waits for anything while it has a
-    bucket, but for an order with its own key: there is no deadlock.
+    It waits for every purchase that has taken a unit. There is no deadlock: while a purchase has
+    locked a bucket, it waits for nothing except an order with the same key.
     """
     buckets = Bucket.objects.filter(sale_id=sale_id)
-    left = sum(buckets.select_for_update().values_list("amount", flat=True))
+    units_left = sum(buckets.select_for_update().values_list("amount", flat=True))
     buckets.delete()
-    return left
+    return units_left
 
 
 STRATEGY = Strategy(

@@ -1,7 +1,7 @@
 """UPDATE ... WHERE amount > 0: check and decrement in one statement, the database's own atom.
 
-The shortest correct way. The hold comes before the statement, outside any lock: with a hold, its
-duration cannot be compared with that of other strategies.
+The shortest correct way. An attempt's hold comes before the statement, outside any lock, so the
+duration of a rush with a hold cannot be compared with that of other strategies.
 """
 
 from django.db import transaction
@@ -14,9 +14,10 @@ from shop.sale.strategy import Strategy
 
 
 def decrement_if_in_stock(attempt: Attempt, stock: Stock) -> None:
-    shelf = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
-    if not shelf.filter(amount__gt=0).update(amount=F("amount") - 1):
-        raise SoldOut if shelf.exists() else SaleClosed
+    """Decrement the stock if it is above 0. Raises SoldOut or SaleClosed."""
+    row = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
+    if not row.filter(amount__gt=0).update(amount=F("amount") - 1):
+        raise SoldOut if row.exists() else SaleClosed
 
 
 def buy(attempt: Attempt) -> Receipt:

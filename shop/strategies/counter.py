@@ -30,8 +30,8 @@ from shop.sale.purchase import (
 )
 from shop.sale.strategy import Strategy
 
-#: Milliseconds that a sale's counter is kept after its last buyer. A restock has a new one.
-KEEP = 24 * 3600 * 1000
+#: Lifetime of a sale's counter after its last buyer. The next sale has a new one.
+COUNTER_LIFETIME_MS = 24 * 3600 * 1000
 logger = logging.getLogger("shop.strategies.counter")
 
 
@@ -43,10 +43,10 @@ def buy(attempt: Attempt) -> Receipt:
     if reserved < 0:
         raise SoldOut
     point.send("reserved")
-    counted = replace(stock, amount=left + 1)
+    stock_in_counter = replace(stock, amount=left + 1)
     try:
         with transaction.atomic(durable=True):
-            return sell_one(attempt, read=lambda _: counted, write=write_relative)
+            return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:
         if reserved and not attempt.committing:  # else the order may exist
             give_back(sale_id=stock.sale_id, holder=holder)
@@ -54,18 +54,20 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
-    """Hold one unit for `holder`; where the counter is not there (any more) it begins at `stock`.
+    """Reserve one unit for `holder`. A missing counter begins at `stock`.
 
-    (1, units left) reserved now, (0, units left) held already, (-1, 0) sold out. Raises
-    redis.RedisError.
+    Return (1, units left) if the unit is reserved now, (0, units left) if the holder had one, and
+    (-1, 0) if none is left. Raises redis.RedisError.
     """
     point.send("reserve")
-    reserved, left = lua("reserve_unit")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
+    reserved, left = lua("reserve_unit")(
+        locks_client(), keys_of(sale_id), [holder, stock, COUNTER_LIFETIME_MS]
+    )
     return reserved, left
 
 
 def give_back(*, sale_id: int, holder: str) -> None:
-    """Hold it no longer. If Redis does not answer, the unit stays reserved until the restock."""
+    """Give the holder's unit back. Without an answer it stays reserved until the restock."""
     try:
         lua("give_back")(locks_client(), keys_of(sale_id), [holder])
     except redis.RedisError as error:
@@ -73,7 +75,7 @@ def give_back(*, sale_id: int, holder: str) -> None:
 
 
 def keys_of(sale_id: int) -> list[str]:
-    """Units without a holder, and the attempts that hold one: in one cluster slot."""
+    """Return the keys of the free units and of the holders, both in one cluster slot."""
     return [f"stock:{{{sale_id}}}", f"stock:{{{sale_id}}}:held"]
 
 

@@ -1,8 +1,8 @@
 """The cure of `lock-then-read`: the stock is read by a statement that sees the present row.
 
-The lock is taken after the first query of a transaction, as there, so that at REPEATABLE READ the
-transaction's snapshot may be older than the last sale. An UPDATE does not read from the snapshot:
-it waits for the row, changes the row as it is now, and what a transaction has changed it sees. The
+As in `lock-then-read`, the lock is taken after the first query of a transaction, so at REPEATABLE
+READ its snapshot may be older than the last sale. But an UPDATE does not read from the snapshot:
+it waits for the row and changes the present row, and a transaction sees its own changes. The
 UPDATE that claims the fence is such a statement; SELECT ... FOR UPDATE would be another. A database
 that checks snapshots (MariaDB from 11.6.2, PostgreSQL) refuses the UPDATE of an old snapshot
 instead, and the buyer asks again (docs/databases.md).

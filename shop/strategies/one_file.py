@@ -1,8 +1,8 @@
-"""OneFileLock, the lock of one page, with its fence claimed at the read as in `redis`.
+"""OneFileLock, the lock in locks/one_file.py, with its fence claimed at the read as in `redis`.
 
-What makes the sale right is the fence: a holder that was paused until the lock passed on finds a
-higher one in the database and sells nothing. The queue of RedisLock only makes the wait short and
-fair; here the first to ask after the release has the lock.
+What makes the sale right is the fence: a holder that was paused until another buyer had the
+lock finds a higher fence in the database and sells nothing. The queue of RedisLock only makes the
+wait short and fair; here the first buyer that asks after the release gets the lock.
 """
 
 from functools import partial

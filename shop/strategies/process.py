@@ -1,7 +1,7 @@
-"""FLAW: it locks out the threads of one process, and no other process.
+"""FLAW: the lock stops the threads of its own process, and no other process.
 
 Article A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in
-two.
+two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
@@ -24,7 +24,7 @@ from shop.sale.locked import held
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: One per name that was ever asked for; a shop has as many as it has products.
+#: The lock of each name that was ever asked for; a shop has as many as it has products.
 _locks: dict[str, threading.Lock] = {}
 os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the parent
 

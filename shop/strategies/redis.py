@@ -1,8 +1,8 @@
 """RedisLock, with its fence claimed at the read.
 
 The first statement of the transaction claims the fence in the database: a holder that was paused
-until its lock passed on finds a higher one there and sells nothing. Claimed at the write instead,
-two holders could both have read the same stock before (strategy `fence-at-write`).
+until another buyer had the lock finds a higher fence there and sells nothing. If the fence were
+claimed at the write, two holders could have read the same stock before (`fence-at-write`).
 """
 
 from functools import partial

@@ -35,8 +35,8 @@ from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import Polling
 
-#: Seconds; as redlock-py and its like have it.
-LONGEST_PAUSE = 0.2
+#: The default of redlock-py and similar packages.
+MAX_PAUSE_SECONDS = 0.2
 
 
 class RedlockLock(Polling):
@@ -57,7 +57,7 @@ class RedlockLock(Polling):
         self.quorum = len(self.clients) // 2 + 1
 
     def trusted(self) -> float:
-        """The ttl less what the servers' clocks may run apart in it."""
+        """Return the ttl less the drift of the servers' clocks in that time."""
         return self.ttl - drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
@@ -69,7 +69,7 @@ class RedlockLock(Polling):
         validity = self.trusted() - (now() - sent_at)
         if sum(voted) >= self.quorum and validity > 0:
             return True
-        # Give back at once what we got, and what we may have got: others need a majority too.
+        # Release every vote that we have or may have, because other buyers need a majority too.
         asked_of = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in asked_of if reply is not None], token)
         answer_count = sum(not _failed(reply) for reply in replies)
@@ -90,14 +90,14 @@ class RedlockLock(Polling):
         return deleted >= self.quorum
 
     def pause(self) -> float:
-        """At random, so that contenders that split the vote do not meet again."""
-        return random.uniform(0, LONGEST_PAUSE)
+        """Return a random pause, so that contenders that split the vote do not meet again."""
+        return random.uniform(0, MAX_PAUSE_SECONDS)
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
         return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)
 
     def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
-        """Each server's reply, or its error. All are asked before the first reply is read."""
+        """Return the reply or the error of each server. All are asked before a reply is read."""
         deadline = now() + self.timeout
         sent = [_send(client, command) for client in clients]
         return [
@@ -107,7 +107,7 @@ class RedlockLock(Polling):
 
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
-    """The connection on which the reply will come, or the error."""
+    """Send the command. Return the connection on which the reply will come, or the error."""
     connection: Any = None
     try:
         connection = client.connection_pool.get_connection()
@@ -120,6 +120,7 @@ def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
 
 
 def _receive(client: redis.Redis, sent: Any, deadline: float) -> Any:
+    """Return the reply, or the error. `sent` is the result of `_send`."""
     if _failed(sent):
         return sent
     try:
@@ -137,7 +138,7 @@ def _failed(reply: Any) -> bool:
 
 @cache
 def clients() -> list[redis.Redis]:
-    """One per server. A server that is cut off must not cost a large part of the ttl."""
+    """Return one client per server. A server that is cut off costs a small part of the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
     short = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     pool_options = settings.LOCKS_POOL | short
@@ -145,7 +146,7 @@ def clients() -> list[redis.Redis]:
 
 
 def make_lock(attempt: Attempt) -> Lock:
-    """Redlock on the servers of REDLOCK_URLS. Raises Unavailable if there are none."""
+    """Return a Redlock on the servers of REDLOCK_URLS. Raises Unavailable if there are none."""
     if not settings.REDLOCK_URLS:
         raise Unavailable("Redlock needs its servers: set REDLOCK_URLS; nothing was sold")
     return RedlockLock(clients(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)

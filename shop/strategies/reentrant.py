@@ -2,7 +2,7 @@
 
 Redisson's lock (articles A0, A3), which its owner, one thread of one client, may take again: a hash
 counts its holds. Article A0's get() takes the lock and calls set(), which takes it too; with
-`token` set() would wait for get() forever. Who must wait subscribes to a channel on which the last
+`token` set() would wait for get() forever. A waiter subscribes to a channel on which the last
 unlock is published; with no lease given, a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
@@ -39,9 +39,10 @@ from shop.sale.strategy import Strategy
 from shop.strategies.shared.channel import listen
 from shop.strategies.shared.polling_lock import RenewalThread
 
-#: Redisson's LockPubSub.UNLOCK_MESSAGE
-UNLOCKED = 0
-CLIENT = str(uuid.uuid4())
+#: Redisson's LockPubSub.UNLOCK_MESSAGE.
+UNLOCK_MESSAGE = 0
+#: The id of this client in the owners of its locks.
+CLIENT_ID = str(uuid.uuid4())
 
 
 class ReentrantLock(Lock):
@@ -67,12 +68,12 @@ class ReentrantLock(Lock):
 
     @property
     def owner(self) -> str:
-        """Client id, process and thread; another process or thread is another owner."""
-        return f"{CLIENT}:{os.getpid()}:{threading.get_ident()}"
+        """The owner that this thread is: client id, process and thread."""
+        return f"{CLIENT_ID}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
         started = now()
-        until = math.inf if wait is None else started + wait
+        deadline = math.inf if wait is None else started + wait
         lease, _ = self._ask(started)
         if lease is None and (wait is None or wait > 0):
             point.send("reentrant:before_subscribe")
@@ -80,7 +81,7 @@ class ReentrantLock(Lock):
                 channel.subscribed.wait(wait)
                 # Ask again: the unlock may have been published before the channel was subscribed.
                 lease, ends = self._ask(started)
-                while lease is None and (left := until - now()) > 0:
+                while lease is None and (left := deadline - now()) > 0:
                     channel.wait(min(left, ends))  # a holder that dies publishes nothing
                     lease, ends = self._ask(started)
         if lease is None:
@@ -88,7 +89,7 @@ class ReentrantLock(Lock):
         return lease
 
     def _ask(self, started: float) -> tuple[Lease | None, float]:
-        """Our lease, or None and the seconds until the holder's ends."""
+        """Try to take the lock. Return the lease, or None and the seconds until the lock ends."""
         owner, sent_at = self.owner, now()
         try:
             ends = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
@@ -119,7 +120,7 @@ class ReentrantLock(Lock):
             raise LockNotHeld("held by another thread; release it there", name=self.name)
         if renewal:
             renewal.stop()
-        args: list[str | int] = [UNLOCKED, self.ttl_ms, lease.token]
+        args: list[str | int] = [UNLOCK_MESSAGE, self.ttl_ms, lease.token]
         try:
             reply = lua("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:

@@ -19,9 +19,9 @@ from shop.models import Product, Unit
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.sale.strategy import Strategy
 
-#: Units that are a row each: a restock takes so long to write them, and a close to remove them.
+#: Limit on the units of a sale: a restock writes a row for each, and a close removes the rest.
 MAX_UNITS = 100_000
-#: Of one INSERT, where the database cannot make numbers itself.
+#: Rows of one INSERT, where the database cannot make numbers itself.
 UNITS_PER_INSERT = 1_000
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
 #: second, and the ORM's queries took half of it.
@@ -43,6 +43,7 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
+    """Lock a unit that no other buyer has locked; if there is none, wait for one."""
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
     with connection.cursor() as cursor:
@@ -54,6 +55,7 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
+    """Do the same on a database without LATERAL."""
     free_unit = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
         free_unit += " FOR UPDATE SKIP LOCKED"
@@ -69,6 +71,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
+    """Wait for the buyers who have locked the last units, and return the stock after them."""
     stock = read_stock(attempt)
     if stock.amount:
         raise WrongStrategy
@@ -82,6 +85,7 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
 
 
 def delete_unit(attempt: Attempt, stock: Stock) -> None:
+    """Delete the row of the locked unit."""
     with connection.cursor() as cursor:
         cursor.execute(DELETE_UNIT, [stock.sale_id, stock.row_number])
 
@@ -108,7 +112,7 @@ def fill_units(stock: Stock) -> None:
 
 
 def gather_units(sale_id: int) -> int:
-    """Remove the rows of units that are left, as `gather_buckets` does. Returns their number."""
+    """Remove the rows of units that are left, as `gather_buckets` does. Return their number."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM shop_unit WHERE sale_id = %s", [sale_id])
         return int(cursor.rowcount)

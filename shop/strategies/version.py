@@ -16,10 +16,11 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 
 def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
-    as_read = Product.objects.filter(
+    """Write the decremented stock. Raises Conflict if the row changed since the read."""
+    unchanged_row = Product.objects.filter(
         pk=stock.product_id, sale_id=stock.sale_id, version=stock.version
     )
-    if not as_read.update(amount=stock.amount - 1, version=F("version") + 1):
+    if not unchanged_row.update(amount=stock.amount - 1, version=F("version") + 1):
         raise Conflict
 
 

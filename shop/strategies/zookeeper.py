@@ -40,23 +40,24 @@ from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: Seconds to establish a session; also how long others wait for the thread that does.
-CONNECT_TIMEOUT = 5.0
-#: What a request that failed, or that got no answer in time, raises.
-FAILED = KazooException, KazooTimeoutError
+#: How long a session may take to be established, and a thread waits for another that does it.
+CONNECT_TIMEOUT_SECONDS = 5.0
+#: The errors of a request that failed or got no answer in time.
+REQUEST_ERRORS = KazooException, KazooTimeoutError
 
 
 def connect(hosts: str, *, ttl: float) -> Any:
-    """A started KazooClient with `ttl` seconds of session timeout; one per process, after fork.
+    """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    Raises LockBackendError when no server answers within CONNECT_TIMEOUT. The server keeps the
+    A process needs its own, made after the fork. Raises LockBackendError if no server answers
+    within CONNECT_TIMEOUT_SECONDS. The server keeps the
     session timeout between 2 and 20 of its ticks.
     """
-    from kazoo.client import KazooClient  # not loaded for nothing
+    from kazoo.client import KazooClient  # loaded only if ZooKeeper is used
 
     client = KazooClient(hosts=hosts, timeout=ttl)
     try:
-        client.start(timeout=CONNECT_TIMEOUT)
+        client.start(timeout=CONNECT_TIMEOUT_SECONDS)
     except KazooTimeoutError as error:
         client.close()
         raise LockBackendError(f"no ZooKeeper answers at {hosts}; start it") from error
@@ -87,14 +88,14 @@ class ZookeeperLock(Lock):
             self._queue(node, math.inf if wait is None else started + wait)
         except BaseException as error:
             self._withdraw(token)
-            if isinstance(error, FAILED):
+            if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
             raise
         return self._lease(node, stat, now() - started)
 
     def _lease(self, node: str, stat: Any, waited: float) -> Lease:
         def changed(state: str) -> bool:
-            """Called in kazoo's thread with the session's state; True: do not call again."""
+            """Update the lease. kazoo calls this with each state until it returns True."""
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
                 lease.mark_lost(LossReason.GONE)
@@ -117,7 +118,7 @@ class ZookeeperLock(Lock):
         return lease
 
     def _enter(self, token: str) -> tuple[str, Any]:
-        """Make our node. If the connection is lost on the way it may be there: find it."""
+        """Make our node. If the connection is lost meanwhile, look whether the node exists."""
         how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
         try:
             created = self.client.create_async(f"{self.path}/{token}-", **how)
@@ -131,7 +132,7 @@ class ZookeeperLock(Lock):
         return node, stat
 
     def _queue(self, node: str, until: float) -> None:
-        """Until `node` is the first. Raises LockTimeout."""
+        """Wait until `node` is the first. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
             point.send("zookeeper:before_watch")
             self._wait_until_gone(predecessor, until)
@@ -145,13 +146,13 @@ class ZookeeperLock(Lock):
 
         watch = partial(self.client.exists_async, node, notice)
         if self._ask(watch, self.ttl) is None:
-            return  # it went before we watched it
+            return  # the node was gone before we watched it
         left = until - now()
         if left <= 0 or not node_gone.wait(None if left == math.inf else left):
             raise LockTimeout(name=self.name)
 
     def _predecessor(self, node: str) -> str | None:
-        """The node before ours; None when ours is the first."""
+        """Return the node before ours, or None if ours is the first."""
         nodes = sorted(self._children(self.ttl), key=_sequence_number)
         ours = node.rpartition("/")[2]
         if ours not in nodes:
@@ -167,15 +168,15 @@ class ZookeeperLock(Lock):
             self.client.delete_async(lease.token).get(timeout=self.ttl)
         except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
-        except FAILED:
+        except REQUEST_ERRORS:
             self._withdraw(lease.token.rpartition("/")[2])
             return Release.UNKNOWN
         return Release.RELEASED
 
     def _withdraw(self, prefix: str) -> None:
-        """Take our node out of the queue: now or, if the server is away, when it is back.
+        """Delete our node: now or, if the server does not answer, when it does again.
 
-        The session lives on with the process; a node left behind would stop the queue for as long.
+        The session lasts as long as the process, and a node left behind would block the queue.
         """
 
         def delete(within: float | None) -> None:
@@ -189,7 +190,7 @@ class ZookeeperLock(Lock):
 
         try:
             delete(self.ttl)
-        except FAILED:
+        except REQUEST_ERRORS:
             self.client.handler.spawn(persist)
 
     def _children(self, within: float | None) -> list[str]:
@@ -199,7 +200,7 @@ class ZookeeperLock(Lock):
             return []
 
     def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
-        """The reply; asked again when the connection is lost on the way and the session is not."""
+        """Return the reply. Ask again if the connection is lost, but not the session."""
         retry = KazooRetry(
             max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
         )
@@ -211,7 +212,7 @@ def _sequence_number(node: str) -> str:
     return node[-10:]
 
 
-_connecting = Mutex()  # else every thread of a rush would open a session
+_connecting = Mutex()  # without it every thread of a rush would open a session
 
 
 @cache
@@ -220,8 +221,8 @@ def _connected() -> Any:
 
 
 def client() -> Any:
-    """This process's session, opened by its first buyer. Raises Unavailable."""
-    if not _connecting.acquire(timeout=CONNECT_TIMEOUT):
+    """Return this process's session, opened by its first buyer. Raises Unavailable."""
+    if not _connecting.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
         raise Unavailable("ZooKeeper does not answer; nothing was sold")
     try:
         return _connected()
@@ -230,7 +231,7 @@ def client() -> Any:
 
 
 def make_lock(attempt: Attempt) -> Lock:
-    """A lock of this process's ZooKeeper session. Raises Unavailable."""
+    """Return a lock of this process's ZooKeeper session. Raises Unavailable."""
     if not settings.ZOOKEEPER_HOSTS:
         raise Unavailable("there is no ZooKeeper: set ZOOKEEPER_HOSTS; nothing was sold")
     return ZookeeperLock(client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)

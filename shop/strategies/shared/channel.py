@@ -31,9 +31,8 @@ class Channel:
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
         self.waiters = 0
-        self.subscribed = (
-            threading.Event()
-        )  # also set if it failed: the waiters then ask the server
+        #: Set when subscribed, and also if that failed: the waiters then ask the server.
+        self.subscribed = threading.Event()
         self._messages = threading.Semaphore(0)
         self._client = client
         threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()

@@ -17,7 +17,7 @@ from shop.sale.points import point
 
 logger = logging.getLogger(__name__)
 
-#: The pause of the article A1.
+#: The pause in article A1.
 RETRY_PAUSE_SECONDS = 0.1
 
 
@@ -50,7 +50,7 @@ class Polling(Lock):
         return RETRY_PAUSE_SECONDS
 
     def trusted(self) -> float:
-        """Return the seconds, from the try, for which the lock can be trusted."""
+        """Return the seconds after the try for which the lock can be trusted."""
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:

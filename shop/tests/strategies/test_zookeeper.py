@@ -172,7 +172,7 @@ def test_missing_zookeeper_is_unavailable(
     """200 buyers who try one after another would be answered after a quarter of an hour."""
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
     with zookeeper._connecting if another_is_at_it else nullcontext():
         answer = buy(lock="zookeeper")
