@@ -6,6 +6,7 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
@@ -17,6 +18,7 @@ from shop.api.answers import endpoint
 from shop.api.parse import DEFAULT_PRODUCT, parse_integer, parse_product
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import beside_the_pool
+from shop.ops.database import database_name
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
 
@@ -41,7 +43,8 @@ VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
     context = {
-        "choices": [(strategy, _missing_servers(strategy)) for strategy in STRATEGIES.values()],
+        "choices": [(strategy, _why_unavailable(strategy)) for strategy in STRATEGIES.values()],
+        "database": database_name(),
         "bounds": FORM_BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEFAULT_PRODUCT,
@@ -190,7 +193,7 @@ def _answering_without_redis() -> Iterator[None]:
 def _parse_strategy(form: Mapping[str, str]) -> str:
     """Return the name of the strategy that a form chooses. Raises BadInput."""
     available = [
-        strategy.name for strategy in STRATEGIES.values() if not _missing_servers(strategy)
+        strategy.name for strategy in STRATEGIES.values() if not _why_unavailable(strategy)
     ]
     name = form.get("lock")
     if name not in available:
@@ -198,8 +201,10 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
     return name
 
 
-def _missing_servers(strategy: Strategy) -> str:
+def _why_unavailable(strategy: Strategy) -> str:
     """Return why a strategy cannot be chosen, or an empty text."""
+    if not strategy.exists_on(connection.vendor):
+        return f"does not exist on {database_name()}"
     if not strategy.needs or getattr(settings, strategy.needs):
         return ""
     return MISSING_SERVERS[strategy.needs]

@@ -15,6 +15,7 @@ from demo.lesson import lesson
 from demo.tests.page_rushes import Rushes
 from demo.views import MISSING_SERVERS
 from shop.strategies import STRATEGIES
+from shop.tests.node import run
 from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, open_sale, rolled_back
 
@@ -36,6 +37,27 @@ def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
         MISSING_SERVERS
     )
     assert rushes.count("data-summary=") == len(STRATEGIES)
+
+
+PRINT_PAGE = """
+import django
+django.setup()
+from django.test import Client
+print(Client().get("/", headers={"Host": "127.0.0.1"}).content.decode())
+"""
+
+
+def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
+    """Strategies that do not exist there cannot be chosen."""
+    url = f"sqlite:///{tmp_path}/shop.sqlite3"
+    completed = run("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
+    assert completed.returncode == 0, completed.stderr
+    assert "all at the same instant, on SQLite." in completed.stdout
+    options = re.findall(r'<option value="reserve"[^>]*>[^<]+', completed.stdout)
+    assert len(options) == 2
+    assert all(text.endswith("(does not exist on SQLite)") for text in options)
+    assert "disabled" in options[0]
+    assert "all at the same instant." in Client().get("/").content.decode()
 
 
 @rolled_back
