@@ -94,7 +94,7 @@ class ObserveMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         request_id.set(choose_request_id(request.headers.get("X-Request-ID")))
         if self.metrics is not None and request.path_info == "/metrics":
-            answer: HttpResponse = self.metrics.expose(request)
+            answer: HttpResponse = self.metrics.answer_metrics(request)
             return answer
         request.started_at = time.monotonic()  # type: ignore[attr-defined]
         return None
@@ -114,7 +114,7 @@ class ObserveMiddleware(MiddlewareMixin):
             facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}
         if self.metrics is not None:
             try:
-                self.metrics.count(route, answer.status_code, seconds, facts)
+                self.metrics.count_request(route, answer.status_code, seconds, facts)
             except Exception:
                 logger.exception("not counted")  # the answer, perhaps a sale, must not fail for it
         if access.isEnabledFor(logging.INFO):

@@ -15,11 +15,11 @@ from redis.retry import Retry
 
 from shop.ops.database import database_settings
 from shop.ops.environment import (
-    next_database,
+    add_login,
+    next_redis_database,
     parse_rate,
     parse_sentinels,
-    through_sentinels,
-    with_login,
+    sentinel_cache,
 )
 from shop.ops.logs import logging_config
 from shop.ops.postgres import TIMEOUTS_MS
@@ -198,13 +198,13 @@ REDIS_LOGIN = {
     "user": env.str("REDIS_USER", default=""),
     "password": env.str("REDIS_PASSWORD", default=""),
 }
-REDIS_URL: str = with_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
+REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
 #: Connections to a Redis per process: at least one per thread.
 SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
 #: The locks live in their own database: cache.clear() is FLUSHDB. And django-redis keys its
 #: pools by URL, so that two aliases with one URL would share the first one's timeouts.
-REDIS_LOCKS_URL: str = with_login(
-    env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL), **REDIS_LOGIN
+REDIS_LOCKS_URL: str = add_login(
+    env.str("REDIS_LOCKS_URL", default="") or next_redis_database(REDIS_URL), **REDIS_LOGIN
 )
 #: How the locks connect. redis-py retries ten times by default; a lost reply then makes SET NX lie.
 LOCKS_POOL: dict[str, Any] = {
@@ -226,7 +226,7 @@ REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINEL
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:
     CACHES = {
-        alias: through_sentinels(
+        alias: sentinel_cache(
             cache, sentinels=REDIS_SENTINELS, master=REDIS_SENTINEL_MASTER, pool=LOCKS_POOL
         )
         for alias, cache in CACHES.items()
@@ -235,7 +235,7 @@ if REDIS_SENTINELS:
 #: Five independent servers for the strategy `redlock`, and ZooKeeper for the one of its name;
 #: unset, they answer `unavailable`.
 REDLOCK_URLS: list[str] = [
-    with_login(url, **REDIS_LOGIN) for url in env.list("REDLOCK_URLS", default=[])
+    add_login(url, **REDIS_LOGIN) for url in env.list("REDLOCK_URLS", default=[])
 ]
 ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 

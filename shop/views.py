@@ -159,7 +159,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     """
     if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
-    parts = health.recent_stack()
+    parts = health.recent_parts()
     is_ready = all(part.ok for part in parts)
     if settings.SHOP_DEMO or has_token(request):
         part_bodies = [asdict(part) for part in parts]

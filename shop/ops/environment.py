@@ -17,7 +17,7 @@ def parse_rate(text: str) -> tuple[int, float] | None:
     return int(parts[1]), float(parts[2])
 
 
-def next_database(url: str) -> str:
+def next_redis_database(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
     A Unix socket's number is a parameter, unix:///run/redis.sock?db=0, and any URL's may be.
@@ -31,7 +31,7 @@ def next_database(url: str) -> str:
     return urlunsplit(parts._replace(path=f"/{number}"))
 
 
-def with_login(url: str, *, user: str, password: str) -> str:
+def add_login(url: str, *, user: str, password: str) -> str:
     """Return `url` with user and password, unless it has a login or the password is empty.
 
     A URL can then be in a compose file, and its password in a secret file.
@@ -61,7 +61,7 @@ def _parse_sentinel(address: str) -> tuple[str, int]:
     return parts[1] or parts[2], int(parts[3])
 
 
-def through_sentinels(
+def sentinel_cache(
     cache: dict[str, Any], *, sentinels: list[tuple[str, int]], master: str, pool: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a cache of django-redis that asks the Sentinels for the address of `master`.

@@ -44,7 +44,7 @@ def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
     _read_backlog = read_backlog
 
 
-def backlog() -> tuple[int, float] | None:
+def read_backlog() -> tuple[int, float] | None:
     """Return the number of unsettled promises and the age of the oldest in seconds, or None in a
     shop that makes no promises. Raises redis.RedisError."""
     if _read_backlog is None:
@@ -63,36 +63,36 @@ def is_stopping() -> bool:
     return _is_stopping is not None and _is_stopping()
 
 
-def recent_stack() -> list[Part]:
-    """Return `stack()` as it was at most LOOK_LIFETIME_SECONDS ago.
+def recent_parts() -> list[Part]:
+    """Return `check_parts()` as it was at most LOOK_LIFETIME_SECONDS ago.
 
     Concurrent probes wait for one look, so that a slow server is asked once.
     """
     global _last_look
     with _look_lock:
         if _last_look is None or time.monotonic() - _last_look[0] >= LOOK_LIFETIME_SECONDS:
-            parts = stack()
+            parts = check_parts()
             _last_look = (time.monotonic(), parts)
         return _last_look[1]
 
 
-def stack() -> list[Part]:
+def check_parts() -> list[Part]:
     """Look at the database, its migrations and timeouts, both Redis databases, and the backlog of
     promises in a shop that makes some."""
     parts = [
-        _part(database_name(), _database),
-        _part("migrations", _migrations),
-        _part("Redis (locks)", _redis),
-        _part("Redis (cache)", _cache),
+        _check_part(database_name(), _describe_database),
+        _check_part("migrations", _describe_migrations),
+        _check_part("Redis (locks)", _describe_redis),
+        _check_part("Redis (cache)", _describe_cache),
     ]
     if _is_postgresql():
-        parts.append(_part("PostgreSQL timeouts", _timeouts))
+        parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
     if _read_backlog is not None and not settings.SHOP_DEMO:
-        parts.append(_part("promises", _promises))
+        parts.append(_check_part("promises", _describe_promises))
     return parts
 
 
-def _part(name: str, describe: Callable[[], str]) -> Part:
+def _check_part(name: str, describe: Callable[[], str]) -> Part:
     try:
         return Part(name, True, describe())
     except NOT_READY as error:
@@ -105,7 +105,7 @@ def _is_postgresql() -> bool:
     return connection.vendor not in ("mysql", "sqlite")
 
 
-def _database() -> str:
+def _describe_database() -> str:
     if not _is_postgresql():
         connection.ensure_connection()
         version = ".".join(map(str, connection.get_database_version()))
@@ -116,14 +116,14 @@ def _database() -> str:
     return f"version {version}, fsync {fsync}"
 
 
-def _migrations() -> str:
+def _describe_migrations() -> str:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise LookupError("not all applied: run manage.py migrate")
     return "all applied"
 
 
-def _timeouts() -> str:
+def _describe_timeouts() -> str:
     """Describe the timeouts in force: a pooler may have dropped those of the settings."""
     limits = settings.DB_TIMEOUTS_MS
     with connection.cursor() as cursor:
@@ -140,7 +140,7 @@ def _timeouts() -> str:
     return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
 
 
-def _redis() -> str:
+def _describe_redis() -> str:
     info = locks_client().info()
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info["redis_version"])
@@ -152,13 +152,13 @@ def _redis() -> str:
     return f"{description}, master {settings.REDIS_SENTINEL_MASTER!r} of the Sentinels"
 
 
-def _promises() -> str:
+def _describe_promises() -> str:
     """Describe the backlog. A node with a long one stays ready: /buy refuses on every node."""
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"
 
 
-def _cache() -> str:
+def _describe_cache() -> str:
     caches["default"].get("shop:readyz")
     return "answers"

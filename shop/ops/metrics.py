@@ -114,7 +114,7 @@ class LockMetrics(Metrics):
 lock_metrics = cache(LockMetrics)
 
 
-def count(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
+def count_request(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
     """Count an answered request."""
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
@@ -130,7 +130,7 @@ def _create_series(lock: str) -> None:
         PURCHASES.labels(lock, outcome)
 
 
-def expose(request: HttpRequest) -> HttpResponse:
+def answer_metrics(request: HttpRequest) -> HttpResponse:
     """Answer GET /metrics, if the request has METRICS_TOKEN."""
     if request.method != "GET":
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
@@ -139,7 +139,7 @@ def expose(request: HttpRequest) -> HttpResponse:
         body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
         return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
     with suppress(redis.RedisError):  # while Redis does not answer, the gauges keep their values
-        backlog = health.backlog()
+        backlog = health.read_backlog()
         if backlog is not None:
             unsettled, oldest_seconds = backlog
             UNSETTLED.set(unsettled)

@@ -16,7 +16,7 @@ class Command(BaseCommand):
     help = "Ask PostgreSQL and Redis, and say for each whether it is ready for a sale."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        parts = health.stack()
+        parts = health.check_parts()
         for warning in check_eviction():
             parts.append(health.Part("eviction", False, f"{warning.msg} {warning.hint}"))
         strategy = STRATEGIES.get(settings.SHOP_LOCK)

@@ -84,11 +84,11 @@ def test_readyz_checks_the_servers_at_most_once_a_second(
     check_times: list[float] = []
     clock = [0.0]
 
-    def stack() -> list[health.Part]:
+    def check_parts() -> list[health.Part]:
         check_times.extend(clock)
         return [health.Part("PostgreSQL", True, "")]
 
-    monkeypatch.setattr(health, "stack", stack)
+    monkeypatch.setattr(health, "check_parts", check_parts)
     monkeypatch.setattr("shop.ops.health.time.monotonic", lambda: clock[0])
     for clock[0] in (100.0, 100.9, 101.0):
         for _ in range(3):

@@ -31,8 +31,8 @@ def exposed() -> Series:
 
     metrics.lock_metrics("redis")
     sold = {"lock": "redis", "outcome": "sold"}
-    metrics.count(route="/buy", status=201, seconds=0.1, facts=sold)
-    metrics.count(route="/", status=200, seconds=0.1, facts={})
+    metrics.count_request(route="/buy", status=201, seconds=0.1, facts=sold)
+    metrics.count_request(route="/", status=200, seconds=0.1, facts={})
     for state in ("in_use", "idle"):
         metrics.POOL.labels(state)
     series: Series = defaultdict(lambda: defaultdict(set))

@@ -241,7 +241,7 @@ def test_purchase_that_cannot_be_counted_is_answered(
     def raise_error(*args: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(metrics, "count", raise_error)
+    monkeypatch.setattr(metrics, "count_request", raise_error)
     assert buy(lock="none").status == 201
     assert "not counted" in caplog.text
 

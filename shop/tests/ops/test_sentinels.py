@@ -124,14 +124,14 @@ def test_sentinels_with_a_socket_url_are_refused() -> None:
 
 def test_replica_in_place_of_the_master_is_not_ready(settings: Settings) -> None:
     """It answers reads, and would refuse every lock."""
-    assert health._redis().endswith("noeviction")
+    assert health._describe_redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]
-    assert health._redis().endswith("master 'shop' of the Sentinels")
+    assert health._describe_redis().endswith("master 'shop' of the Sentinels")
     client = locks_client()
     client.replicaof("127.0.0.1", "1")
     try:
         with pytest.raises(LookupError, match="wait for the end of the failover"):
-            health._redis()
+            health._describe_redis()
     finally:
         client.replicaof("NO", "ONE")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shop.ops.environment import next_database
+from shop.ops.environment import next_redis_database
 from shop.tests.node import run
 
 PRINT_SETTINGS = """
@@ -80,7 +80,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
     ],
 )
 def test_locks_use_the_database_after_the_caches(url: str, following: str) -> None:
-    assert next_database(url) == following
+    assert next_redis_database(url) == following
 
 
 def test_check_without_postgresql_prints_a_hint() -> None:
