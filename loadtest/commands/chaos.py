@@ -39,12 +39,12 @@ from loadtest.stack.strategies import complaints_of
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 MAX_DISTURBANCES_PER_RUSH = 3
 #: Milliseconds between check and decrement, in rushes with a disturbance that may take the lock
-#: away and in the others. With 0 the critical section takes about 1 ms, and few faults hit it.
+#: away, and in rushes without one. With 0 the critical section takes about 1 ms: few faults hit it.
 HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
 HOLDS_MS_LOCK_KEPT = [60, 0]
 #: A disturbance that was tried this often and never seen to happen does not work.
 MIN_TRIES = 3
-#: Share of the rushes that may fail; the results of the others still count.
+#: Share of the rushes that may fail; the remaining results still count.
 MAX_FAILED_RUSH_SHARE = 0.01
 
 

@@ -29,7 +29,13 @@ BROKEN_IN_A_ROW = 2
 #: Up to this many cells are also printed one per line.
 MAX_CELLS_PRINTED = 16
 #: Variables that lead to servers which the run did not start.
-EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
+EXTERNAL_SERVER_VARIABLES = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "REDIS_LOCKS_URL",
+    "REDIS_SENTINELS",
+    "REDLOCK_URLS",
+)
 
 
 def run(
@@ -104,7 +110,7 @@ def exit_code(cells: Sequence[Cell]) -> int:
     """Return the exit code of a run with these cells.
 
     0: every verdict is the expected one. 1: a strategy did what it must not do.
-    EXIT_CODES["unknown"]: none did, but some cells show nothing. (2: the run could not be made.)
+    EXIT_CODES["unknown"]: none did, but some cells are inconclusive. (2: the run failed.)
     """
     off = [cell for cell in cells if not cell["as_expected"]]
     if not all(is_inconclusive(cell) for cell in off):
@@ -165,7 +171,7 @@ def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> l
 def refuse_external_servers() -> None:
     """Raise StackError if a variable leads to servers that the run did not start itself."""
     embedded.read_env()
-    variables = [name for name in EXTERNAL if os.environ.get(name)]
+    variables = [name for name in EXTERNAL_SERVER_VARIABLES if os.environ.get(name)]
     if variables:
         raise StackError(
             f"{' and '.join(variables)} is set, and faults are made only on servers that the run "

@@ -46,7 +46,7 @@ DRAIN_SECONDS = 60
 #: write what it measured and to end.
 OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
-BUSY = (
+LOCUST_BUSY_MESSAGE = (
     "Locust computed for more than 90 % of the time, so its own limit was measured: give it more "
     "processes with --locust-workers 2"
 )
@@ -209,7 +209,7 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     elif run["verdict"] != run["expected"] and not has_lost:
         why = run["why"]
     else:
-        return {"as_expected": True, "why": BUSY if measurement.is_busy else ""}
+        return {"as_expected": True, "why": LOCUST_BUSY_MESSAGE if measurement.is_busy else ""}
     return {"as_expected": False, "why": why}
 
 

@@ -33,20 +33,20 @@ from servers.waiting import wait_for
 CONTRAST = ("none", "token", "redis")
 #: Without a transaction, in one, with RedisLock.
 SQLITE_CONTRAST = ("autocommit", "none", "redis")
-#: Seconds until the last keys have to be gone: a release may be on its way.
-GONE_WITHIN = 1.0
-#: Seconds after which the orders are looked at again: what is written or deleted later is not seen.
+#: How long to wait for the last keys to disappear: a release may still be on its way.
+LEAKED_KEY_TIMEOUT_SECONDS = 1.0
+#: Seconds after which the orders are read again. Later changes go unseen.
 LOOK_AGAIN_SECONDS = 1.0
 #: The finding for a sale whose orders changed after it was judged.
 CHANGED_LATER = "changed_later"
 #: What the words of the table mean, and what to do next.
-NEXT = """
+NEXT_STEPS_TEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
 p50 ms: half of the answers came sooner
 report.html has the charts, for a browser; make serve has a page with a Start button
 """
 #: Why the verdicts of SQLite are not those of a server.
-ON_SQLITE = """
+SQLITE_NOTE = """
 SQLite's transactions are serializable: none, which sells in a transaction, is exact here and
 oversells on PostgreSQL and MySQL. Without a transaction (autocommit) it oversells here, too.
 """
@@ -127,7 +127,7 @@ def demo(console: Console, **options: Any) -> int:
     console.print()
     runs = summary["runs"]
     sheet = report.sheet(runs, report.DEMO_COLUMNS)
-    legend = f"{ON_SQLITE}{NEXT}" if is_on_sqlite else NEXT
+    legend = f"{SQLITE_NOTE}{NEXT_STEPS_TEXT}" if is_on_sqlite else NEXT_STEPS_TEXT
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
 
@@ -211,8 +211,9 @@ def stack_and_buyers(
 def rush_each(
     setting: Setting, out: Output, *, fault: str = "rush", is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """The rush under each lock, or under each that there is, on recording nodes. One whose server
-    is not installed is `not_run`. Returns the summary and all that was recorded.
+    """Run the rush under each lock of the setting, or under all, on nodes that record.
+
+    A strategy whose server is not installed is `not_run`. Returns the summary and all events.
 
     is_demo  print each verdict at once, and keep Locust's own report of each rush
     """
@@ -292,7 +293,7 @@ def rush(
     def run_and_judge() -> dict[str, Any]:
         return _rush_recorded(stack, buyers, plan) if stack.record else buyers.rush(plan)
 
-    return compared(stack.run_while_alive(run_and_judge), fault, setting.database)
+    return with_expectation(stack.run_while_alive(run_and_judge), fault, setting.database)
 
 
 def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[str, Any]:
@@ -302,7 +303,7 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
     report.append_to(stack.records / BUYERS)
     events = stack.new_events()
     sale = stack.shop().settled_sale(report.sale)
-    wait_for(lambda: stack.leaked_keys() <= keys_before, GONE_WITHIN)
+    wait_for(lambda: stack.leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
     leaked_keys = stack.leaked_keys() - keys_before
     run = judge_rush(
         plan,
@@ -320,7 +321,7 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
     return run
 
 
-def compared(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
+def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
     """Return a rush with the verdict that is expected of its strategy on this database."""
     expected = expected_on(run["lock"], fault, database)
     as_expected = run["verdict"] == expected

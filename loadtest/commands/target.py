@@ -23,7 +23,7 @@ from servers.loopback import ask_loopback_directly
 #: The stock is divided by each of these in turn: many units are many chances for a race, few units
 #: have more buyers for each.
 CONTENTION = (1, 2, 5)
-NEXT = """
+NEXT_STEPS_TEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
 next: docs/your-shop.md says where to look and which repair fits"""
 
@@ -93,7 +93,7 @@ def run(
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
     out.print_files("summary.json", html_report.NAME)
-    console.print(NEXT, style="dim")
+    console.print(NEXT_STEPS_TEXT, style="dim")
     return 0 if runs[-1]["as_expected"] else 1
 
 

@@ -39,7 +39,7 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
 
 
 def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: str) -> list[Cell]:
-    """Return the cells of a fault that proved nothing, for `reason`."""
+    """Return the cells of a fault that was inconclusive for all strategies, with the reason."""
     return [
         _fill_cell(
             fault_name,
@@ -95,7 +95,7 @@ def read_until_answered(read: Callable[[], T]) -> T:
 
 
 def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
-    """Return the leaked keys that name this trial's product, and those that name no trial's."""
+    """Return the leaked keys except those that name the product of another trial."""
     rest = [other for other in fault.trials if other is not trial]
     return [key for key in leaked_keys if not any(names_product(key, other) for other in rest)]
 
@@ -154,7 +154,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return what a trial shows to be wrong, besides its verdict."""
+    """Return the complaints about a trial, besides its verdict."""
     judgement = trial.judgement
     complaints = []
     if complaint := trial.strategy.get("complaint"):

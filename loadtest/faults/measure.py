@@ -27,8 +27,10 @@ ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def session_of(leader: int) -> list[int]:
-    """The pids of a session, its leader's first: also a worker whose master is gone. Zombies have
-    ended and are not counted."""
+    """Return the pids of a session, its leader's first.
+
+    A worker whose master is gone is included. Zombies have ended and are not.
+    """
     pids = []
     for pid in sorted(psutil.pids()):
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -41,7 +43,7 @@ def session_of(leader: int) -> list[int]:
 
 
 def state_of(pid: int) -> str:
-    """The state of a process, as psutil names it; `dead` for one that is gone or not known."""
+    """Return the state of a process as psutil names it; `dead` if there is no such process."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status()
     return psutil.STATUS_DEAD
@@ -50,8 +52,10 @@ def state_of(pid: int) -> str:
 def run_command(
     server: embedded.Valkey | Proxy, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0
 ) -> Any:
-    """The reply of a Redis, or of the one behind a proxy, to one command, which is not tried again.
-    Raises redis.RedisError."""
+    """Return the reply of a Redis, or of the Redis behind a proxy, to a command.
+
+    The command is not repeated. Raises redis.RedisError.
+    """
     once = Retry(NoBackoff(), 0)
     with redis.Redis(port=server.port, db=db, retry=once, socket_timeout=timeout) as client:
         return client.execute_command(*command)
@@ -77,10 +81,12 @@ def names_of(lock: str, product: str) -> tuple[str, str]:
 def seconds_left(
     servers: Sequence[embedded.Valkey], strategy: StrategyFacts, product: str
 ) -> float | None:
-    """Seconds after which this product's lock ends by itself, if it is not renewed: by PTTL, or by
-    the time that is the lock's value. None: it never does, or there is none on a Redis.
+    """Return the seconds after which a product's lock expires if it is not renewed.
 
-    servers  the main Redis, and after it those of Redlock
+    They come from PTTL, or from the time that is the lock's value. None if the lock never expires,
+    or if no Redis has it.
+
+    servers  the main Redis, followed by those of Redlock
     """
     db = LOCKS_DB
     lock_servers = servers[:1]
@@ -103,8 +109,7 @@ def seconds_left(
 
 
 def session_seconds(hosts: str) -> float | None:
-    """Seconds that the sessions of a ZooKeeper outlive a silent client: the longest that it has
-    granted, None if it has no client."""
+    """Return the longest session timeout that a ZooKeeper has granted; None without a client."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"cons")

@@ -7,7 +7,7 @@ NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """SIGTERM for node A. It is started again when the buyers have acted."""
+    """SIGTERM for node A, which is restarted when the buyers have acted."""
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -15,7 +15,9 @@ class NodeEndFault(Fault):
         self.testbed.nodes[self.node].terminate()
 
     def require_nothing_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
-        """Raise NotFired if a process of the node does not end in time: measured by the pids that
-        it has now, a worker that was spared among them."""
-        left = "a process of node A is left"
-        self.require_soon(lambda: not self.testbed.pids(self.node), left, seconds)
+        """Raise NotFired if a process of the node does not end in time.
+
+        The node's present pids are checked: a worker that was spared is one of them.
+        """
+        message = "a process of node A is left"
+        self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

@@ -101,8 +101,8 @@ def _make(fault: Fault) -> str:
     testbed = fault.testbed
     trials = fault.trials
     stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler.process is not None
-    act = partial(_or_miss, fault.act)
-    enter = partial(_or_miss, fault.enter)
+    act = partial(_or_mark_inconclusive, fault.act)
+    enter = partial(_or_mark_inconclusive, fault.enter)
     acting = threading.Thread(target=run_for_each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
@@ -148,10 +148,10 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
     end()
 
 
-def _or_miss(step: Callable[[Trial], None], trial: Trial) -> None:
-    """Run a step for one trial. If it raises, the trial is marked as proving nothing.
+def _or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
+    """Run a step for one trial, and mark the trial as inconclusive if the step raises.
 
-    An error of the test code must not look like a pass either.
+    An error of the load test itself must not look like a pass.
     """
     try:
         step(trial)
@@ -160,7 +160,7 @@ def _or_miss(step: Callable[[Trial], None], trial: Trial) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return in one line why a fault proves nothing."""
+    """Return in one line why a fault is inconclusive."""
     if isinstance(error, NotFired):
         return str(error)
     return f"{type(error).__name__}: {error}"
@@ -197,9 +197,9 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
         is_stuck = time.monotonic() - last_sale_at > 3 * trial.ttl + 0.5
         return is_stuck or all(buyer.is_done.is_set() for buyer in buyers)
 
-    idle = [buyer for buyer in buyers if not (buyer.started or buyer.is_done.is_set())]
+    waiting_buyers = [buyer for buyer in buyers if not (buyer.started or buyer.is_done.is_set())]
     with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
-        purchases = [pool.submit(buyer.buy, shop) for buyer in idle]
+        purchases = [pool.submit(buyer.buy, shop) for buyer in waiting_buyers]
         wait_for(is_over, started_at + DRAIN_TIMEOUT_SECONDS - time.monotonic())
         for buyer in buyers:
             buyer.give_up()

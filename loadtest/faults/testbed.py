@@ -94,7 +94,7 @@ class Testbed(Stack):
             self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
 
     def _ttl_settings(self) -> dict[str, str]:
-        """A node's settings that give the locks of every strategy this ttl."""
+        """Return the settings of a node that give the locks of every strategy this ttl."""
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _own_extras(self) -> dict[str, str]:
@@ -181,9 +181,9 @@ class Testbed(Stack):
         return pids
 
     def process_of(self, node: int) -> Popen[bytes]:
-        """The first process of a node that was started."""
+        """Return a node's gunicorn master."""
         process = self.nodes[node].server.process
-        assert process is not None, "it does not run"
+        assert process is not None, "the node does not run"
         return process
 
     def settle(self) -> None:
@@ -192,7 +192,7 @@ class Testbed(Stack):
             node.settle()
 
     def stop_settling(self) -> None:
-        """Kill every consumer: what is promised until `settle` is on Redis alone."""
+        """Kill every consumer: until `settle`, promises are stored on Redis alone."""
         for node in self.nodes:
             node.stop_settling()
 
@@ -256,7 +256,7 @@ class Testbed(Stack):
 
 
 def run_for_each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
-    """Call `action` for all subjects at once, in threads. Raises the first error at the end."""
-    listed = list(subjects)
-    with ThreadPool(len(listed)) as pool:  # its threads are daemons: Ctrl-C does not wait for them
-        pool.map(action, listed, chunksize=1)
+    """Call `action` for all subjects in parallel. Raises the first error when all have ended."""
+    arguments = list(subjects)
+    with ThreadPool(len(arguments)) as pool:  # daemon threads: Ctrl-C does not wait for them
+        pool.map(action, arguments, chunksize=1)

@@ -82,7 +82,7 @@ class Cell(Run, total=False):
     """One strategy under one fault: a run, and the course of the fault."""
 
     evidence: Required[str]  # how it was seen that the fault happened
-    missing: Required[str]  # why the cell shows nothing, or empty
+    missing: Required[str]  # why the cell is inconclusive, or empty
     wrong: Required[list[str]]  # complaints besides the verdict
     recovery_s: Required[float | None]  # until the next sale; None: none, or it was not measured
     story: Required[list[str]]  # the timeline of a cell that is not exact, in lines of text

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from loadtest.judge.sale_record import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
 from loadtest.rush.permission import hostname_of
-from loadtest.target.answer import NONE, Answer
+from loadtest.target.answer import NO_ANSWER, Answer
 from loadtest.target.target import (
     Buyer,
     Target,
@@ -139,7 +139,7 @@ def read_answer(target: Target, response: Any) -> Answer:
             "request that buys, as buyer.client.post() returns it"
         )
     if status == 0:
-        return NONE
+        return NO_ANSWER
     try:
         answer = target.read(response)
     except Exception as error:  # any: the code is the user's

@@ -8,9 +8,9 @@ from typing import Any
 from loadtest.judge.intervals import Request
 
 #: Outcomes that a correct shop answers with: successes of the load test, whatever their status.
-CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", "full"})
+CORRECT_OUTCOMES = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", "full"})
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
-PAUSE = (0.2, 0.6)
+RETRY_PAUSE_SECONDS = (0.2, 0.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Answer:
 
     def pause(self) -> float:
         """Seconds to wait before asking again."""
-        return self.after + random.uniform(*PAUSE)
+        return self.after + random.uniform(*RETRY_PAUSE_SECONDS)
 
     def record(self, request: Request) -> None:
         """Record it as the answer to this request, now. A value that JSON does not have, such as
@@ -42,7 +42,7 @@ class Answer:
 
     def count(self, response: Any) -> None:
         """Let Locust count its response: what a correct shop answers is a success."""
-        if self.outcome in CORRECT:
+        if self.outcome in CORRECT_OUTCOMES:
             response.success()
         else:
             response.failure(f"{response.status_code} {self.outcome}")
@@ -69,5 +69,5 @@ def error(why: str) -> Answer:
     return Answer("error", why=why, open=True)
 
 
-#: No answer at all.
-NONE = Answer("unknown", open=True)
+#: The answer of a request to which none came.
+NO_ANSWER = Answer("unknown", open=True)

@@ -10,11 +10,10 @@ from urllib.parse import quote
 import psycopg
 
 from loadtest.stack.client import ShopUnreachable, send
-from loadtest.target.target import EXCERPT, TargetError
+from loadtest.target.target import EXCERPT_LENGTH, TargetError
 from servers import mysql_client
 
-#: Seconds.
-TIMEOUT = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 def ask(
@@ -30,27 +29,27 @@ def ask(
     """
     try:
         all_headers = {"Accept": "application/json", **(headers or {})}
-        status, answer = send(method, url, body, all_headers, TIMEOUT)
+        status, answer = send(method, url, body, all_headers, TIMEOUT_SECONDS)
     except ShopUnreachable as error:
         raise TargetError(
             f"no shop answers at {url} ({error}): start it, or name another with --host"
         ) from error
     text = answer.decode(errors="replace")
     if status >= 400:
-        raise TargetError(f"{method} {url} was answered {status}: {text[:EXCERPT]}")
+        raise TargetError(f"{method} {url} was answered {status}: {text[:EXCERPT_LENGTH]}")
     if not text.strip():
         return None
     try:
         return json.loads(text)
     except ValueError as error:
         raise TargetError(
-            f"{method} {url} was answered no JSON: {text[:EXCERPT]!r}. Name an address that "
+            f"{method} {url} was answered no JSON: {text[:EXCERPT_LENGTH]!r}. Name an address that "
             "answers with JSON, or count in the database (sql)"
         ) from error
 
 
 def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query, committed; an empty list where it returns none.
+    """Run a query, commit it, and return its rows; an empty list if it returns none.
 
     dsn    postgresql://user:password@host/database, sqlite:///path/to/file, or
            mysql://user:password@host/database (also MariaDB; ?unix_socket=/path)
@@ -62,10 +61,10 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
         if dsn.startswith("sqlite:///"):
             file = dsn.removeprefix("sqlite:///")
             address = f"file:{quote(file)}?mode=rw"  # a name that is wrong makes no new database
-            with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT)) as own, own:
+            with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)) as own, own:
                 return own.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
-            with psycopg.connect(dsn, connect_timeout=int(TIMEOUT)) as connection:
+            with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:
                 rows = connection.execute(query, values or None)
                 return rows.fetchall() if rows.description else []
         if dsn.startswith("mysql://"):
@@ -88,7 +87,7 @@ def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
         ) from error
     try:
         with (
-            closing(mysql_client.connect(dsn, timeout_seconds=TIMEOUT)) as connection,
+            closing(mysql_client.connect(dsn, timeout_seconds=TIMEOUT_SECONDS)) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(query, values or None)

@@ -1,4 +1,4 @@
-"""The shop of this project as a target. How its buyers buy stands in the locustfile."""
+"""The shop of this project as a target. The locustfile has the steps of its buyers."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtest.judge.sale_record import OUTCOMES
 from loadtest.stack.client import Shop
-from loadtest.target.answer import NONE, Answer, error
+from loadtest.target.answer import NO_ANSWER, Answer, error
 from loadtest.target.target import Target
 
 
@@ -30,15 +30,18 @@ class OurShop(Target):
         self.sale = int(opened["sale"])
 
     def read(self, response: Any) -> Answer:
-        """No answer, or one not from the shop, leaves open what happened: `unknown`. One whose
-        status and outcome contradict each other is an error: clients look at either."""
+        """Return the meaning of the shop's answer to a purchase.
+
+        The outcome is `unknown` if there is no answer, or none from the shop. An answer whose
+        status contradicts its outcome is an error, because clients may look at either.
+        """
         try:
             body = dict(json.loads(response.text or ""))
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError):
-            return NONE
+            return NO_ANSWER
         if outcome not in OUTCOMES or response.status_code == 500:
-            return NONE
+            return NO_ANSWER
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
         retry_after = str((response.headers or {}).get("Retry-After", ""))
@@ -52,11 +55,14 @@ class OurShop(Target):
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
-        """Once what the sale has promised is settled; the orders are asked for after it."""
+        """Wait until the sale's promises are settled, and return the units left.
+
+        It is called before orders(), which then has all orders.
+        """
         self.report = self.shop.settled_sale(self.sale)
         return int(self.report["stock_left"])
 
     def unsettled(self) -> int | None:
-        """As of the report that stock() was read from."""
+        """Return the number of unsettled promises in the report that stock() has read."""
         promises: int | None = self.report.get("unsettled", 0)
         return promises

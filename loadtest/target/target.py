@@ -11,8 +11,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import Answer
 
 T = TypeVar("T")
-#: Characters of an answer that a message shows.
-EXCERPT = 120
+EXCERPT_LENGTH = 120
 #: The methods that every target has to override -> what each has to do.
 REQUIRED_METHODS = {
     "open": "put up `stock` units for sale",
@@ -20,7 +19,7 @@ REQUIRED_METHODS = {
     "read": "say what a response means: sold(), sold_out(), again() or error()",
     "orders": "return how many orders there are, or a list of Order",
 }
-SEE = "docs/your-shop.md shows one"
+SEE_DOCS = "docs/your-shop.md shows one"
 
 
 @dataclass
@@ -115,7 +114,7 @@ def load(path: Path | str, host: str) -> Target:
     """Return the target that a file defines, for a shop at `host`. Raises TargetError."""
     file = Path(path)
     if not file.is_file():
-        raise TargetError(f"there is no file {path}: name the file of your target; {SEE}")
+        raise TargetError(f"there is no file {path}: name the file of your target; {SEE_DOCS}")
     target_class = _class(file)
     missing = [
         name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
@@ -123,7 +122,8 @@ def load(path: Path | str, host: str) -> Target:
     if missing:
         todo = "; ".join(f"{name}() has to {REQUIRED_METHODS[name]}" for name in missing)
         raise TargetError(
-            f"{file.name}: {target_class.__name__} has no {' and no '.join(missing)}. {todo}. {SEE}"
+            f"{file.name}: {target_class.__name__} has no {' and no '.join(missing)}. {todo}. "
+            f"{SEE_DOCS}"
         )
     target_class.file = str(file)
     try:
@@ -151,7 +151,7 @@ def _class(file: Path) -> type[Target]:
         names = ", ".join(target_class.__name__ for target_class in classes) or "none"
         raise TargetError(
             f"{file.name} has to define one subclass of loadtest.target.Target; there: {names}. "
-            f"{SEE}"
+            f"{SEE_DOCS}"
         )
     return classes[0]
 
@@ -210,6 +210,6 @@ def excerpt(response: Any) -> str:
     """Return the beginning of an answer, on one line, with its status."""
     kind = str((response.headers or {}).get("Content-Type", "no type")).partition(";")[0]
     text = " ".join(str(response.text or "").split())
-    if len(text) > EXCERPT:
-        text = text[:EXCERPT] + " ..."
+    if len(text) > EXCERPT_LENGTH:
+        text = text[:EXCERPT_LENGTH] + " ..."
     return f"{response.status_code}, {kind}: {text!r}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadtest.commands import output
-from loadtest.commands.faults import EXTERNAL, THREADS_PER_NODE
+from loadtest.commands.faults import EXTERNAL_SERVER_VARIABLES, THREADS_PER_NODE
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import fresh_copy
 from loadtest.tests.held_target import cart_shop
@@ -27,7 +27,7 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
     each other's fences and close each other's sales. With one Redis, the page of a stack would show
     the round of steps that another module's stack left there, and take its steps in it."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in EXTERNAL:
+        for name in EXTERNAL_SERVER_VARIABLES:
             patch.delenv(name, raising=False)
         yield
 
@@ -46,7 +46,7 @@ def clone() -> Iterator[Path]:
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The results of a command in this process, which uses no server that it did not start."""
-    for name in EXTERNAL:
+    for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
     monkeypatch.setattr(output, "RESULTS", tmp_path / "results")

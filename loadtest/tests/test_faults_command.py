@@ -169,7 +169,7 @@ def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> No
     assert expected - {"rush", "rush-one-process"} == set(FAULTS)
 
 
-@pytest.mark.parametrize("name", command.EXTERNAL)
+@pytest.mark.parametrize("name", command.EXTERNAL_SERVER_VARIABLES)
 def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

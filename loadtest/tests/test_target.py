@@ -14,7 +14,7 @@ from loadtest.report.tables import sentences
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import Rush
 from loadtest.target import Order, Target, TargetError, error, sold, sold_out
-from loadtest.target.answer import NONE
+from loadtest.target.answer import NO_ANSWER
 from loadtest.target.target import Orders
 
 STOCK = 4
@@ -72,7 +72,7 @@ def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
     rush = Rush(plan, target, id="rush")
     rush.sale_counter.open(STOCK)
     for number, letter in enumerate(answers):
-        answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NONE)
+        answer = sold(numbers[number]) if letter == "s" else OTHER.get(letter, NO_ANSWER)
         request = Request(f"rush/buyer-{number}", time.monotonic_ns())
         if letter != "-":
             answer.record(request)

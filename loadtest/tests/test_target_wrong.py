@@ -15,7 +15,7 @@ from loadtest.rush.permission import is_loopback, require_permission
 from loadtest.rush.target_steps import read_answer
 from loadtest.stack.client import Shop
 from loadtest.target import Order, TargetError, ask, sql
-from loadtest.target.answer import NONE
+from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import OurShop
 from loadtest.target.target import call, load
 from loadtest.tests.test_target import Shown, listed, rushed
@@ -115,7 +115,7 @@ class Reads(Shown):
 
 
 def test_no_answer_is_not_read() -> None:
-    assert read_answer(Reads(), Response(0)) == NONE
+    assert read_answer(Reads(), Response(0)) == NO_ANSWER
 
 
 def test_a_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:

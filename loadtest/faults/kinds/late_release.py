@@ -5,8 +5,10 @@ from loadtest.faults.trial import Trial
 
 
 class LateReleaseFault(Fault):
-    """The victim is stopped between its COMMIT and its release until the ttl is over. A first rival
-    gets the lock; the victim's late release must not let a second rival in."""
+    """The victim is stopped between its COMMIT and its release until the ttl is over.
+
+    A first rival gets the lock. The victim's late release must not let a second rival in.
+    """
 
     name = "late-release"
     title = "the release comes after the ttl"
@@ -22,6 +24,6 @@ class LateReleaseFault(Fault):
     def act(self, trial: Trial) -> None:
         trial.send_rival("rival-1", grace=self.grace)
         trial.outlast_ttl()
-        trial.resume_victim(seconds=0.3)  # the first rival's own ttl runs
+        trial.resume_victim(seconds=0.3)  # short, because the first rival's ttl is running
         trial.send_rival("rival-2", grace=0.3)
         trial.resume_rivals()

@@ -26,10 +26,12 @@ class LostReplyFault(Fault):
         self.asking = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
-        """Let the victim ask once, and look for its lock before it asks again. RedisLock takes its
-        lock back at once; its fence stays."""
+        """Let the victim ask once, and look for its lock before it asks again.
+
+        RedisLock deletes its lock at once, but its fence stays.
+        """
         with self.asking:
-            # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
+            # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
             self.require_first_sale(trial, VICTIMS)
             before = self._on_server(trial)
             proxy = self.testbed.redis[VICTIMS]
@@ -57,8 +59,10 @@ class LostReplyFault(Fault):
             self.require(self._asked_redlock() <= early, "the reply was not cut off")
 
     def _asked_redlock(self) -> set[tuple[str, str]]:
-        """The connections to Redlock's first server that have just asked it for a lock, and how
-        many commands each has sent."""
+        """Return the connections to Redlock's first server whose last command was a SET.
+
+        Each is its id and the number of commands that it has sent.
+        """
         clients = measure.run_command(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
         return {
             (client["id"], client.get("tot-cmds", ""))
@@ -67,7 +71,7 @@ class LostReplyFault(Fault):
         }
 
     def _on_server(self, trial: Trial) -> dict[str, object]:
-        """The keys of the trial's lock with their values."""
+        """Return the keys of the trial's lock with their serialized values."""
         keys = list(measure.names_of(trial.lock, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server, db = self.testbed.main, measure.LOCKS_DB
@@ -87,7 +91,7 @@ class LostReplyFault(Fault):
         )
 
     def act(self, trial: Trial) -> None:
-        """The victim asks again, or goes on."""
+        """Let the victim ask again, or resume it if it has the lock."""
         if trial.point:
             self.testbed.resume(trial.victim)
         else:

@@ -38,8 +38,10 @@ class PauseFault(Fault):
         self.since = time.monotonic()
 
     def prove(self) -> str:
-        """Measured by the pids that the node has now and those that the victims recorded, not by
-        the pids that were signalled."""
+        """Check the node's present pids and those that the victims recorded.
+
+        The pids that were signalled would prove nothing: a process may have been missed.
+        """
         pids = set(self.testbed.pids(self.node))
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         runs = "a process of node A still runs"
@@ -58,26 +60,31 @@ class PauseFault(Fault):
     def act_on_servers(self) -> None:
         try:
             time.sleep(PAUSE_SECONDS)
-            lasted, lasts = time.monotonic() - self.since, self.is_in_effect()
+            stopped_seconds = time.monotonic() - self.since
+            was_stopped_throughout = self.is_in_effect()
             for trial in self.trials:
-                trial.record_stop(lasted)
-                if not lasts:  # also where its lock had ended before
+                trial.record_stop(stopped_seconds)
+                if not was_stopped_throughout:
                     trial.mark_inconclusive("node A was not stopped all the time")
             self.heal()
         finally:
             self.may_resume.set()
 
     def is_in_effect(self) -> bool:
-        """A process that went on for a moment was given a processor: the kernel counts that."""
+        """Return whether the node was stopped all the time.
+
+        A process that ran for a moment in between has another number of context switches.
+        """
         return self._are_stopped(self.watched) and measure.switches_of(self.watched) == self.watched
 
 
 class PauseAcquiredFault(PauseFault):
-    """The same between acquiring the lock and claiming the fence: only there the fence itself is
-    tested. After the claim the row lock of the victim's transaction keeps rivals out.
+    """The same pause between acquiring the lock and claiming the fence.
 
-    A fence that did its work is seen in the victim's answer: `lost`. The locks without one show
-    that the pause was long enough to break a lock."""
+    Only there the fence itself is tested: after the claim the row lock of the victim's transaction
+    keeps rivals out. If the fence works, the victim is answered `lost`. The locks without a fence
+    show that the pause was long enough to break a lock.
+    """
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"

@@ -6,8 +6,10 @@ from loadtest.faults.trial import Trial
 
 
 class QuorumFault(Fault):
-    """With two of Redlock's five servers cut off the shop sells, with three it refuses. `restart`
-    shows that a server which comes back empty leads to two holders."""
+    """With two of Redlock's five servers cut off the shop sells; with three it refuses.
+
+    `restart` shows that a server which comes back empty leads to two holders.
+    """
 
     name = "quorum"
     title = "2 of 5 servers are cut off, then 3"

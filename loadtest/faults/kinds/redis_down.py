@@ -8,7 +8,7 @@ from loadtest.faults.trial import Trial
 
 
 class RedisDownFault(Fault):
-    """SIGKILL of Valkey; later it starts empty. Meanwhile no strategy that needs it may sell."""
+    """SIGKILL of Valkey, which later starts empty. Until then no strategy on it may sell."""
 
     name = "redis-down"
     title = "Redis is down, later back and empty"

@@ -22,20 +22,20 @@ class RestartFault(LostLockFault):
             proxy.refuse()
 
     def fire(self) -> None:
-        self.before = self._run_ids()
+        self.run_ids_before = self._run_ids()
         self.held = self.count_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
         self.heal()
 
     def prove(self) -> str:
-        same = self.before & self._run_ids()
-        self.require(not same, "Redis, or Redlock's third server, did not restart")
+        unchanged_run_ids = self.run_ids_before & self._run_ids()
+        self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
         return f"new run_ids, and no key of the {self.held} locks held before"
 
     def _servers(self) -> list[embedded.Valkey]:
-        """The main Redis, and Redlock's third server: a small testbed has none."""
+        """Return the main Redis, and Redlock's third server if the testbed has one."""
         return [self.testbed.main] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:

@@ -9,7 +9,7 @@ from loadtest.stack.client import Shop
 
 
 class ShutdownFault(NodeEndFault):
-    """SIGTERM with a graceful timeout longer than the purchases: node A answers everybody."""
+    """SIGTERM with a graceful timeout longer than the purchases: node A answers every buyer."""
 
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
@@ -60,7 +60,7 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        trial.send_rival("rival-1", grace=0, stop_at="")  # two would show what `crash` shows
+        trial.send_rival("rival-1", grace=0, stop_at="")  # one is enough: `crash` tests two
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")

@@ -12,7 +12,9 @@ DELAY_SECONDS = 0.8
 
 class SlowWriteFault(Fault):
     """Kleppmann's case: no process and no lock server is slow, but the network to the database is.
-    The victim sends its write within its ttl, and it arrives after the ttl."""
+
+    The victim sends its write within its ttl, and the write arrives after the ttl.
+    """
 
     name = "slow-write"
     title = f"{DELAY_SECONDS:g} s each way between the holder's node and PostgreSQL"
@@ -23,7 +25,7 @@ class SlowWriteFault(Fault):
         self.round_trips: list[float] = []
 
     def fire(self) -> None:
-        """Every victim sends its write at once, within its ttl."""
+        """Let every victim send its write at once, within its ttl."""
         self.healing.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
         self.sent_at = time.monotonic()
@@ -58,8 +60,10 @@ class SlowWriteFault(Fault):
         return self.round_trips[-1]
 
     def resume(self, trial: Trial) -> None:
-        """Wait for the answers of the victims, which are writing, before the rivals go on.
-        Otherwise the order of the writes would be unknown."""
+        """Resume the rivals, and wait for the victim's answer.
+
+        Otherwise the order of the writes would be unknown.
+        """
         trial.resume_rivals()
         trial.wait_for_first_answer(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first:

@@ -8,9 +8,11 @@ from loadtest.faults.testbed import RIVALS, VICTIMS
 
 
 class SplitBrainFault(FailoverFault):
-    """Replication is a black hole when the victim takes its lock. Then the replica is promoted, and
-    node B uses it. Node A keeps the old master, which renews and releases as before: no holder
-    can notice."""
+    """Replication is a black hole when the victim takes its lock. Then the replica is promoted.
+
+    Node B uses the replica. Node A keeps the old master, which renews and releases as before: no
+    holder can notice.
+    """
 
     name = "split-brain"
     title = "two masters: the replica is promoted, and only node B follows"
@@ -23,7 +25,7 @@ class SplitBrainFault(FailoverFault):
         self.replica.promote()
         replica = self.testbed.address(self.replica)
         self.testbed.redis[RIVALS].switch(replica)
-        # When its victims have released on the old master.
+        # Node A switches when its victims have released their locks on the old master.
         self.healing.callback(self.testbed.redis[VICTIMS].switch, replica)
         self.testbed.replace_main(self.replica)
 

@@ -15,15 +15,18 @@ CONNECT_DELAY_SECONDS = 0.05
 
 
 class StallFault(Fault):
-    """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
-    carried out after SIGCONT: a lock without a holder. That takes a connection which is open
-    already: a new one waits for Redis before it sends anything."""
+    """SIGSTOP of Valkey for longer than its clients' timeout.
+
+    A command whose client has given up stays in the socket's buffer and is executed after SIGCONT:
+    that leaves a lock without a holder. It happens only on a connection that is open already, since
+    a new connection waits for Redis before it sends anything.
+    """
 
     name = "stall"
     title = "Redis is stopped past its clients' timeout"
 
     def arm(self) -> None:
-        """Slow the first buyers down, so that they are there at once, with a connection each."""
+        """Slow the first buyers down, so that they overlap and each opens a connection."""
         self.healing.callback(self.testbed.redis[VICTIMS].pass_on)
         self.testbed.redis[VICTIMS].delay(CONNECT_DELAY_SECONDS)
 

@@ -17,11 +17,11 @@ from loadtest.rush.option_parsers import RUSH_OPTIONS
 
 #: Names under which Locust may be asked, whatever the port.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-#: What a form may set besides the options of a rush. Any other option of Locust is a name of a
-#: file, an address or a secret, and set on its command line only.
-FORM = {"user_count", "spawn_rate", "run_time", "profile", "host"}
-#: No page may show Locust in a frame or load a part of it.
-HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
+#: The fields that a form may have besides the options of a rush. Locust's other options name files
+#: and addresses or are secrets: they are set on its command line only.
+ALLOWED_FORM_FIELDS = {"user_count", "spawn_rate", "run_time", "profile", "host"}
+#: They forbid other pages to show Locust in a frame or to load a part of it.
+EMBEDDING_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
 def install(environment: Environment, web_ui: Any) -> None:
@@ -42,15 +42,15 @@ def install(environment: Environment, web_ui: Any) -> None:
         reason = _refusal(flask.request, hosts, origins, environment)
         return ({"success": False, "message": reason}, 403) if reason else None
 
-    def own(response: flask.Response) -> flask.Response:
+    def replace_cors_headers(response: flask.Response) -> flask.Response:
         for name, _ in list(response.headers):
             if name.startswith("Access-Control"):
                 del response.headers[name]
-        response.headers.update(HEADERS)
+        response.headers.update(EMBEDDING_HEADERS)
         return response
 
     web_ui.app.before_request(refuse)
-    web_ui.app.after_request_funcs.setdefault(None, []).insert(0, own)  # runs last
+    web_ui.app.after_request_funcs.setdefault(None, []).insert(0, replace_cors_headers)  # runs last
 
 
 def _words(text: str) -> set[str]:
@@ -85,7 +85,7 @@ def _refusal(
         return "a page of another site is not allowed here, only Locust's own is: open that one"
     if request.path == "/user":
         return "the classes of users are set by the locustfile only"
-    if strange := set(request.form) - FORM - set(RUSH_OPTIONS):
+    if strange := set(request.form) - ALLOWED_FORM_FIELDS - set(RUSH_OPTIONS):
         return f"{min(strange)[:64]} is set on Locust's command line only"
     if request.form.get("host", environment.host) != environment.host:
         return "host is set on Locust's command line only"
