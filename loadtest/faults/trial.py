@@ -31,7 +31,7 @@ class Trial:
 
     point                the point in its purchase at which the victim stops
     ttl                  seconds that a lock survives a silent holder under this fault
-    inconclusive_reason  why the trial proves nothing about the strategy; empty if it does
+    inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer that stops at the point; set by send_victim()
     guest                the buyer that asks the victim's node while that ends, under `shutdown`
