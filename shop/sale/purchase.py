@@ -188,9 +188,9 @@ def sell_one(
 ) -> Receipt:
     """Check, hold, decrement, record. A strategy may replace how it reads and how it writes.
 
-    Runs inside the transaction that its strategy opens, and inside the lock that encloses that.
-    Raises SoldOut, SaleOver, UnknownProduct, Lost, or KeyHasBought when the attempt's key has an
-    order already.
+    It runs inside the transaction that the strategy opens, and that inside the strategy's lock, if
+    it has one: see `buy` in shop/strategies/. Raises SoldOut, SaleOver, UnknownProduct, Lost, or
+    KeyHasBought when the attempt's key has an order already.
     """
     attempt.committing = False
     stock = read(attempt)

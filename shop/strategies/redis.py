@@ -3,6 +3,8 @@
 The first statement of the transaction claims the fence in the database: a holder that was paused
 until another buyer had the lock finds a higher fence there and sells nothing. If the fence were
 claimed at the write, two holders could have read the same stock before (`fence-at-write`).
+
+An asgi node takes the lock in its event loop (shop/sale/async_checkout.py), and calls `sell` only.
 """
 
 from functools import partial
