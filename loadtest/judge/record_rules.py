@@ -206,34 +206,35 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Each order was sold under the strategy, and by the lock, that the buyers asked for."""
+    """Each order and node event has the strategy, product and lock name of the run."""
     strategy = record.strategy
     if not strategy:
         return
-    expectation = f", and {strategy} was asked for"
     for order in record.orders:
-        if order.get("lock", strategy) != strategy:
-            yield order_case(order, f"was sold under {order['lock']}{expectation}")
+        order_strategy = order.get("lock", strategy)
+        if order_strategy != strategy:
+            difference = f"was sold under strategy {order_strategy!r} instead of {strategy!r}"
+            yield order_case(order, difference)
     for event in record.events:
-        difference = _difference_from_request(record, event)
+        difference = _difference_from_run(record, event)
         if difference:
             key = event.get("attempt", "")
-            yield Case(f"{key} {difference}{expectation}", key)
+            yield Case(f"{key} {difference}", key)
 
 
-def _difference_from_request(record: SaleRecord, event: Event) -> str:
-    """Return how a node's event differs from what the buyers asked for; empty if it does not."""
+def _difference_from_run(record: SaleRecord, event: Event) -> str:
+    """Return how a node's event differs from the run, with both values; empty if it does not."""
     strategy = record.strategy
     product = record.product
     lock_name = f"{strategy}:{product}"
     if event["by"] != "node":
         return ""
     if event["f"] == "begins" and event.get("lock", strategy) != strategy:
-        return f"was served by {event['lock']}"
+        return f"was served under strategy {event['lock']!r} instead of {strategy!r}"
     if product and event.get("product", product) != product:
-        return f"was sold {event['product']}"
+        return f"was sold {event['product']} instead of {product}"
     if product and event.get("lock_name", lock_name) != lock_name:
-        return f"took {event['lock_name']}"
+        return f"took the lock {event['lock_name']} instead of {lock_name}"
     return ""
 
 

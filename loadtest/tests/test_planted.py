@@ -37,6 +37,39 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
     assert judgement.why or judgement.oversold
 
 
+@pytest.mark.parametrize(
+    ("plant", "lock", "difference"),
+    [
+        (
+            plants.serve_under_another_strategy,
+            "redis",
+            "was served under strategy 'row-lock' instead of 'redis'",
+        ),
+        (
+            plants.serve_under_another_strategy,
+            "none",
+            "was served under strategy 'row-lock' instead of 'none'",
+        ),
+        (plants.begin_for_another_product, "redis", "was sold pear instead of pause-token"),
+        (
+            plants.take_lock_of_another_product,
+            "redis",
+            "took the lock redis:pear instead of redis:pause-token",
+        ),
+        (
+            plants.name_another_strategy_in_an_order,
+            "redis",
+            "was sold under strategy 'row-lock' instead of 'redis'",
+        ),
+    ],
+)
+def test_wrong_lock_names_both_sides(plant: Plant, lock: str, difference: str) -> None:
+    rush = RecordedRush(lock)
+    plant(rush)
+    [finding] = [finding for finding in rush.judge().findings if finding.rule == "wrong_lock"]
+    assert difference in finding.description
+
+
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
 def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
     """Such a purchase looks first, and the statement that takes the unit finds none."""
