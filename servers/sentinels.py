@@ -4,7 +4,7 @@
     for pid in sentinels.start():
         embedded.adopt(pid)
     sentinels.wait_until_ready()          # they need a replica to promote, and each other
-    environment["REDIS_SENTINELS"] = sentinels.urls
+    environment["REDIS_SENTINELS"] = sentinels.addresses
 
 Given a proxy's port as the master's, the Sentinels and their clients reach the master through it.
 """
@@ -50,7 +50,7 @@ class Sentinels:
         self._processes: list[ServerProcess] = []
 
     @property
-    def urls(self) -> str:
+    def addresses(self) -> str:
         """The value of REDIS_SENTINELS: host:port,host:port,host:port."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
@@ -85,14 +85,18 @@ class Sentinels:
             sentinel.wait_until(is_ready, timeout=START_TIMEOUT_SECONDS, advice=advice)
 
     def master(self) -> tuple[str, int]:
-        """Ask the Sentinels for host and port of the master. Raises LookupError if none answers."""
+        """Return the host and port of the master, according to the first Sentinel that names one.
+
+        Raises LookupError if none does: they do not answer, or know no such master.
+        """
         for port in self.ports:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
-                # Sent as text, because the method of redis-py 6 for this command fails.
+                # Not sentinel_get_master_addr_by_name(): in redis-py 6.4 it raises TypeError.
                 address = sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER)
                 if address:
                     return str(address[0]), int(address[1])
-        raise LookupError(f"no Sentinel answers on {self.urls or 'any port'}; see {self.log.name}")
+        addresses = self.addresses or "any port"
+        raise LookupError(f"no Sentinel on {addresses} names a master; see {self.log.name}")
 
     def stop(self) -> None:
         """Kill the Sentinels. Nothing happens if they do not run."""

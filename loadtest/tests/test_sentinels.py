@@ -64,7 +64,7 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
 def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     """A node that finds its Redis through the Sentinels only."""
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
-    monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.urls)
+    monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.addresses)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
     monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
     monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
@@ -148,5 +148,5 @@ def test_sentinels_without_a_replica_say_what_to_do(
             sentinels.wait_until_ready()
     finally:
         sentinels.stop()
-    with pytest.raises(LookupError, match="no Sentinel answers"):
+    with pytest.raises(LookupError, match="names a master"):
         sentinels.master()

@@ -83,7 +83,7 @@ class FailoverSentinelFault(FailoverFault):
             embedded.adopt(pid)
         sentinels.wait_until_ready()
         for node in (VICTIMS, RIVALS):
-            testbed.restart(node, REDIS_SENTINELS=sentinels.urls, REDIS_SENTINEL_MASTER=MASTER)
+            testbed.restart(node, REDIS_SENTINELS=sentinels.addresses, REDIS_SENTINEL_MASTER=MASTER)
         self.proxy.black_hole_replication()
 
     def fire(self) -> None:
