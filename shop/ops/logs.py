@@ -65,8 +65,8 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _stderr_handler(kind: str) -> dict[str, Any]:
-    """Return the parts that both configurations share: the handler `stderr`."""
+def _shared_config(kind: str) -> dict[str, Any]:
+    """Return what both configurations contain: the handler `stderr`, its filter and formatter."""
     return {
         "filters": {"request": {"()": RequestFilter}},
         "formatters": {"line": dict(FORMATTERS[kind])},  # logging.config modifies it
@@ -85,12 +85,12 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
 
     kind    `text` or `json`; others raise ImproperlyConfigured
     level   level of everything except the access lines
-    access  whether to log one line per request (observe.py)
+    access  whether to log one line per request (ObserveMiddleware)
     """
     if kind not in FORMATTERS:
         raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATTERS)}")
     return {
-        **_stderr_handler(kind),
+        **_shared_config(kind),
         "version": 1,
         "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
@@ -103,4 +103,4 @@ def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
     if kind != "json":
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    return {**_stderr_handler(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+    return {**_shared_config(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
