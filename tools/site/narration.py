@@ -62,9 +62,9 @@ def narrate(
 
     The empty key is the beginning. `labels` are those of the two buyers' buttons after the turn,
     `standing` says where each buyer is, and `can` names the turns that are possible then: those in
-    `moves`, and `choices` after the longest key. `no_event` says why no event is possible, if none
-    is. `lock` is left out while the lock is free. `first_move` is what first_move_of returns of all
-    moves of the world, if these are not all.
+    `moves`, and `choices` after the longest key. `no_event` is the reason to show if `can` has no
+    event. `lock` is left out while the lock is free. `first_move` is what first_move_of returns of
+    all moves of the world, if these are not all.
     """
     first_move = first_move or first_move_of(moves)
     longest = max(moves, key=len, default="")
@@ -80,7 +80,7 @@ def narrate(
             "standing": {name: _standing(name, progress[name]) for name in BUYERS},
             "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
             "can": possible,
-            "no_event": _reason_against_event(key, progress["A"], world),
+            "no_event": _why_no_event(key, progress["A"], world),
         }
 
     progress_by_key = {"": dict.fromkeys(BUYERS, BuyerProgress())}
@@ -98,8 +98,11 @@ def narrate(
     return words
 
 
-def _reason_against_event(key: str, progress: BuyerProgress, world: World) -> str:
-    """Return why no event is possible after the turns of `key`, if none is."""
+def _why_no_event(key: str, progress: BuyerProgress, world: World) -> str:
+    """Return the reason to show if no event is possible after the turns of `key`.
+
+    Whether an event is possible is not checked here: `can` lists those that are.
+    """
     if event_of(key):
         return "One event per try: go back to choose another."
     if ASKS_AGAIN in world.events:
