@@ -92,12 +92,12 @@ class Metrics:
     """
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
-        """Count an acquisition that ended.
+        """Count an attempt to acquire that ended, successfully or not.
 
         Args:
             name: The name of the lock.
-            seconds: Seconds that the acquisition took.
-            acquired: False if the wait ended first, or the acquisition failed.
+            seconds: Seconds that the attempt took.
+            acquired: False if the wait timed out or an error ended the attempt.
         """
 
     def held(self, name: str, seconds: float, outcome: Release) -> None:

@@ -20,7 +20,7 @@ from loadtest.report.story import tell_story
 from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailable
 
 MAX_KEYS_SHOWN = 3
-#: Seconds for the judge's servers to answer again after a fault.
+#: Seconds for the shop and Redis to answer again after a fault.
 READ_TIMEOUT_SECONDS = 30.0
 T = TypeVar("T")
 

@@ -82,7 +82,8 @@ class Waiters:
         channel: The channel on which wake-ups for the waiters are published.
         listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
-        renewals: The renewals that release the tokens of waiters which gave up without an answer.
+        renewals: The renewals of this process. Their driver also releases the tokens that waiters
+            abandoned: it still runs when the waiters are gone.
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
@@ -134,7 +135,8 @@ class Waiters:
         mailbox = self.mailboxes.get(token)
         if mailbox is not None:
             mailbox.put_nowait(wake)
-        else:  # if it gave up; not a token that got the lock by asking
+        else:
+            # The waiter is gone. Release the lock granted to it, unless it acquired it by polling.
             self.renewals.release_abandoned(token.decode())
 
     def poll_all(self) -> None:

@@ -1,4 +1,4 @@
-"""The fence claimed at the read, the reason of a refusal, and the way out if all are refused.
+"""Claiming a fence, explaining a refused one, and raising fences after a move of Redis.
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
 one before. After a move to an empty Redis whose clock is behind, new fences are lower than those
@@ -29,7 +29,7 @@ LARGEST_FENCE = 2**53 - 2 * MARGIN_MICROSECONDS
 def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
     """Read the stock, and have the database refuse any holder with an older fence from then on.
 
-    Raises Lost, UnknownProduct.
+    Raises Lost, DatabaseFenceAhead, SaleClosed or UnknownProduct.
     """
     statement = (
         "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL"
@@ -40,7 +40,7 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
             cursor.execute(statement, values)
             if not cursor.rowcount:
                 raise make_fence_error(attempt, lease)
-            # The row is this transaction's own now, so that this is its present state.
+            # The UPDATE locked the row, so this SELECT reads its current values.
             cursor.execute(
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
             )
@@ -53,7 +53,9 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
 
 
 def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
-    """Return the reason why the database refused this lease's fence. Raises UnknownProduct.
+    """Return the exception for a fence that the database refused.
+
+    It is SaleClosed, Lost or DatabaseFenceAhead. Raises UnknownProduct if the product has no sale.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that
     is higher by more comes from another clock.

@@ -1,7 +1,7 @@
 """FLAW: the lock stops the threads of its own process, and no other process.
 
-Article A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in
-two processes.
+`synchronized` of article A1 (docs/sources.md): right "if it is a single process", of no use to a
+shop that runs in two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1

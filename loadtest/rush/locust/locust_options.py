@@ -94,7 +94,10 @@ def _list_strategies(host: str) -> list[str] | None:
 def plan_of_options(environment: Environment, restock_token: str = "") -> RushPlan:
     """Return the plan of a rush that Locust's options describe.
 
-    Locust's own names are `host`, `nodes` for more addresses, and `num_users` for the buyers.
+    `host` and `num_users`, the buyers, are Locust's own options; `nodes` adds addresses.
+
+    restock_token  the value of --restock-token, which LocustRushes has removed from the options:
+                   Locust sends them to its workers
     """
     options: Any = environment.parsed_options
     addresses = f"{environment.host or DEFAULT_HOST},{options.nodes}".split(",")
@@ -104,13 +107,13 @@ def plan_of_options(environment: Environment, restock_token: str = "") -> RushPl
         stock=int(options.stock),
         deadline=float(options.deadline),
         target=options.target,
-        i_may_load=options.i_may_load,
+        i_may_load=options.i_may_load,  # the name of a machine
         restock_token=restock_token,
         history=options.history,
         result=options.result,
     )
     if plan.target:
-        return plan
+        return plan  # add_arguments() has added no options for the strategy and the product
     return replace(plan, lock=options.lock, hold_ms=int(options.hold_ms), product=options.product)
 
 
