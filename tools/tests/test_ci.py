@@ -60,7 +60,7 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
     ("codes", "expected", "runs"),
     [([0], 0, 1), ([6, 0], 0, 2), ([6, 6], 6, 2), ([1, 0], 1, 1), ([2, 0], 2, 1), ([6, 1], 1, 2)],
 )
-def test_only_a_run_that_shows_nothing_is_repeated(
+def test_only_an_inconclusive_run_is_repeated(
     tmp_path: Path, command: str, codes: list[int], expected: int, runs: int
 ) -> None:
     code, calls = run_ci(tmp_path, f"python -m loadtest {command}*", codes)
