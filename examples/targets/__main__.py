@@ -4,6 +4,7 @@
     python -m examples.targets fastapi --rush      start it, rush it until it oversells, stop it
     python -m examples.targets fastapi --repaired --rush
     python -m examples.targets oscar --rush
+    python -m examples.targets mysql --rush      needs MariaDB's server
 
 What a shop needs is installed into var/targets/, a virtual environment for each.
 """
@@ -11,9 +12,12 @@ What a shop needs is installed into var/targets/, a virtual environment for each
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,15 +31,24 @@ from rich.console import Console
 from loadtest.commands.main import EXPECTABLE_VERDICTS, exit_code_of
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.loopback import free_port
+from servers.loopback import free_port, runtime_folder
+from servers.mariadb import MariaDB
 from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
 START_TIMEOUT = 300.0
-#: The line of fastapi_shop.py that oversells, and its repair.
-WRONG = 'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])'
-RIGHT = 'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")'
+#: The line of a shop that oversells, and its repair.
+REPAIRS = {
+    "fastapi": (
+        'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
+        'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")',
+    ),
+    "mysql": (
+        "product = Product.objects.get(pk=1)",
+        "product = Product.objects.select_for_update().get(pk=1)",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -88,17 +101,41 @@ class ExampleShop:
             process.stop()
 
 
-def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """A copy of its source, repaired or not, and a new database."""
-    source = (HERE / "fastapi_shop.py").read_text()
-    if source.count(WRONG) != 1:
-        raise EmbeddedError("fastapi_shop.py has no line to repair any more: see __main__.py")
+def copy_source(shop: ExampleShop, repaired: bool) -> None:
+    """Copy the source of a shop of this folder, repaired or not. Raises EmbeddedError."""
+    file = f"{shop.name}_shop.py"
+    wrong, right = REPAIRS[shop.name]
+    source = (HERE / file).read_text()
+    if source.count(wrong) != 1:
+        raise EmbeddedError(f"{file} has no line to repair any more: see __main__.py")
     if repaired:
-        source = source.replace(WRONG, RIGHT)
-    (shop.folder / "fastapi_shop.py").write_text(source)
+        source = source.replace(wrong, right)
+    (shop.folder / file).write_text(source)
+
+
+def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
+    """Copy the shop, and remove the database of an earlier start."""
+    copy_source(shop, repaired)
     for file in shop.folder.glob("shop.sqlite3*"):
         file.unlink()
     return {"SHOP": str(shop.folder / "shop.sqlite3")}
+
+
+def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
+    """Copy the shop, and start a MariaDB with its tables."""
+    copy_source(shop, repaired)
+    data = Path(tempfile.mkdtemp(prefix="mdb-", dir=runtime_folder()))
+    # ON is the default from 11.6.2: a stale read then ends in error 1020.
+    options = {"innodb_snapshot_isolation": "OFF"}
+    server = MariaDB(data, log=(shop.folder / "mariadb.log").open("ab"), options=options)
+    atexit.register(shutil.rmtree, data, ignore_errors=True)
+    atexit.register(server.stop)  # before its folder is removed
+    embedded.adopt(server.start())
+    server.wait_until_ready()
+    (shop.folder / "dsn").write_text(server.url())
+    os.environ["SHOP_DATABASE"] = server.url()  # for the shop, and for the target in a rush
+    shop.python("mysql_shop.py")
+    return {}
 
 
 def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
@@ -136,6 +173,13 @@ SHOPS = {
         "--workers 2 --threads 16 --keep-alive 60 --no-control-socket",
         rush=("--buyers", "60", "--stock", "30"),
         page="/catalogue/",
+    ),
+    "mysql": ExampleShop(
+        name="mysql",
+        needs=("Django~=5.2.0", "PyMySQL~=1.2.0", "gunicorn~=27.0"),
+        prepare=prepare_mysql,
+        serve="gunicorn mysql_shop:application --bind 127.0.0.1:{port} "
+        "--workers 2 --threads 16 --keep-alive 60 --no-control-socket",
     ),
 }
 

@@ -21,15 +21,15 @@ def test_every_target_can_be_loaded(name: str) -> None:
     assert load(HERE / name, "http://127.0.0.1:9").name == name.removesuffix("_target.py")
 
 
-def test_the_repair_of_the_fastapi_shop_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", launcher.REPAIRS)
+def test_repair_is_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "VAR", tmp_path)
+    shop = SHOPS[name]
     sources = []
-    SHOPS["fastapi"].folder.mkdir(parents=True)
+    shop.folder.mkdir(parents=True)
     for repaired in (False, True):
-        launcher.prepare_fastapi(SHOPS["fastapi"], repaired)
-        sources.append((SHOPS["fastapi"].folder / "fastapi_shop.py").read_text())
+        launcher.copy_source(shop, repaired)
+        sources.append((shop.folder / f"{name}_shop.py").read_text())
         ast.parse(sources[-1])
     wrong, right = (source.splitlines() for source in sources)
     changed = [line[0] for line in ndiff(wrong, right)]

@@ -1,0 +1,34 @@
+"""The target for mysql_shop.py: orders and stock are counted in its database."""
+
+import os
+from typing import Any
+
+from loadtest.target import Answer, Buyer, Order, Target, error, sold, sold_out, sql
+from servers.embedded import VAR
+
+
+class MySqlShop(Target):
+    name = "mysql"
+
+    def open(self, stock: int) -> None:
+        self.sql("UPDATE shop_product SET stock = %s", stock)
+
+    def buy(self, buyer: Buyer) -> Any:
+        return buyer.client.post("/buy", params={"buyer": buyer.key}, name="POST /buy")
+
+    def read(self, response: Any) -> Answer:
+        if response.status_code == 409:
+            return sold_out()
+        if response.status_code == 201:
+            return sold(order=response.json()["order"])
+        return error(response.text)
+
+    def orders(self) -> list[Order]:
+        return [Order(*row) for row in self.sql("SELECT id, buyer FROM shop_order")]
+
+    def stock(self) -> int:
+        return int(self.sql("SELECT stock FROM shop_product")[0][0])
+
+    def sql(self, query: str, *values: Any) -> Any:
+        dsn = os.environ.get("SHOP_DATABASE")
+        return sql(dsn or (VAR / "targets" / "mysql" / "dsn").read_text(), query, *values)

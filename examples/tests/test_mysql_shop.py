@@ -1,0 +1,68 @@
+"""The shop on MySQL or MariaDB, rushed on a MariaDB of the test's own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from examples.targets import __main__ as launcher
+from examples.targets.__main__ import HERE, SHOPS
+from servers import mysql_client
+from servers.embedded import ROOT
+from servers.loopback import free_port
+from servers.process import ServerProcess
+from servers.tests.running_mariadb import running_mariadb
+
+
+@pytest.mark.parametrize(
+    ("isolation_level", "repaired", "verdict"),
+    [
+        ("repeatable read", False, "oversold"),
+        ("read committed", False, "exact"),
+        ("repeatable read", True, "exact"),
+    ],
+)
+def test_isolation_level_decides(
+    isolation_level: str,
+    repaired: bool,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plain read after a row lock sees an old snapshot at REPEATABLE READ."""
+    monkeypatch.setattr(launcher, "VAR", tmp_path)
+    shop = SHOPS["mysql"]
+    shop.folder.mkdir(parents=True)
+    launcher.copy_source(shop, repaired)
+    with running_mariadb() as server:
+        connection = mysql_client.connect(server.url(), timeout_seconds=10.0)
+        connection.query("SET GLOBAL innodb_snapshot_isolation=OFF")  # as launcher.prepare_mysql
+        connection.close()
+        own = {"SHOP_DATABASE": server.url(), "ISOLATION_LEVEL": isolation_level}
+        environment = {**os.environ, **own}
+        subprocess.run(
+            [sys.executable, "mysql_shop.py"], cwd=shop.folder, env=environment, check=True
+        )
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        process = ServerProcess("the shop", tmp_path / "log")
+        command = [sys.executable, "-m"] + shop.serve.format(port=port).split()
+        process.start(command, folder=shop.folder, environment=environment)
+        try:
+            process.wait_until(lambda: urlopen(url, timeout=10).close() or True, timeout=60)
+            size = ["--buyers", "40", "--stock", "20", "--repeat", "1", "--expect", verdict]
+            target = HERE / "mysql_target.py"
+            rush = subprocess.run(
+                [sys.executable, "-m", "loadtest", "target", target, "--host", url, *size],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        finally:
+            process.stop()
+    assert rush.returncode == 0, rush.stdout + rush.stderr
