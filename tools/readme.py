@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from loadtest.commands.output import RESULTS
-from loadtest.commands.rushes import Setting, file_of
+from loadtest.commands.rushes import Setting, results_filename
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.judge.run import Cell, Run, Summary
@@ -170,7 +170,7 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
     for name, database in DATABASES.items():
         summary: Summary | None = on_postgres
         if name != POSTGRES:
-            summary = newest(results, file_of("matrix", name), is_every_strategy)
+            summary = newest(results, results_filename("matrix", name), is_every_strategy)
         if summary is not None:
             summaries[database.title_of(report.database_of(summary))] = summary
         elif database.needs_url:

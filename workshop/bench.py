@@ -13,7 +13,7 @@ import psycopg
 import redis
 
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed
 from loadtest.judge.history import group_by_product
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
@@ -77,7 +77,7 @@ class Bench(Testbed):
             wait_for(lambda: not self.sql(still_there), LONGEST_PAUSE)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
-        for number in (VICTIMS, RIVALS):
+        for number in (VICTIMS_NODE, RIVALS_NODE):
             self._reconnect(number)
         # A rush on a pool that is still being filled would be slower than one on new nodes.
         wait_for(lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL, LONGEST_PAUSE)

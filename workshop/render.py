@@ -83,7 +83,7 @@ def show_result(
     if result.cells:
         for table in fault_report.tables(result.cells, out.width):
             out.print(table, markup=True)
-        out.print(fault_report.numbers(result.cells))
+        out.print(fault_report.column_legend(result.cells))
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided)

@@ -3,7 +3,7 @@
 from loadtest.faults import FAULTS
 from loadtest.faults.fault import Fault
 from loadtest.faults.runner import play
-from loadtest.faults.testbed import RIVALS
+from loadtest.faults.testbed import RIVALS_NODE
 from loadtest.faults.trial import MEASURED_TTL_TOLERANCE
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
@@ -63,7 +63,7 @@ def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
 
 def _play(fault: Fault, *controls: str) -> list[Cell]:
     """Make this fault for the participant's file and for these strategies."""
-    shop = fault.testbed.shop(RIVALS)
+    shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
     chosen = [mine, *(strategies[name] for name in controls)]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import file_of
+from loadtest.commands.rushes import results_filename
 from loadtest.expected import DATABASE_FAULTS, why_not_made
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import not_run_cell, unknown_cells
-from loadtest.faults.runner import concerned, play
+from loadtest.faults.runner import play, strategies_affected_by
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -46,14 +46,19 @@ def run(
     server: str = SERVERS[0],
     database: str = POSTGRES,
 ) -> int:
-    """Make these faults for these locks, by name, all where none is named.
+    """Run the named faults against the named strategies; an empty list means all.
 
-    `server` and `database` are as in Stack. On another database than PostgreSQL the default is
-    DATABASE_FAULTS. Print the matrix, write the results: summary.json after every fault, the rest
-    at the end, also when the run ends early.
+    On another database than PostgreSQL an empty list of faults means DATABASE_FAULTS. Print the
+    matrix and write the results: summary.json after every fault, the rest at the end, also when the
+    run ends early.
 
-    Returns what `exit_code` says. Raises StackError, with what to do, where no fault concerns any
-    lock or a server is not the run's own, and EmbeddedError when a part does not start.
+    faults    names of FAULTS
+    locks     names of strategies
+    server    the application server of the nodes, one of SERVERS
+    database  the database of the shop, one of DATABASES
+
+    Returns the exit code: see `exit_code`. Raises StackError, with what to do, if no fault applies,
+    or an external server is configured; and EmbeddedError if a server does not start.
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     names = [name for name in FAULTS if name in (faults or default_faults)]
@@ -69,7 +74,7 @@ def run(
         ) as testbed,
     ):
         strategies = testbed.strategies(locks)
-        names = [name for name in names if concerned(name, strategies)]
+        names = [name for name in names if strategies_affected_by(name, strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
@@ -80,13 +85,15 @@ def run(
                 report.write_summary(out.path, summary)
         finally:
             if cells:
-                titles = {name: FAULTS[name].title for name in fault_report.made(cells)}
+                titles = {
+                    name: FAULTS[name].title for name in fault_report.names_of_faults_run(cells)
+                }
                 table = fault_report.markdown(summary, cells)
                 events = testbed.events()
                 out.write(
                     summary,
                     events,
-                    file_of("faults", database),
+                    results_filename("faults", database),
                     table,
                     title="every fault",
                     faults=titles,
@@ -94,15 +101,15 @@ def run(
     console.print()
     for part in fault_report.tables(cells, console.width):
         console.print(part)
-    console.print(fault_report.numbers(cells), style="dim")
+    console.print(fault_report.column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
-        console.print("", *fault_report.figures(cells), sep="\n")
-    off = [cell for cell in cells if not cell["as_expected"]]
-    for cell in off:
+        console.print("", *fault_report.cell_lines(cells), sep="\n")
+    unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
+    for cell in unexpected_cells:
         console.print(fault_report.complaint(cell), style="red", markup=False)
     total = fault_report.count(len(cells), "cell")
-    console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
-    out.print_files("summary.json", file_of("faults", database), html_report.NAME)
+    console.print(f"\n{total}, {len(unexpected_cells)} off their expected verdict", style="bold")
+    out.print_files("summary.json", results_filename("faults", database), html_report.NAME)
     return exit_code(cells)
 
 
@@ -112,10 +119,10 @@ def exit_code(cells: Sequence[Cell]) -> int:
     0: every verdict is the expected one. 1: a strategy did what it must not do.
     EXIT_CODES["unknown"]: none did, but some cells are inconclusive. (2: the run failed.)
     """
-    off = [cell for cell in cells if not cell["as_expected"]]
-    if not all(is_inconclusive(cell) for cell in off):
+    unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
+    if not all(is_inconclusive(cell) for cell in unexpected_cells):
         return 1
-    return EXIT_CODES["unknown"] if off else 0
+    return EXIT_CODES["unknown"] if unexpected_cells else 0
 
 
 def is_inconclusive(cell: Cell) -> bool:
@@ -147,7 +154,7 @@ def _make_all(
         except Exception as error:
             broken += 1
             why = f"{type(error).__name__}: {error}"
-            cells = unknown_cells(name, concerned(name, strategies), why)
+            cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
         out.console.print(fault_report.line(name, cells, time.monotonic() - began))
 
@@ -159,7 +166,10 @@ def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> l
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := why_not_made(name, vendor):
-        return [not_run_cell(name, strategy, reason) for strategy in concerned(name, strategies)]
+        return [
+            not_run_cell(name, strategy, reason)
+            for strategy in strategies_affected_by(name, strategies)
+        ]
     if vendor != "sqlite":
         return play(FAULTS[name](testbed), strategies)
     cells: list[Cell] = []

@@ -122,7 +122,7 @@ def demo(console: Console, **options: Any) -> int:
     with Output(console) as out:
         summary, events = rush_each(setting, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
-        name = file_of("demo", setting.database)
+        name = results_filename("demo", setting.database)
         out.write(summary, events, name, table, title="the rush")
     console.print()
     runs = summary["runs"]
@@ -138,7 +138,7 @@ def on_chosen_database(setting: Setting) -> Setting:
     return replace(setting, database=choose_database(setting.database, url))
 
 
-def file_of(table: str, database: str) -> str:
+def results_filename(table: str, database: str) -> str:
     """Return the name of a table's file. Tables of other databases than PostgreSQL say which."""
     return f"{table}.md" if database == POSTGRES else f"{table}-{database}.md"
 
@@ -161,7 +161,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = report.markdown(summary, report.MATRIX_COLUMNS)
-        name = file_of("matrix", setting.database)
+        name = results_filename("matrix", setting.database)
         out.write(summary, events, name, table, title="every strategy under the rush")
     runs = summary["runs"]
     off = sum(not run["as_expected"] for run in runs)

@@ -11,7 +11,7 @@ from redis import RedisError
 
 from loadtest.expected import expected_of
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS
+from loadtest.faults.testbed import RIVALS_NODE
 from loadtest.faults.trial import BUYERS, STOCK, Trial
 from loadtest.judge.history import Event, group_by_product
 from loadtest.judge.run import Cell
@@ -104,7 +104,7 @@ def _judge_trial(
     fault: Fault, trial: Trial, events: Sequence[Event], leaked_keys: Sequence[str]
 ) -> Judgement:
     """Compare the recorded events with the shop's record of the sale."""
-    shop = fault.testbed.shop(RIVALS)
+    shop = fault.testbed.shop(RIVALS_NODE)
     orphans = read_until_answered(trial.lock_keys_on_server)
     report = read_until_answered(partial(shop.settled_sale, trial.sale))
     return Judgement(

@@ -16,7 +16,7 @@ import redis
 
 from loadtest.expected import VICTIM_POINTS
 from loadtest.faults import measure
-from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, TTL, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import StrategyFacts
 
@@ -61,7 +61,7 @@ class Fault(ABC):
     two_servers = False
     measures_recovery = False
     loses_promises = False
-    node = VICTIMS
+    node = VICTIMS_NODE
     fired_at = 0.0
 
     def __init__(self, testbed: Testbed) -> None:
@@ -170,7 +170,7 @@ class Fault(ABC):
         """Raise NotFired with `message` unless the condition holds within `seconds`."""
         self.require(wait_for(condition, seconds), message)
 
-    def require_first_sale(self, trial: Trial, node: int = RIVALS) -> None:
+    def require_first_sale(self, trial: Trial, node: int = RIVALS_NODE) -> None:
         """Let a first buyer buy, so that connections are open and Redis knows the scripts.
 
         Raises NotFired if it cannot buy.
@@ -178,7 +178,9 @@ class Fault(ABC):
         outcome = trial.ask_once("early", node)
         self.require(outcome == "sold", f"{trial.lock}: the first buyer was answered {outcome}")
 
-    def expect_outcome(self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS) -> None:
+    def expect_outcome(
+        self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE
+    ) -> None:
         """Let a new buyer ask once during the fault. Any other outcome than these is a problem."""
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:

@@ -35,7 +35,7 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
 
     The faults are numbered; `numbers` returns their names.
     """
-    faults = made(cells)
+    faults = names_of_faults_run(cells)
     rows = _grid(cells, _sign)
     widest_lock = max(map(len, rows), default=0)
     faults_per_table = max(1, (width - widest_lock - 1) // 3)
@@ -51,13 +51,15 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     return all_tables
 
 
-def numbers(cells: Sequence[Cell]) -> str:
+def column_legend(cells: Sequence[Cell]) -> str:
     """Return the fault of each column of the tables, and the meaning of their signs."""
-    numbered_faults = [f"{number} {name}" for number, name in enumerate(made(cells), 1)]
+    numbered_faults = [
+        f"{number} {name}" for number, name in enumerate(names_of_faults_run(cells), 1)
+    ]
     return "  ".join(numbered_faults) + "\n" + LEGEND
 
 
-def figures(cells: Sequence[Cell]) -> list[str]:
+def cell_lines(cells: Sequence[Cell]) -> list[str]:
     """Return one line for each cell: its orders, what is left, and when it sold again."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_sold(cell)}{_again(cell)}"
@@ -104,7 +106,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     )
     shows = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        for name in made(cells)
+        for name in names_of_faults_run(cells)
     }
     broken = [
         cell
@@ -180,21 +182,21 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}s"
 
 
-def made(cells: Sequence[Cell]) -> list[str]:
-    """Return the faults of these cells, in the order in which they are made."""
+def names_of_faults_run(cells: Sequence[Cell]) -> list[str]:
+    """Return the names of the faults of these cells, in the order in which faults are run."""
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
 def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
     """Return for each lock the text of its cell under each fault; empty where it has no cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
-    faults = made(cells)
+    faults = names_of_faults_run(cells)
     return {lock: [texts.get((lock, fault), "") for fault in faults] for lock, _ in texts}
 
 
 def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], below: str, *, left: int) -> str:
     """Return the grid as a Markdown table, with a paragraph below it."""
-    headings = ["lock"] + made(cells)
+    headings = ["lock"] + names_of_faults_run(cells)
     rows = [[f"`{lock}`"] + texts for lock, texts in _grid(cells, text_of).items()]
     return report.markdown_table(headings, rows, below, left=left)
 

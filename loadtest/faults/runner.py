@@ -12,7 +12,7 @@ from loadtest.expected import expected_of
 from loadtest.faults.cells import judge_trials, names_product, not_run_cell, unknown_cells
 from loadtest.faults.fault import Fault
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS, VICTIMS, run_for_each, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_for_each, wait_for
 from loadtest.faults.trial import BUYERS, NotFired, Trial
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Shop, StrategyFacts
@@ -32,7 +32,7 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     If the fault does not fire, or a step fails, all its cells are `unknown` with the reason, and
     the testbed is repaired. Raises what the repair raises.
     """
-    chosen = concerned(fault.name, strategies)
+    chosen = strategies_affected_by(fault.name, strategies)
     available = [strategy for strategy in chosen if strategy["available"]]
     for strategy in available:
         fault.add_trial(strategy)
@@ -52,8 +52,10 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     return cells + [not_run_cell(fault.name, strategy) for strategy in missing]
 
 
-def concerned(fault_name: str, strategies: Sequence[StrategyFacts]) -> list[StrategyFacts]:
-    """Return the strategies that a fault concerns."""
+def strategies_affected_by(
+    fault_name: str, strategies: Sequence[StrategyFacts]
+) -> list[StrategyFacts]:
+    """Return the strategies that have an expected verdict under a fault."""
     return [strategy for strategy in strategies if fault_name in expected_of(strategy)]
 
 
@@ -100,7 +102,9 @@ def _make(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler.process is not None
+    stops_settling = (
+        fault.loses_promises and testbed.nodes[VICTIMS_NODE].settler.process is not None
+    )
     act = partial(_or_mark_inconclusive, fault.act)
     enter = partial(_or_mark_inconclusive, fault.enter)
     acting = threading.Thread(target=run_for_each, args=(trials, act), daemon=True)
@@ -179,7 +183,7 @@ def drain(trial: Trial) -> None:
     The first buyer goes alone: it meets what the fault left behind.
     """
     started_at = time.monotonic()
-    shop = trial.testbed.shop(RIVALS)
+    shop = trial.testbed.shop(RIVALS_NODE)
     returning = [buyer for buyer in trial.buyers if buyer.asks_again]
     _let_buy(trial, returning[:1], shop, started_at)
     _let_buy(trial, returning, shop, started_at)

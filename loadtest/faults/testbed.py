@@ -36,8 +36,10 @@ NODE_SETTINGS = {
 }
 #: Seconds that a buyer waits for an answer.
 ANSWER_TIMEOUT_SECONDS = 10.0
-#: The number of node A and of node B.
-VICTIMS, RIVALS = 0, 1
+#: The index of node A in `nodes`.
+VICTIMS_NODE = 0
+#: The index of node B in `nodes`.
+RIVALS_NODE = 1
 
 
 class Testbed(Stack):
@@ -115,7 +117,7 @@ class Testbed(Stack):
         own = super()._environment_of(number, environment)
         own["REDIS_URL"] = f"redis://{self.redis[number].address}"
         own["PGAPPNAME"] = f"oversold-{'AB'[number]}"
-        if number == VICTIMS:
+        if number == VICTIMS_NODE:
             own["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
         return own
 
@@ -136,7 +138,7 @@ class Testbed(Stack):
         """Restart both nodes with this ttl for every strategy, unless they have it."""
         if seconds != self.ttl:
             self.ttl = seconds
-            run_for_each((VICTIMS, RIVALS), self.restart)
+            run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def shop(self, node: int = 0) -> Shop:
         """A client of one node, which waits for an answer for `answer_timeout` seconds."""
@@ -197,7 +199,7 @@ class Testbed(Stack):
             node.stop_settling()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of one statement, sent past all proxies to PostgreSQL or MariaDB."""
+        """Execute a statement directly, bypassing the proxies, and return its rows."""
         if self.mariadb is not None:
             with (
                 closing(mysql_client.connect(self.database_url, timeout_seconds=5)) as connection,
@@ -231,7 +233,7 @@ class Testbed(Stack):
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL
-        run_for_each((VICTIMS, RIVALS), self.restart)
+        run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""

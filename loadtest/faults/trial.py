@@ -6,7 +6,7 @@ from typing import Any
 from loadtest.expected import expected_of
 from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed, wait_for
 from loadtest.judge.history import Event
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import StrategyFacts
@@ -79,7 +79,7 @@ class Trial:
 
     def open(self) -> None:
         """Open the sale."""
-        shop = self.testbed.shop(RIVALS)
+        shop = self.testbed.shop(RIVALS_NODE)
         self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
 
     # --- buyers ---------------------------------------------------------------------------------
@@ -100,19 +100,19 @@ class Trial:
         self.buyers.append(buyer)
         return buyer
 
-    def send(self, buyer: FaultBuyer, node: int = RIVALS) -> FaultBuyer:
+    def send(self, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
         """Start a buyer at a node."""
         buyer.start(self.testbed.shop(node))
         return buyer
 
-    def ask_once(self, name: str, node: int = RIVALS) -> str:
+    def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
         """Let a new buyer ask once, and return the outcome. It asks again only in the drain."""
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
     def send_victim(self, *, asks_again: bool) -> None:
         """Start the victim on node A, and wait until it stops at its point."""
         victim = self.victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
-        self._wait_for(self.send(victim, VICTIMS), ENTER_TIMEOUT_SECONDS)
+        self._wait_for(self.send(victim, VICTIMS_NODE), ENTER_TIMEOUT_SECONDS)
         if self.testbed.is_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():

@@ -291,7 +291,7 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
     late |= {"recovery_s": None}
     missing: Any = {**sold, "missing": "no ZooKeeper"}
-    assert fault_report.figures([crashed, sold, late, missing]) == [
+    assert fault_report.cell_lines([crashed, sold, late, missing]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; nobody buys any more",
         "setnx under crash: 10 orders for 10 units, 0 left; "
         "the next sale came 0.90 s after the fault",

@@ -22,7 +22,7 @@ from loadtest.faults.kinds.shutdown import ShutdownFault, ShutdownShortFault
 from loadtest.faults.kinds.slow import SlowFault
 from loadtest.faults.kinds.slow_write import SlowWriteFault
 from loadtest.faults.kinds.stall import StallFault
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.connection import Closed, Connection
@@ -94,16 +94,16 @@ def for_a_moment(fault: PauseFault) -> None:
 
     def go_on() -> None:
         wait_for(lambda: hasattr(fault, "watched"), 10)
-        fault.testbed.signal(VICTIMS, signal.SIGCONT)
+        fault.testbed.signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - 0.15)
-        fault.testbed.signal(VICTIMS, signal.SIGSTOP)
+        fault.testbed.signal(VICTIMS_NODE, signal.SIGSTOP)
 
     _fire_pause(fault)
     threading.Thread(target=go_on, daemon=True).start()
 
 
 def kill_master(fault: CrashFault) -> None:
-    process = fault.testbed.process_of(VICTIMS)
+    process = fault.testbed.process_of(VICTIMS_NODE)
     process.kill()
     process.wait()
 
@@ -121,7 +121,7 @@ def master_only(testbed: Testbed, node: int) -> list[int]:
 def long_ttl(testbed: Testbed, seconds: float) -> None:
     """Locks live for 60 s, whatever the fault asks for."""
     testbed.ttl = 60
-    for node in (VICTIMS, RIVALS):
+    for node in (VICTIMS_NODE, RIVALS_NODE):
         testbed.restart(node)
 
 
@@ -146,9 +146,9 @@ def cut_off_both(fault: PartitionFault) -> None:
         proxy.black_hole()
 
 
-def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS) -> FaultBuyer:
+def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
     """The buyer of the node that will be cut off asks the other node, and buys a unit."""
-    return _send(trial, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
+    return _send(trial, buyer, RIVALS_NODE if buyer.attempt.endswith("cut-off") else node)
 
 
 def lower_fence(fault: FenceAheadRaisedFault, trial: Trial) -> None:
@@ -162,12 +162,12 @@ def stop_nothing(fault: StallFault) -> None:
 
 def stop_unconnected(fault: StallFault) -> None:
     """Node A has no connection when Redis stops: what it sends first is never a lock's command."""
-    fault.testbed.redis[VICTIMS].cut()
+    fault.testbed.redis[VICTIMS_NODE].cut()
     _fire_stall(fault)
 
 
 def end_nothing(fault: ShutdownFault) -> None:
-    fault.process = fault.testbed.process_of(VICTIMS)
+    fault.process = fault.testbed.process_of(VICTIMS_NODE)
 
 
 def no_switch() -> Callable[[Proxy, Any], None]:

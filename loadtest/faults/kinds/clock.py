@@ -4,7 +4,7 @@ import os
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, TTL
+from loadtest.faults.testbed import RIVALS_NODE, TTL
 
 #: Seconds by which the clock of node B is ahead.
 CLOCK_AHEAD_SECONDS = 60.0
@@ -34,10 +34,10 @@ class ClockFault(Fault):
         folder = self.testbed.folder / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
-        python_path = self.testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
+        python_path = self.testbed.nodes[RIVALS_NODE].environment.get("PYTHONPATH", "")
         path = os.pathsep.join(filter(None, (str(folder), python_path)))
-        self.healing.callback(self.testbed.restart, RIVALS)
-        self.testbed.restart(RIVALS, PYTHONPATH=path)
+        self.healing.callback(self.testbed.restart, RIVALS_NODE)
+        self.testbed.restart(RIVALS_NODE, PYTHONPATH=path)
 
     def prove(self) -> str:
         for node, expected in zip(self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True):

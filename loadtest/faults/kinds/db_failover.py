@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from psycopg.conninfo import make_conninfo
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, wait_for
 from loadtest.faults.trial import Trial
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
@@ -41,9 +41,9 @@ class DbFailoverFault(Fault):
         self.second.catch_up_with(self.first)
         self.way = self.cleanup.enter_context(Proxy(self.first.socket))
         url = f"postgresql://postgres@{self.way.address}/{self.database}"
-        self.cleanup.callback(self.testbed.restart, RIVALS)
-        self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
-        self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
+        self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
+        self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
+        self.testbed.nodes[VICTIMS_NODE].stop_settling()  # it would settle into the old database
 
     def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
         folder = (

@@ -4,7 +4,7 @@ import signal
 
 from loadtest.faults import measure
 from loadtest.faults.lost_lock import LostLockFault
-from loadtest.faults.testbed import RIVALS, VICTIMS
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import MASTER, Sentinels
@@ -73,7 +73,10 @@ class FailoverSentinelFault(FailoverFault):
 
     def arm(self) -> None:
         testbed = self.testbed
-        for node in (VICTIMS, RIVALS):  # when the sales are over: until then it asks the Sentinels
+        for node in (
+            VICTIMS_NODE,
+            RIVALS_NODE,
+        ):  # when the sales are over: until then it asks the Sentinels
             self.cleanup.callback(testbed.restart, node)
         self._replicate()
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
@@ -82,7 +85,7 @@ class FailoverSentinelFault(FailoverFault):
         for pid in sentinels.start():
             embedded.adopt(pid)
         sentinels.wait_until_ready()
-        for node in (VICTIMS, RIVALS):
+        for node in (VICTIMS_NODE, RIVALS_NODE):
             testbed.restart(node, REDIS_SENTINELS=sentinels.addresses, REDIS_SENTINEL_MASTER=MASTER)
         self.proxy.black_hole_replication()
 

@@ -1,7 +1,7 @@
 """`fence-ahead`, `fence-ahead@raised`: the database's fence is ahead of Redis's clock."""
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, run_for_each
+from loadtest.faults.testbed import RIVALS_NODE, run_for_each
 from loadtest.faults.trial import Trial
 from loadtest.stack.node import StackError, manage
 
@@ -12,9 +12,11 @@ COMMAND_TIMEOUT_SECONDS = 60.0
 
 
 class FenceAheadFault(Fault):
-    """As after a move to a Redis that is empty and whose clock is behind: every new fence is lower
-    than the database's. Every holder is refused as stale, and so nothing is sold. It ends by
-    itself only after that hour; see fence-ahead@raised."""
+    """Every new fence is lower than the database's, so every holder is refused as stale.
+
+    This happens after a move to an empty Redis whose clock is behind. Nothing is sold until
+    FENCE_AHEAD_SECONDS have passed, or an operator raises the fences: see fence-ahead@raised.
+    """
 
     name = "fence-ahead"
     title = f"the database's fence is {FENCE_AHEAD_SECONDS:g} s ahead of Redis's clock"
@@ -62,8 +64,11 @@ class FenceAheadFault(Fault):
 
 
 class FenceAheadRaisedFault(FenceAheadFault):
-    """The same, and an operator runs manage.py raise_fence for each product, while the shop runs.
-    The database's fence stays as it is."""
+    """The fence is FENCE_AHEAD_SECONDS ahead, and an operator raises the fences of the locks.
+
+    The operator runs manage.py raise_fence for each product while the shop runs. The database's
+    fences stay as they are.
+    """
 
     name = "fence-ahead@raised"
     title = f"the same, and an operator runs {FenceAheadFault.way_out}"
@@ -80,12 +85,17 @@ class FenceAheadRaisedFault(FenceAheadFault):
         return f"{super().describe_observations()}; the command ran for {raised} products"
 
     def raise_fence(self, trial: Trial) -> None:
-        """Run the operator's command. A trial whose fence was not raised proves nothing."""
+        """Run the operator's command.
+
+        A trial whose lock fence was not raised (the command failed) is inconclusive.
+        """
         words = ("raise_fence", trial.product, "--lock", trial.lock)
-        environment, log = self.testbed.nodes[RIVALS].environment, self.testbed.log
         try:
             output = manage(
-                *words, environment=environment, log=log, timeout=COMMAND_TIMEOUT_SECONDS
+                *words,
+                environment=self.testbed.nodes[RIVALS_NODE].environment,
+                log=self.testbed.log,
+                timeout=COMMAND_TIMEOUT_SECONDS,
             )
         except StackError as error:
             output = str(error)

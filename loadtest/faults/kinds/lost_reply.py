@@ -4,7 +4,7 @@ import threading
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import NotFired, Trial
 
 
@@ -32,9 +32,9 @@ class LostReplyFault(Fault):
         """
         with self.asking:
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
-            self.require_first_sale(trial, VICTIMS)
+            self.require_first_sale(trial, VICTIMS_NODE)
             before = self._on_server(trial)
-            proxy = self.testbed.redis[VICTIMS]
+            proxy = self.testbed.redis[VICTIMS_NODE]
             if trial.point:
                 proxy = self.testbed.redlock[0]
                 early = self._asked_redlock()
@@ -42,11 +42,11 @@ class LostReplyFault(Fault):
             self.healing.callback(rule.cancel)
             victim = trial.victim = trial.add_buyer("victim", stop_at=trial.point)
             if trial.point:
-                trial.send(victim, VICTIMS)
+                trial.send(victim, VICTIMS_NODE)
                 nobody = "Redlock has no majority"
                 self.require_soon(lambda: self.testbed.is_stopped_at(victim), nobody)
             else:
-                victim.ask(self.testbed.shop(VICTIMS))
+                victim.ask(self.testbed.shop(VICTIMS_NODE))
             reached = self._on_server(trial) != before
         self.require(rule.fired, "no reply was cut")
         answers = trial.outcomes_without_redis
@@ -95,4 +95,4 @@ class LostReplyFault(Fault):
         if trial.point:
             self.testbed.resume(trial.victim)
         else:
-            trial.send(trial.victim, VICTIMS)
+            trial.send(trial.victim, VICTIMS_NODE)

@@ -3,7 +3,7 @@
 import time
 
 from loadtest.faults.node_end import NODE_END_TIMEOUT_SECONDS, NodeEndFault
-from loadtest.faults.testbed import VICTIMS, wait_for
+from loadtest.faults.testbed import VICTIMS_NODE, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
@@ -20,7 +20,7 @@ class ShutdownFault(NodeEndFault):
         super().enter(trial)
         guest = trial.guest = trial.add_buyer("guest", stop_at="arrives")  # waits behind the victim
         self.testbed.resume(guest)
-        trial.send(guest, VICTIMS)
+        trial.send(guest, VICTIMS_NODE)
         nobody = f"{trial.lock}: the guest did not arrive"
         self.require_soon(lambda: self.testbed.is_stopped_at(guest), nobody)
 

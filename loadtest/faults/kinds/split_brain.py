@@ -4,7 +4,7 @@ import signal
 
 from loadtest.faults import measure
 from loadtest.faults.kinds.failover import FailoverFault
-from loadtest.faults.testbed import RIVALS, VICTIMS
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 
 
 class SplitBrainFault(FailoverFault):
@@ -24,13 +24,13 @@ class SplitBrainFault(FailoverFault):
         self.cleanup.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
         self.replica.promote()
         replica = self.testbed.address(self.replica)
-        self.testbed.redis[RIVALS].switch(replica)
+        self.testbed.redis[RIVALS_NODE].switch(replica)
         # Node A switches when its victims have released their locks on the old master.
-        self.healing.callback(self.testbed.redis[VICTIMS].switch, replica)
+        self.healing.callback(self.testbed.redis[VICTIMS_NODE].switch, replica)
         self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
-        for node, server in ((VICTIMS, self.old), (RIVALS, self.testbed.main)):
+        for node, server in ((VICTIMS_NODE, self.old), (RIVALS_NODE, self.testbed.main)):
             info = measure.run_command(server, "INFO")
             reached = measure.run_id(self.testbed.redis[node])
             self.require(reached == info["run_id"], "a node does not have the Redis of its own")

@@ -7,7 +7,7 @@ import psutil
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import Trial
 
 #: Seconds for each chunk between node A and Redis while `stall` has its first buyers.
@@ -27,11 +27,11 @@ class StallFault(Fault):
 
     def arm(self) -> None:
         """Slow the first buyers down, so that they overlap and each opens a connection."""
-        self.healing.callback(self.testbed.redis[VICTIMS].pass_on)
-        self.testbed.redis[VICTIMS].delay(CONNECT_DELAY_SECONDS)
+        self.healing.callback(self.testbed.redis[VICTIMS_NODE].pass_on)
+        self.testbed.redis[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
     def enter(self, trial: Trial) -> None:
-        self.require_first_sale(trial, VICTIMS)
+        self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:
         self.heal()
@@ -47,8 +47,8 @@ class StallFault(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
-        sent = self.testbed.redis[VICTIMS].look_for(trial.text_in_victims_commands.encode())
-        self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS)
+        sent = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
+        self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         sent.cancel()
         is_own = "verdicts" in trial.strategy  # a participant's lock has any name, or none
         if not (sent.fired or is_own):

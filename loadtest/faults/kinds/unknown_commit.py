@@ -1,7 +1,7 @@
 """`unknown-commit`: the reply to COMMIT is lost."""
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import STOCK, Trial
 
 
@@ -29,7 +29,7 @@ class UnknownCommitFault(Fault):
     def act(self, trial: Trial) -> None:
         """Let one victim for each unit buy, one after the other."""
         committed = replayed = 0
-        shop = self.testbed.shop(VICTIMS)
+        shop = self.testbed.shop(VICTIMS_NODE)
         for number in range(1, STOCK + 1):
             victim = trial.add_buyer(f"victim-{number:02}")
             key = victim.attempt
@@ -40,7 +40,7 @@ class UnknownCommitFault(Fault):
             orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
             committed += dropped and victim.first == "unknown" and len(orders) == 1
             rule.cancel()
-            trial.send(victim, VICTIMS).is_done.wait(20)
+            trial.send(victim, VICTIMS_NODE).is_done.wait(20)
             # Without the first COMMIT the retry would sell, and `replayed` would be missing.
             answer = victim.last_body
             replayed += bool(answer.get("replayed")) and orders == [answer.get("order")]
