@@ -45,15 +45,16 @@ POLL_INTERVAL_SECONDS = 0.2
 ReportProgress = Callable[[dict[str, Any]], bool]
 
 
-class Child:
-    """The environment of all rushes, and its runner.
+class EmbeddedLocust:
+    """Locust in this process: the environment of all rushes, and its runner.
 
-    workers  processes with the buyers; if it is one, this process has them
+    workers  processes with the buyers; with 1, the buyers run in this process
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         events: Any = locust.events
+        # Empty, so that the token is not that of the environment: each rush's plan has its own.
         options = parse_options(args=["--restock-token", ""])
         self.environment = Environment(
             user_classes=[ShopUser], events=events, parsed_options=options
@@ -67,7 +68,8 @@ class Child:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.is_over = Event()
-        rushes.end_run = self.is_over.set  # this process stops each run itself
+        # Signal rush() instead of stopping Locust: rush() stops the run itself.
+        rushes.end_run = self.is_over.set
 
     def rush(self, plan: RushPlan, report: ReportProgress | None = None) -> dict[str, Any]:
         """Run one rush, and return its run.
@@ -143,7 +145,7 @@ def main(workers: int) -> None:
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)  # what a target prints goes to the log
         setup_logging("INFO")  # type: ignore[no-untyped-call]
-        child = Child(workers)
+        embedded_locust = EmbeddedLocust(workers)
         requests = gevent.queue.Queue()
 
         def read_requests() -> None:
@@ -156,9 +158,9 @@ def main(workers: int) -> None:
             request = requests.get()
             match request:
                 case {"serve": fields, "folder": folder}:
-                    child.serve(Path(folder), RushPlan(**fields))
+                    embedded_locust.serve(Path(folder), RushPlan(**fields))
                 case {"rush": fields}:
-                    answer = child.rush(RushPlan(**fields))
+                    answer = embedded_locust.rush(RushPlan(**fields))
                 case {"look_again": True}:
                     answer = rushes.look_again()
                 case _:

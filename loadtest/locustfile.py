@@ -26,9 +26,9 @@ events.init_command_line_parser.add_listener(interrupt.install)
 
 
 class ShopUser(FastHttpUser):
-    """A buyer: connects, waits at the barrier, buys once, and stays.
+    """A buyer: connects, waits at the barrier, buys once, and stays connected until the end.
 
-    Asks again, with the same key, only after an answer that is not final, such as busy or none.
+    It asks again, with the same key, only if an answer is not final: busy, or no answer at all.
     """
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
@@ -36,12 +36,13 @@ class ShopUser(FastHttpUser):
 
     @task
     def take_part(self) -> None:
-        self.buyers = rushes.join()
-        buyer = self.buyers.join(self)
+        self.buyers = rushes.gather_buyers()
+        buyer = self.buyers.add_buyer(self)
         steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
-        answer = self.buyers.ask(buyer, steps.buy)  # is built, waits at the barrier, and is sent
-        while self.buyers.asks_again(answer):  # after a pause
+        # `ask` builds the request, waits at the barrier, then sends it.
+        answer = self.buyers.ask(buyer, steps.buy)
+        while self.buyers.wait_before_retry(answer):
             answer = self.buyers.ask(buyer, steps.buy)
         self.buyers.leave()
 

@@ -65,7 +65,7 @@ class LocalBuyers:
         self._barrier = Event()
         self._purchasing: set[str] = set()
 
-    def join(self, user: Any) -> Buyer:
+    def add_buyer(self, user: Any) -> Buyer:
         """Return the next buyer for a Locust user, and choose its node of the shop.
 
         A surplus user waits forever: `w` was pressed in Locust's terminal.
@@ -133,10 +133,10 @@ class LocalBuyers:
         answer.count(response)
         return answer
 
-    def asks_again(self, answer: Answer) -> bool:
-        """Return whether a buyer with this answer asks again. If so, wait for the answer's pause.
+    def wait_before_retry(self, answer: Answer) -> bool:
+        """Wait for the pause that this answer asks for. Return whether to ask again.
 
-        It does unless it is late, or a repetition might buy twice.
+        Return False at once if the answer is final, the buyer is late, or a retry might buy twice.
         """
         may_repeat = answer.outcome == "busy" or self.target.repeatable
         deadline = self.released_at + self.plan.deadline

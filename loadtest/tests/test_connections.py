@@ -64,7 +64,7 @@ class Rush:
             "rush", plan, range(buyers), target, self._hear
         )
         self.buyers = [
-            self.local_buyers.join(SimpleNamespace(client=Session())) for _ in range(buyers)
+            self.local_buyers.add_buyer(SimpleNamespace(client=Session())) for _ in range(buyers)
         ]
 
     def buy(self, me: Buyer) -> Answer:

@@ -107,8 +107,8 @@ class LocustRushes:
 
     # --- the buyers of this process -------------------------------------------------------------
 
-    def join(self) -> LocalBuyers:
-        """Return the buyers of this process in the present rush, for one more of them."""
+    def gather_buyers(self) -> LocalBuyers:
+        """Return the buyers of this process in the present rush, prepared for the first one."""
         self.is_set_up.wait()  # a worker may have users before that
         with self._gathering:
             announcement = self.options.rush
