@@ -13,7 +13,7 @@ from locks.lock import Lock
 from shop.errors import LockBusy, Lost, SoldOut
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.locked import acquisition_facts, held, options_of, redis_lock, release_facts
+from shop.sale.locked import acquisition_facts, held, redis_lock, redis_lock_options, release_facts
 from shop.sale.points import point
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
@@ -80,7 +80,7 @@ def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
 def acquire(attempt: Attempt) -> Lease:
     """Return a lease on the same lock, without a block: the caller releases it."""
     point.send("acquire")
-    lock = _ReportedLock(locks_client(), attempt.lock_name, **options_of(attempt))
+    lock = _ReportedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
     point.send("acquired", **acquisition_facts(lease))
     return lease
@@ -109,7 +109,7 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
     """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
 
     def buy(attempt: Attempt) -> Receipt:
-        lock = _NotedLock(locks_client(), attempt.lock_name, **options_of(attempt))
+        lock = _NotedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
         with held(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)

@@ -77,8 +77,10 @@ def recent_parts() -> list[Part]:
 
 
 def check_parts() -> list[Part]:
-    """Look at the database, its migrations and timeouts, both Redis databases, and the backlog of
-    promises in a shop that makes some."""
+    """Look at the database, its migrations and timeouts, and both Redis databases.
+
+    Also at the promised orders that are not yet written (strategies that reserve).
+    """
     parts = [
         _check_part(database_name(), _describe_database),
         _check_part("migrations", _describe_migrations),
@@ -87,6 +89,7 @@ def check_parts() -> list[Part]:
     ]
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
+    # Not in a demo: it offers every strategy, so it has a backlog to read even if none reserves.
     if _read_backlog is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts

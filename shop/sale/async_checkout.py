@@ -19,7 +19,7 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, known_products, waiting_room
-from shop.sale.locked import options_of, release_facts, report_points_of
+from shop.sale.locked import redis_lock_options, release_facts, report_points_of
 from shop.sale.points import reach_point_async
 from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -115,7 +115,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
         with report_points_of(lease):
             return sell(attempt, lease)
 
-    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **options_of(attempt))
+    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **redis_lock_options(attempt))
     await reach_point_async("acquire")
     lease = None
     try:

@@ -20,19 +20,20 @@ from shop.sale.purchase import AnyLease, Attempt
 
 def redis_lock(attempt: Attempt) -> RedisLock:
     """Return RedisLock for a purchase, on the locks' Redis, counted by the metrics."""
-    return RedisLock(locks_client(), attempt.lock_name, **options_of(attempt))
+    return RedisLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
 
 
-def options_of(attempt: Attempt) -> dict[str, Any]:
+def redis_lock_options(attempt: Attempt) -> dict[str, Any]:
     """Return the options of RedisLock, which are those of AsyncRedisLock too.
 
-    A holder that hangs, on a database that was cut off for instance, lives and would be renewed
-    for as long as it hangs: `max_hold` ends that. Its fence refuses what it writes later.
+    A hung holder (its database was cut off, say) would be renewed forever; `max_hold` ends its
+    lease. The fence then rejects its late writes.
     """
     options = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
     if not settings.METRICS_TOKEN:
-        return options  # without hooks, so that no lock is slower
-    from shop.ops.metrics import lock_metrics  # prometheus-client is not loaded before
+        return options  # no metrics, no overhead
+    # Load prometheus-client only if metrics are on.
+    from shop.ops.metrics import lock_metrics
 
     return {**options, "metrics": lock_metrics(attempt.lock)}
 

@@ -93,8 +93,8 @@ class Buyers(Driver):
             actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
-        connection.ensure_connection()
-        gate_the_commit(self._noting_timeouts)
+        connection.ensure_connection()  # before the first move, which would include it
+        gate_the_commit(self._record_timeouts)
         with connection.execute_wrapper(self._execute):
             point.send("begin")
             while True:
@@ -104,15 +104,15 @@ class Buyers(Driver):
                 except LockBusy:
                     point.send("refused")
                 except ShopError:
-                    return
+                    return  # a refusal is an outcome of the schedule; SaleReport counts the orders
 
     def _execute(self, execute: Callable[..., Any], *statement: Any) -> Any:
-        with self._noting_timeouts():
+        with self._record_timeouts():
             return execute(*statement)
 
     @contextmanager
-    def _noting_timeouts(self) -> Iterator[None]:
-        """Note a timeout of the database: the strategy may catch its error and try again."""
+    def _record_timeouts(self) -> Iterator[None]:
+        """Record a timeout of the database: the strategy may catch its error and try again."""
         try:
             yield
         except DatabaseError as error:
