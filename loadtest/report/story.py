@@ -72,13 +72,15 @@ def buyer_name(attempt: str) -> str:
 def last_commits(history: ProductHistory) -> dict[str, Commit]:
     """Return the last commit of each attempt; the earlier ones failed.
 
-    A buyer who bought has a commit that happened. If none was recorded, the answer stands for it.
+    A sold answer proves the commit; its time stands in for a missing record.
     """
+    # Copies, because the commits of the history must stay as they were recorded.
     commits = {commit.attempt: replace(commit) for commit in history.commits}
     for request in history.requests:
-        if request.type == "ok":
-            answer_time = request.last_seen_at
-            commit = commits.setdefault(request.attempt, Commit(request.attempt, answer_time))
+        if request.type == "ok" and request.answered_at is not None:
+            commit = commits.setdefault(
+                request.attempt, Commit(request.attempt, request.answered_at)
+            )
             commit.done_at = commit.done_at or commit.begun_at
             commit.order = request.order or commit.order
     return commits

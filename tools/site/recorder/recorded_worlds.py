@@ -1,4 +1,7 @@
-"""Writes recorded/worlds.json: the schedules of two processes with one event of the world.
+"""Writes recorded/worlds.json: all schedules of two buyers, each with at most one event.
+
+A world is a strategy with its database, its stock, and the events that may come between two moves
+of a buyer: a pause, the end of a process, the end of a ttl, ... (worlds.py).
 
 python -m tools.site.recorder.recorded_worlds
     record [WORLD ...]   play every schedule of these, or of all
@@ -143,13 +146,14 @@ def machine() -> str:
     )
 
 
-def keep(name: str, recording: dict[str, Any]) -> None:
+def save_recording(name: str, recording: dict[str, Any]) -> None:
     """Write the recording of a world into WORLDS_FILE, next to those of other worlds."""
     recordings = {}
     if WORLDS_FILE.exists():
         recordings = read_worlds()
     recordings[name] = recording
     in_order = {name: recordings[name] for name in WORLDS if name in recordings}
+    # One world a line, so that a diff shows which worlds have changed.
     text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
     WORLDS_FILE.write_text(text + "\n")
 
@@ -176,7 +180,7 @@ def main(arguments: Sequence[str]) -> int:
             differing = differing_worlds(dict(zip(worlds, pool.map(record, worlds), strict=True)))
         if command == "record":
             for name, recording in zip(worlds, pool.map(record, worlds), strict=True):
-                keep(name, recording)
+                save_recording(name, recording)
             return 0
     print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
     if differing:
