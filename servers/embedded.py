@@ -51,8 +51,8 @@ def provide_urls() -> None:
         _note("DATABASE_URL")
     if not _is_set("REDIS_URL") and not _is_set("REDIS_SENTINELS"):
         attach()
-        with registry(VAR) as users:
-            os.environ["REDIS_URL"] = f"redis://127.0.0.1:{users['valkey']['port']}"
+        with registry(VAR) as registry_data:
+            os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry_data['valkey']['port']}"
         _note("REDIS_URL")
 
 
@@ -88,26 +88,26 @@ def attach() -> None:
     end_on_hangup_and_sigterm()
     undo = ExitStack()
     with uninterrupted():
-        with registry(VAR, undo) as users:
-            _clean_up_after_the_dead(users)
-            _start_servers(users, undo)
+        with registry(VAR, undo) as registry_data:
+            _clean_up_after_the_dead(registry_data)
+            _start_servers(registry_data, undo)
             me = {**identity(os.getpid()), "children": [], "databases": []}
-            users["users"].append(me)
+            registry_data["users"].append(me)
         _attached_by = os.getpid()
         atexit.register(detach)
 
 
-def _start_servers(users: dict[str, Any], undo: ExitStack) -> None:
+def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
     postgres = _postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
         postgres.start()
-    valkey = users.get("valkey")
+    valkey = registry_data.get("valkey")
     if valkey is None or not is_alive(valkey):
         server = Valkey(VAR / "valkey")
-        users["valkey"] = {**identity(server.start()), "port": server.port}
+        registry_data["valkey"] = {**identity(server.start()), "port": server.port}
         server.leave_running()
-        undo.callback(end, users["valkey"])
+        undo.callback(end, registry_data["valkey"])
 
 
 def adopt(pid: int) -> None:
@@ -115,14 +115,15 @@ def adopt(pid: int) -> None:
 
     If this process is killed, the next user of the servers kills the child.
     """
-    with registry(VAR) as users:
-        _me(users)["children"].append(identity(pid))
+    with registry(VAR) as registry_data:
+        _me(registry_data)["children"].append(identity(pid))
 
 
 def detach() -> None:
     """Stop using the servers. The last user stops them. Called at the end of the process.
 
-    This process leaves the registry last: if it is killed before, the next user does the rest.
+    The registry is written at the very end. If this process is killed before, it is still listed
+    there, and the next user ends its children and drops its databases.
     """
     global _attached_by
     if _attached_by != os.getpid():
@@ -130,26 +131,26 @@ def detach() -> None:
     with uninterrupted(lambda: _print_to_stderr("still stopping PostgreSQL and Valkey")):
         _attached_by = None
         try:
-            with registry(VAR) as users:
-                _leave(users)
+            with registry(VAR) as registry_data:
+                _leave(registry_data)
         except EmbeddedError as error:
             _print_to_stderr(f"everything has ended, but {error}")
 
 
-def _leave(users: dict[str, Any]) -> None:
-    me = _me(users)
+def _leave(registry_data: dict[str, Any]) -> None:
+    me = _me(registry_data)
     for child in me["children"]:
         end(child, signal.SIGKILL)
     try:
         for name in me["databases"]:
             _drop(name)
-        _clean_up_after_the_dead(users)
-        users["users"].remove(me)
+        _clean_up_after_the_dead(registry_data)
+        registry_data["users"].remove(me)
     except (EmbeddedError, psycopg.Error) as error:
-        _print_to_stderr(f"the next start drops what is left: {error}")
-    if not any(is_alive(user) for user in users["users"] if user is not me):
+        _print_to_stderr(f"could not drop all databases ({error}); the next start will")
+    if not any(is_alive(user) for user in registry_data["users"] if user is not me):
         _postgres().stop()
-        valkey = users.pop("valkey", None)
+        valkey = registry_data.pop("valkey", None)
         if valkey is not None:
             end(valkey)
 
@@ -178,11 +179,11 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 
     Without `keep` it is dropped at the end.
     """
-    with registry(VAR) as users:
+    with registry(VAR) as registry_data:
         if name not in _databases():
             _sql("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
-            _me(users)["databases"].append(name)
+            _me(registry_data)["databases"].append(name)
     folder = quote(str(_postgres().socket_folder()), safe="")
     return f"postgresql://postgres@/{name}?host={folder}"
 
@@ -226,8 +227,8 @@ def _postgres() -> Postgres:
     return Postgres(VAR / "postgres", runtime=runtime_folder())
 
 
-def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
-    dead = [user for user in users["users"] if not is_alive(user)]
+def _clean_up_after_the_dead(registry_data: dict[str, Any]) -> None:
+    dead = [user for user in registry_data["users"] if not is_alive(user)]
     abandoned: list[str] = []
     for user in dead:
         for child in user["children"]:
@@ -237,11 +238,11 @@ def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
         _postgres().start()
         for name in abandoned:
             _drop(name)
-    users["users"] = [user for user in users["users"] if user not in dead]
+    registry_data["users"] = [user for user in registry_data["users"] if user not in dead]
 
 
-def _me(users: dict[str, Any]) -> dict[str, Any]:
-    for user in users["users"]:
+def _me(registry_data: dict[str, Any]) -> dict[str, Any]:
+    for user in registry_data["users"]:
         if user["pid"] == os.getpid():
             return user  # type: ignore[no-any-return]
     raise EmbeddedError("this process uses no embedded server: call attach() first")

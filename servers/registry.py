@@ -29,7 +29,7 @@ STOP_TIMEOUT = 5.0
 
 @contextmanager
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the users under a file lock. They are written if the block raises nothing.
+    """Yield the users and their Valkey under a file lock; written if the block raises nothing.
 
     undo  closed under the lock, only if the block fails or the file cannot be written
 
@@ -40,10 +40,10 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
         folder.mkdir(exist_ok=True)
         with open(folder / "lock", "w") as lock_file, undo or ExitStack() as undo_on_failure:
             fcntl.flock(lock_file, fcntl.LOCK_EX)
-            users = _read(path)
-            yield users
+            registry_data = _read(path)
+            yield registry_data
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(users, indent=1))
+            partial.write_text(json.dumps(registry_data, indent=1))
             partial.replace(path)
             undo_on_failure.pop_all()
     except OSError as error:
