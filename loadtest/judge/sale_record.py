@@ -128,13 +128,15 @@ class SaleRecord(ProductHistory):
     def oversold(self) -> int:
         """Units promised beyond the stock.
 
-        These are the units of all orders, and one for each buyer whose order is gone, by the number
-        that the answer named. An answer without a number promises no order that could be looked up,
-        and an order that stands under another key is not gone: `lost_ack` reports both. In another
-        shop an order of an unknown buyer with an unknown number may be a missing one under another
-        number.
+        These are the units of all orders, plus one per buyer whose acknowledged order number is
+        missing. Two acknowledged orders are not counted as missing; `lost_ack` reports them:
+
+        - an order whose number the answer did not name: it cannot be looked up
+        - an order that exists under another buyer's key
+
+        A target may renumber orders, so an unmatched order cancels one missing order.
         """
-        misplaced_numbers = {
+        numbers_not_acknowledged_to_owner = {
             order["order"]
             for order in self.orders
             if order["order"] not in self.acknowledged_numbers_by_key.get(order["key"], ())
@@ -142,7 +144,7 @@ class SaleRecord(ProductHistory):
         gone_count = sum(
             key not in self.order_numbers_by_key
             and bool(numbers - {None})
-            and not numbers & misplaced_numbers
+            and not numbers & numbers_not_acknowledged_to_owner
             for key, numbers in self.acknowledged_numbers_by_key.items()
         )
         if not self.is_own_shop:

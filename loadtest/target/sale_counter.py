@@ -368,16 +368,20 @@ def _require_new(
 
 
 def _earlier_order_error(
-    counter: SaleCounter, request: Request, answer: str, order: Mapping[str, Any]
+    counter: SaleCounter, request: Request, answer_phrase: str, order: Mapping[str, Any]
 ) -> TargetError:
-    """Return the error for an answer about an order from before this rush."""
+    """Return the error for an answer about an order from before this rush.
+
+    answer_phrase  the answer, as it follows "was answered": "sold", or "with order 7"
+    """
     name = request.attempt.rpartition("/")[2]
-    earlier = "it was there"
+    history_phrase = "it was there"
     if order["key"] == request.attempt:
-        earlier = f"{name} had order {order['order']}"
+        history_phrase = f"{name} had order {order['order']}"
     return TargetError(
-        f"{file_of(counter.target)}: {name} was answered {answer}, and {earlier} before this rush. "
-        f"A shop may show a returning customer the order that it has: {NEW_IN_EVERY_RUSH}"
+        f"{file_of(counter.target)}: {name} was answered {answer_phrase}, and {history_phrase} "
+        "before this rush. Shops often return a customer's existing order: "
+        f"{NEW_IN_EVERY_RUSH}"
     )
 
 
