@@ -79,7 +79,7 @@ def _report(browser: Browser, console: Console) -> None:
     page = _open(browser, report.as_uri())
     page.get_by_role("button", name="token").first.click()
     expect(page.get_by_text("two holders").first).to_be_visible()
-    _take(page, "report.webp", console, at="#detail")
+    _take(page, "report.webp", console, selector="#detail")
     page.close()
 
 
@@ -89,12 +89,15 @@ def _open(browser: Browser, url: str) -> Page:
     return page
 
 
-def _take(page: Page, name: str, console: Console, at: str = "") -> None:
-    """Save the window, or the element of a selector, as WebP: a third of the size of PNG."""
+def _take(page: Page, name: str, console: Console, selector: str = "") -> None:
+    """Save the window, or the element of a selector, as WebP: a third of the size of PNG.
+
+    It is taken through Chromium's protocol, because Playwright's screenshot() has no WebP.
+    """
     options: dict[str, object] = {"format": "webp", "quality": 80}
-    if at:
+    if selector:
         page.evaluate("scrollTo(0, 0)")
-        clip = {**(page.locator(at).bounding_box() or {}), "scale": 1}
+        clip = {**(page.locator(selector).bounding_box() or {}), "scale": 1}
         options |= {"clip": clip, "captureBeyondViewport": True}
     screenshot = page.context.new_cdp_session(page).send("Page.captureScreenshot", options)
     (PICTURES / name).write_bytes(b64decode(screenshot["data"]))

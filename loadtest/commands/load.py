@@ -30,7 +30,7 @@ from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import StrategyFacts
-from loadtest.stack.stack import NEED_EXTRAS, ROOT, Stack, StackError, inherited
+from loadtest.stack.stack import NEED_EXTRAS, ROOT, Stack, StackError, inherited_environment
 from loadtest.stack.strategies import complaints_of
 from servers import embedded
 from servers.loopback import free_port
@@ -169,7 +169,7 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             words += ["--processes", str(plan.locust_workers)]
         words += ["--html", str(out.path / f"{plan.lock}.html")]
         words.append("Arrivals" if plan.arrivals_per_second else "Client")
-        environment = inherited() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
+        environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
         pid = process.start(words, folder=ROOT, environment=environment)
         longest = (
             plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS

@@ -18,7 +18,7 @@ from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
-from loadtest.stack.stack import ROOT, Stack, inherited, show_no_progress
+from loadtest.stack.stack import ROOT, Stack, inherited_environment, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
 from servers.loopback import free_port, runtime_folder
@@ -72,7 +72,11 @@ def serving(
         port = free_port(ports[1])
         locust = ServerProcess("Locust", log)
         parts.callback(locust.stop, LOCUST_STOP_TIMEOUT_SECONDS)
-        environment = {**inherited(), "SHOP_RESTOCK_TOKEN": stack.token, "PYTHONUTF8": "1"}
+        environment = {
+            **inherited_environment(),
+            "SHOP_RESTOCK_TOKEN": stack.token,
+            "PYTHONUTF8": "1",
+        }
         words = [sys.executable, "-m", "locust"] + _shop(stack) + ["--web-port", str(port)]
         embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"

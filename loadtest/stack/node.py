@@ -24,7 +24,7 @@ class StackError(RuntimeError):
     """The run is not possible as requested. The message says what to do, or names a log."""
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """Return the environment for processes that this process starts in ROOT.
 
     It leaves out the user's own Locust options, and PYTHONSAFEPATH, which would hide this project's

@@ -20,7 +20,7 @@ from loadtest.judge.history import Reader
 from loadtest.stack.client import Shop, StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
 from loadtest.stack.mysql_server import require_server
-from loadtest.stack.node import ShopNode, StackError, inherited, manage
+from loadtest.stack.node import ShopNode, StackError, inherited_environment, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
 from servers import embedded, mariadb, mysql_client, zookeeper
@@ -32,7 +32,7 @@ from servers.server_errors import NotReady, full_disk_message
 from servers.signals import uninterrupted
 from servers.valkey import client_at
 
-__all__ = ["ROOT", "ShopNode", "Stack", "StackError", "inherited"]
+__all__ = ["ROOT", "ShopNode", "Stack", "StackError", "inherited_environment"]
 
 T = TypeVar("T")
 #: Settings that override those of a real shop in the user's environment or .env.
@@ -264,7 +264,7 @@ class Stack:
         if self.record:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
         no_files = {f"{name}_FILE": "" for name in variables}  # a file of the user's would win
-        return {**inherited(), **no_files, **variables}
+        return {**inherited_environment(), **no_files, **variables}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """Return the variables of one node. Its name distinguishes it in a history."""
@@ -313,7 +313,7 @@ class Stack:
             url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
             url = self._own_mariadb().url(**database.parameters)
-        environment = {**inherited(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+        environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         self.progress("migrating")
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
@@ -341,7 +341,7 @@ class Stack:
         if not embedded.has_database(template):
             self.progress("migrating, once")
             first = f"oversold_first_{secrets.token_hex(4)}"
-            environment = {**inherited(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
+            environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(first)
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
             embedded.keep_as(first, template, instead_of=TEMPLATE_PREFIX)

@@ -98,7 +98,7 @@ def contents() -> str:
     return "\n".join(lines)
 
 
-def config(folder: Path, site: Path, theme: Path) -> str:
+def config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
     """Return the configuration of MkDocs as JSON, which is YAML."""
     nav: list[object] = [{"Documents": "contents.md"}]
     for section, paths in documents().items():
@@ -107,8 +107,8 @@ def config(folder: Path, site: Path, theme: Path) -> str:
     nav.append({"API": [{heading: address} for address, heading in api_pages]})
     options = {
         "INHERIT": str(MKDOCS),
-        "docs_dir": str(folder),
-        "site_dir": str(site),
+        "docs_dir": str(docs_folder),
+        "site_dir": str(site_folder),
         "theme": {"name": None, "custom_dir": str(theme), "search_index_only": True},
         "nav": nav,
         "plugins": {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)]}}}},
