@@ -83,7 +83,7 @@ def vendor_of(url: str) -> str:
 
 
 def choose_database(name: str, url: str) -> str:
-    """Return the database of a run: that of --database, or the one that DATABASE_URL leads to.
+    """Return the name (in DATABASES) of the run's database: --database, or that of DATABASE_URL.
 
     name  one of DATABASES; POSTGRES where --database is left out
     url   DATABASE_URL, or empty
@@ -109,7 +109,7 @@ def choose_database(name: str, url: str) -> str:
 
 
 def _database_at(url: str) -> str:
-    """Return the database that a DATABASE_URL leads to. Raises StackError."""
+    """Return the name (in DATABASES) of a DATABASE_URL's database. Raises StackError."""
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
@@ -125,8 +125,8 @@ def _database_at(url: str) -> str:
         if database.parameters == parameters:
             return name
     raise StackError(
-        "no verdicts are expected of DATABASE_URL with "
-        f"{urlencode(parameters)}: leave that out, or choose one of {', '.join(candidates)} "
+        "DATABASE_URL has unsupported parameters, "
+        f"{urlencode(parameters)}: remove them, or choose one of {', '.join(candidates)} "
         "with --database"
     )
 

@@ -43,7 +43,7 @@ def test_database_is_that_of_the_option_or_of_the_url(name: str, url: str, datab
         ("mysql", "", "needs a server of yours: set DATABASE_URL=mysql://"),
         ("sqlite", MYSQL, "unset it, or leave the option out"),
         ("mysql", "postgresql://localhost/shop", "unset it, or leave the option out"),
-        (POSTGRES, f"{MYSQL}?isolation_level=serializable", "isolation_level=serializable: leave"),
+        (POSTGRES, f"{MYSQL}?isolation_level=serializable", "isolation_level=serializable: remove"),
     ],
 )
 def test_contradiction_is_refused(name: str, url: str, message: str) -> None:
