@@ -161,14 +161,14 @@ def check_other_databases() -> Iterator[Diagnosis]:
     """Check for MariaDB, which only a comparison of databases needs."""
     if sys.prefix == sys.base_prefix:
         return
-    from servers import mariadb, mysql_client
+    from servers import mariadb
 
     client_version = _version("PyMySQL")
     missing = []
     if not mariadb.is_installed():
         missing.append(mariadb.MISSING)
     if client_version is None:
-        missing.append(mysql_client.MISSING)
+        missing.append(mariadb.CLIENT_MISSING)
     message = f"PyMySQL {client_version}, {mariadb.server_path()}"
     if missing:
         message = f"absent, and only comparisons need it: {'; '.join(missing)}"

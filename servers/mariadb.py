@@ -15,6 +15,8 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, with_reason
 
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
+#: The client of MySQL and MariaDB, which the shop and the load test use.
+CLIENT_MISSING = "PyMySQL is not installed: make install-mysql"
 #: Debian keeps the server where only root's PATH looks.
 SERVER_FOLDERS = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"]
 #: The statements that make MariaDB's own tables, as the package installs them.

@@ -10,7 +10,7 @@ import pytest
 
 from examples.targets import __main__ as launcher
 from examples.targets.__main__ import HERE, SHOPS
-from servers import mysql_client
+from loadtest.stack import mysql_client
 from servers.embedded import ROOT
 from servers.loopback import free_port
 from servers.process import ServerProcess

@@ -15,10 +15,11 @@ import psycopg
 from loadtest.faults import measure
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.judge.history import History
+from loadtest.stack import mysql_client
 from loadtest.stack.client import Shop
 from loadtest.stack.databases import vendor_of
 from loadtest.stack.stack import Stack
-from servers import embedded, mysql_client
+from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.waiting import wait_for as wait_for
 

@@ -5,9 +5,10 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
+from loadtest.stack import mysql_client
 from loadtest.stack.databases import DATABASES, Database
 from loadtest.stack.node import StackError
-from servers import mysql_client
+from servers import mariadb
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 #: Connections besides those of the nodes' threads: migrations, and this check.
@@ -55,7 +56,7 @@ def _connect(url: str, connections: int) -> Any:
     try:
         import pymysql
     except ImportError as error:
-        raise StackError(mysql_client.MISSING) from error
+        raise StackError(mariadb.CLIENT_MISSING) from error
     parts = urlsplit(url)
     try:
         return mysql_client.connect(url, timeout_seconds=CONNECT_TIMEOUT_SECONDS)

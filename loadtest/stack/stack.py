@@ -23,7 +23,7 @@ from loadtest.stack.mysql_server import require_server
 from loadtest.stack.node import ShopNode, StackError, inherited_environment, manage
 from loadtest.stack.strategies import describe_strategies
 from loadtest.stack.watch import Watched, unless_ended
-from servers import embedded, mariadb, mysql_client, zookeeper
+from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
@@ -324,7 +324,7 @@ class Stack:
         if not mariadb.is_installed():
             raise StackError(mariadb.MISSING)
         if find_spec("pymysql") is None:
-            raise StackError(mysql_client.MISSING)
+            raise StackError(mariadb.CLIENT_MISSING)
         self.mariadb = MariaDB(Path(self._folder.name), log=self.log)
         embedded.adopt(self.mariadb.start())
         self.mariadb.wait_until_ready()

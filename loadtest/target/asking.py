@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import psycopg
 
+from loadtest.stack import mysql_client
 from loadtest.stack.client import ShopUnreachable, send
 from loadtest.target.target import EXCERPT_LENGTH, TargetError
-from servers import mysql_client
+from servers import mariadb
 
 TIMEOUT_SECONDS = 30.0
 
@@ -83,7 +84,7 @@ def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
         import pymysql
     except ImportError as error:
         raise TargetError(
-            f"a shop on MySQL is counted with PyMySQL. {mysql_client.MISSING}"
+            f"a shop on MySQL is counted with PyMySQL. {mariadb.CLIENT_MISSING}"
         ) from error
     try:
         with (

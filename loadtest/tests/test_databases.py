@@ -6,10 +6,11 @@ from contextlib import closing
 
 import pytest
 
+from loadtest.stack import mysql_client
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
 from loadtest.stack.mysql_server import require_kind, require_server
 from loadtest.stack.node import StackError
-from servers import mysql_client
+from servers import mariadb
 from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
 
@@ -130,7 +131,7 @@ def test_collation_that_joins_keys_is_refused(
 
 
 def test_missing_server_is_named() -> None:
-    pytest.importorskip("pymysql", reason=mysql_client.MISSING)
+    pytest.importorskip("pymysql", reason=mariadb.CLIENT_MISSING)
     with pytest.raises(StackError, match=r"no server answers at 127\.0\.0\.1:9: start it"):
         require_server("mysql://root@127.0.0.1:9/shop", "mysql", threads=THREADS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from servers import mariadb, mysql_client
+from servers import mariadb
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
 
@@ -18,7 +18,7 @@ def require_mariadb() -> None:
     """Skip the test where MariaDB or its client is not installed; fail it there in CI."""
     missing = "" if mariadb.is_installed() else mariadb.MISSING
     if find_spec("pymysql") is None:
-        missing = mysql_client.MISSING
+        missing = mariadb.CLIENT_MISSING
     if missing:
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
 

@@ -3,8 +3,6 @@
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-MISSING = "PyMySQL is not installed: make install-mysql"
-
 
 def connect(url: str, *, timeout_seconds: float) -> Any:
     """Return a connection on which every statement is committed at once.
