@@ -382,6 +382,10 @@ def _ends_though_its_holder_lives(probe: Probe) -> Refusal | None:
     """A holder who is still at work gets no more than the ttl: nothing renews the lock."""
     lock = probe.lock(ttl=TTL)
     lock.try_lock("a")
+    left = int(probe.plain.pttl(lock.key))
+    if left > LONGEST * TTL * 1000:
+        probe.says(f"A takes a lock of {TTL * 1000:.0f} ms; PTTL says {left}")
+        return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
     time.sleep(2 * TTL)
     left = int(probe.plain.pttl(lock.key))
     if left == -2:
