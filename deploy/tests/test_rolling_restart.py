@@ -10,6 +10,12 @@ import pytest
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
+
+def _heed_interrupts() -> None:
+    """Undo what a shell does to what it runs in the background: it ignores SIGINT, for good."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 #: Writes each command into `calls`; makes a node anew only when `wait` is gone.
 DOCKER = """#!/bin/sh
 folder=$(dirname "$0")
@@ -43,6 +49,7 @@ class Restart:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_heed_interrupts,
         )
 
     @property
