@@ -16,9 +16,9 @@ from testing.orders import orders as orders_of
 from tools.site import event_table
 from tools.site.levels import levels
 from tools.site.narration import narrate
-from tools.site.recorder.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
+from tools.site.recorder.recording import FAULTS, SCHEDULES, kept, strategies
 from tools.site.turn_lines import NO_WORLD, lines_of
-from tools.site.worlds import Moves, World
+from tools.site.worlds import MOVES, Moves, World
 
 HERE = Path(__file__).parent / "pages"
 #: The pages that are not documents, which the navigation names first.

@@ -3,15 +3,18 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from loadtest.stack.databases import POSTGRES
-from tools.site.recorder.recording import RECORDED, shorter_first
 
 #: The turns that were made -> what the last of them `did`, and the `state` that it left: the stock,
 #: the orders, the buyers who believe to have the lock, and its owner on the locks' server.
 Moves = dict[str, dict[str, Any]]
 
+#: Moves of a purchase: it reads; it writes, and records its order; it commits.
+MOVES = 3
+RECORDED = Path(__file__).parent / "recorded"
 WORLDS_FILE = RECORDED / "worlds.json"
 BUYERS = ("A", "B")
 OTHER_BUYER = {"A": "B", "B": "A"}
@@ -97,6 +100,11 @@ def read_worlds() -> dict[str, dict[str, Any]]:
 def read_moves() -> dict[str, Moves]:
     """Return the recorded moves by the name of their world."""
     return {name: recording["moves"] for name, recording in read_worlds().items()}
+
+
+def shorter_first(turns_made: str) -> tuple[int, str]:
+    """Return the sort key that puts shorter schedules before longer ones."""
+    return len(turns_made), turns_made
 
 
 def by_length(moves: Moves) -> Moves:

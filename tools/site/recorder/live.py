@@ -22,8 +22,7 @@ from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from testing import interleave, step
-from tools.site.recorder.recording import MOVES
-from tools.site.worlds import BUYERS, OTHER_BUYER, Moves, by_length
+from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length
 
 PRODUCT = "apple"
 #: Time for a buyer who is let go on to come to its next stop.

@@ -23,10 +23,8 @@ import django
 
 from loadtest.stack.stack import Stack
 from servers.embedded import ROOT
+from tools.site.worlds import RECORDED, shorter_first
 
-#: Moves of a purchase: it reads; it writes, and records its order; it commits.
-MOVES = 3
-RECORDED = Path(__file__).parents[1] / "recorded"
 SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
 
 
@@ -96,11 +94,6 @@ def keep(lock: str, moves: dict[str, Any]) -> None:
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
     text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
     SCHEDULES.write_text(text + "\n")
-
-
-def shorter_first(turns_made: str) -> tuple[int, str]:
-    """Return the sort key that puts shorter schedules before longer ones."""
-    return len(turns_made), turns_made
 
 
 def differences(locks: Sequence[str] = ()) -> list[str]:
