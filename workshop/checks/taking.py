@@ -154,7 +154,8 @@ def _given_back(probe: Probe) -> Refusal | None:
     lock = probe.lock()
     if refusal := _refused_here(probe, lock, "a"):
         return refusal
-    probe.plain.set(lock_of_another := f"{lock.key}:of-another", "1")
+    lock_of_another = f"{lock.key}:of-another"
+    probe.plain.set(lock_of_another, "1")
     lock.client.forget_sent()
     returned = lock.unlock("a")
     is_free = not probe.plain.exists(lock.key)

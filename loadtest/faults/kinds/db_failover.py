@@ -46,9 +46,8 @@ class DbFailoverFault(Fault):
         self.testbed.nodes[VICTIMS_NODE].stop_settling()  # it would settle into the old database
 
     def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
-        folder = (
-            self.testbed.folder / self.unique_id
-        )  # a copy of an earlier one would be started again
+        # The copy of an earlier fault has another folder, or it would be started again.
+        folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
         self.cleanup.callback(server.stop)
