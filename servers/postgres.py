@@ -22,8 +22,13 @@ from servers.waiting import wait_for
 START_TIMEOUT_SECONDS = 20.0
 #: How long PostgreSQL may take to stop with a checkpoint.
 STOP_TIMEOUT_SECONDS = 15.0
-#: Enough for two demos at once (four workers each with a pool of 20) and the tests.
-SETTINGS = ("-c", "max_connections=400", "-c", "unix_socket_permissions=0700")
+SETTINGS = [
+    # Enough for two demos at once (four workers each with a pool of 20) and the tests.
+    "max_connections=400",
+    "unix_socket_permissions=0700",
+    # In the data folder, and not in /dev/shm, where a killed server would leave a megabyte.
+    "dynamic_shared_memory_type=mmap",
+]
 #: What to do if PostgreSQL does not start.
 START_ADVICE = "set DATABASE_URL to use a server of your own"
 
@@ -114,7 +119,8 @@ class Postgres:
         process = ServerProcess("PostgreSQL", self.log)
         command = [str(installed.programs / "postgres"), "-D", str(self.data)]
         command += ["-h", "", "-k", str(sockets)]
-        command += SETTINGS
+        for setting in SETTINGS:
+            command += ["-c", setting]
         process.start(command, folder=self.data, user=installed.user)
         try:
             process.wait_until(self._is_ready, timeout=START_TIMEOUT_SECONDS, advice=START_ADVICE)

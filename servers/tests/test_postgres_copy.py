@@ -42,6 +42,8 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(tmp_pa
         first.sql("INSERT INTO paid VALUES (2)", name)
         eventually(lambda: replication.dropped, what="replication lost something")
         assert (paid(first), paid(second)) == (2, 1)
+        # It leaves nothing in /dev/shm: its shared memory is in its folder.
+        assert list((first.data / "pg_dynshmem").iterdir())
         first.kill()
         second.promote()
         assert second.sql("SELECT pg_is_in_recovery()") == [(False,)]
