@@ -10,7 +10,7 @@ from typing import Any
 from loadtest.judge.history import History
 from loadtest.judge.intervals import answer_fields, event_type
 from loadtest.judge.verdict import RETRIED_OUTCOMES
-from loadtest.stack.client import Refused, Shop, ShopUnreachable
+from loadtest.stack.client import ConnectionRefused, Shop, ShopUnreachable
 
 #: A buyer waits for a random time between these before it retries.
 RETRY_PAUSE_SECONDS = (0.05, 0.2)
@@ -90,7 +90,7 @@ class FaultBuyer:
                 hold_ms=self.hold_ms,
             )
             outcome = str(body.get("outcome", "unknown"))
-        except Refused:
+        except ConnectionRefused:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"

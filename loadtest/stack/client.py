@@ -48,7 +48,7 @@ class ShopUnreachable(RuntimeError):
     """The shop did not answer, or answered with an error. The message says what to do."""
 
 
-class Refused(ShopUnreachable):
+class ConnectionRefused(ShopUnreachable):
     """The connection was refused, so nothing happened. Is the shop running?"""
 
 
@@ -73,8 +73,8 @@ class Shop:
         fields   product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms`
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
-        Raises Refused if the connection was refused, so that nothing can have happened, and
-        ShopUnreachable if no answer came, so that the unit may have been sold.
+        Raises ConnectionRefused if nothing can have happened, and ShopUnreachable if no answer
+        came, so that the unit may have been sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
@@ -156,7 +156,7 @@ def send(
 ) -> tuple[int, bytes]:
     """Send `body` as JSON, and return status and body of the answer, whatever the status is.
 
-    Raises Refused and ShopUnreachable, as Shop.buy does.
+    Raises ConnectionRefused and ShopUnreachable, as Shop.buy does.
     """
     all_headers = {"Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
@@ -169,5 +169,5 @@ def send(
             return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
-            raise Refused(f"the connection to {url} was refused") from error
+            raise ConnectionRefused(f"the connection to {url} was refused") from error
         raise ShopUnreachable(f"no answer from {url}: {error}") from error

@@ -18,7 +18,7 @@ COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
 #: Pairs of idempotency keys that are different keys.
 DIFFERENT_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
 #: Number of an error of the server -> its cause and its cure, with the parts of the URL.
-REFUSALS: Mapping[int, str] = {
+CONNECTION_ERRORS: Mapping[int, str] = {
     1040: "the server has no connection left: SET GLOBAL max_connections = {connections}",
     1044: "{user!r} may not use the database {name!r}: GRANT ALL ON {name}.* TO {user}",
     1045: "the server refuses the user {user!r}: correct the user and the password of DATABASE_URL",
@@ -63,7 +63,7 @@ def _connect(url: str, connections: int) -> Any:
     # RuntimeError: a password without TLS needs the package cryptography.
     except (pymysql.MySQLError, ValueError, RuntimeError) as error:
         number = error.args[0] if error.args else 0
-        cure = REFUSALS.get(number, "correct DATABASE_URL").format(
+        cure = CONNECTION_ERRORS.get(number, "correct DATABASE_URL").format(
             address=parts.netloc.rpartition("@")[2] or "localhost",
             connections=connections,
             name=parts.path.lstrip("/"),

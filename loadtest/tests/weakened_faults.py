@@ -224,7 +224,7 @@ WEAKENED_FAULTS = [
         "prove",
         release_victims(LateReleaseFault.prove),
     ),
-    WeakenedFault("misconf", "nothing refused", misconf, "REFUSALS", {"OOM": ("PING", "PING")}),
+    WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
     WeakenedFault("fence-ahead fence-ahead@raised", "not ahead", FenceAheadFault, "fire", nothing),
     WeakenedFault(

@@ -9,7 +9,7 @@ from servers.loopback import free_port
 
 #: Error -> the command that makes Redis answer writes with it, and the command that undoes that.
 #: Nothing listens at `port`.
-REFUSALS = {
+WRITE_ERRORS = {
     "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
     "READONLY": ("REPLICAOF 127.0.0.1 {port}", "REPLICAOF NO ONE"),
@@ -31,12 +31,12 @@ class MisconfFault(Fault):
     """
 
     name = "misconf"
-    title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTING_ERROR}"
+    title = f"Redis refuses writes: {', '.join(WRITE_ERRORS)}, {LASTING_ERROR}"
 
     def arm(self) -> None:
         """Provoke each refusal in turn, with one buyer per trial, and undo it again."""
         self.refusals_by_error: dict[str, int] = {}
-        for error, (begin, end) in REFUSALS.items():
+        for error, (begin, end) in WRITE_ERRORS.items():
             before = self._count_refusals(error)
             self.run_redis_command(*begin.format(port=free_port()).split())
             try:
