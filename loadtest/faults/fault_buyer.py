@@ -8,8 +8,8 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
-from loadtest.judge.intervals import answer_fields, event_type
-from loadtest.judge.verdict import RETRIED_OUTCOMES
+from loadtest.judge.intervals import answer_fields
+from loadtest.judge.outcomes import RETRIED_OUTCOMES, event_type
 from loadtest.stack.client import ConnectionRefused, Shop, ShopUnreachable
 
 #: A buyer waits for a random time between these before it retries.

@@ -8,17 +8,13 @@ from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
+from loadtest.judge.outcomes import event_type
 
 #: The node, process, thread and attempt of an event. Two threads may serve a repeated attempt.
 Handler: TypeAlias = tuple[str, int, int, str]
 OrderNumber: TypeAlias = int | str  # text only in another shop
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
-
-
-def event_type(outcome: str) -> str:
-    """Return the type of the event of an answer with this outcome."""
-    return {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
 
 
 def answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from loadtest.judge.evidence import Evidence
 from loadtest.judge.finding import Case, order_case
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, LockHold, Request, group_by, handler_of
+from loadtest.judge.outcomes import BEGUN_OUTCOMES
 from loadtest.judge.required_fields import (
     PRECEDING_EVENTS,
     fields_of_event,
@@ -28,8 +29,6 @@ from loadtest.judge.sale_record import SaleRecord
 
 #: Seconds by which the clocks of nodes and servers may differ.
 MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
-#: Outcomes that a node gives only after it has begun the purchase.
-BEGUN_OUTCOMES = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 
 
 @rule("broken_history", voids_record=True)

@@ -10,23 +10,8 @@ from typing import Any
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, OrderNumber, ProductHistory, Request, group_by
+from loadtest.judge.outcomes import OUTCOMES
 from loadtest.judge.required_fields import readable_order
-
-#: Every outcome that POST /buy answers with, or that a buyer without an answer concludes.
-OUTCOMES = (
-    "sold",
-    "sold_out",
-    "closed",
-    "busy",
-    "lost",
-    "unavailable",
-    "throttled",
-    "full",
-    "error",
-    "unknown",
-)
-#: Outcomes that serve a buyer: no other order is owed to it.
-FINAL_OUTCOMES = frozenset({"sold", "sold_out"})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,7 +114,8 @@ class SaleRecord(ProductHistory):
         """Units promised beyond the stock.
 
         These are the units of all orders, plus one per buyer whose acknowledged order number is
-        missing. Two acknowledged orders are not counted as missing; `lost_ack` reports them:
+        missing. Acknowledged orders of two kinds are not counted as missing; `lost_ack` reports
+        them:
 
         - an order whose number the answer did not name: it cannot be looked up
         - an order that exists under another buyer's key

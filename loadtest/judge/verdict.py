@@ -10,9 +10,10 @@ from functools import cached_property
 from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
+from loadtest.judge.outcomes import FINAL_OUTCOMES
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import FINAL_OUTCOMES, SaleRecord
+from loadtest.judge.sale_record import SaleRecord
 
 #: Every rule, in the order in which `summary.json` lists their findings.
 RULES: tuple[Rule, ...] = (
@@ -51,9 +52,6 @@ RULES: tuple[Rule, ...] = (
     stock_rules.leaked_key,
     stock_rules.unsettled,
 )
-
-#: Outcomes after which a buyer asks again with the same key.
-RETRIED_OUTCOMES = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
 
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}

@@ -25,7 +25,7 @@ from locust.env import Environment
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
 from loadtest.judge.intervals import Request, fields_of_request
-from loadtest.judge.verdict import RETRIED_OUTCOMES
+from loadtest.judge.outcomes import RETRIED_OUTCOMES
 from loadtest.load.plan import CONSTANT, LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family

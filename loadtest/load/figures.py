@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.sale_record import FINAL_OUTCOMES
+from loadtest.judge.outcomes import FINAL_OUTCOMES
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.rush.timing import percentiles

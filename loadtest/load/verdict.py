@@ -6,6 +6,7 @@ from typing import Any
 
 from loadtest.judge.buyer_events import buyer_events
 from loadtest.judge.intervals import Request
+from loadtest.judge.outcomes import RETRIED_REFUSALS
 from loadtest.judge.verdict import Judgement
 from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
@@ -13,10 +14,9 @@ from loadtest.stack.client import Shop
 
 #: How long orders that were promised are waited for: a strategy may settle them later.
 SETTLE_TIMEOUT_SECONDS = 30.0
-#: Answers after which nothing was sold. A buyer who came within LATE_SECONDS of the end and had no
-#: other answers had no time to ask again, and is left out of the verdict. If an order has its key,
-#: the judge finds an order without a request.
-REFUSALS = frozenset({"busy", "lost", "unavailable", "throttled"})
+#: A buyer who came within this time of the end, and got RETRIED_REFUSALS only, had no time to ask
+#: again: its requests are not judged. If one of them sold a unit all the same, the judge reports
+#: the order as a `ghost_order`: an order with a key that no judged request has.
 LATE_SECONDS = 5.0
 #: Verdicts, the worst first.
 WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
@@ -51,7 +51,7 @@ def _late_refused_attempts(measurement: Measurement) -> set[str]:
         purchase[0].attempt
         for purchase in measurement.purchases
         if purchase[0].sent_at >= late_from
-        and {request.outcome for request in purchase} <= REFUSALS
+        and {request.outcome for request in purchase} <= RETRIED_REFUSALS
     }
 
 

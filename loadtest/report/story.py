@@ -17,7 +17,8 @@ from operator import attrgetter
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
-from loadtest.judge.verdict import RETRIED_OUTCOMES, Judgement
+from loadtest.judge.outcomes import RETRIED_REFUSALS
+from loadtest.judge.verdict import Judgement
 
 #: Including the last line, which sums up.
 MAX_LINES = 14
@@ -252,7 +253,7 @@ def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
     if sold_out_times:
         parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
     if sale.verdict == "deadlock":
-        refused = sum(sale.outcomes[outcome] for outcome in RETRIED_OUTCOMES - {"unknown"})
+        refused = sum(sale.outcomes[outcome] for outcome in RETRIED_REFUSALS)
         end = max(request.last_seen_at for request in sale.requests)
         parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
         parts.append(f"{sale.stock_left} units left")

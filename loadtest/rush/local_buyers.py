@@ -11,7 +11,7 @@ import gevent
 from gevent.event import Event
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import RETRIED_OUTCOMES
+from loadtest.judge.outcomes import RETRIED_OUTCOMES
 from loadtest.rush import messages
 from loadtest.rush.http_client_private import call_before_sending
 from loadtest.rush.plan import RushPlan

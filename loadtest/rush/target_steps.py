@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from loadtest.judge.sale_record import OUTCOMES
+from loadtest.judge.outcomes import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
 from loadtest.rush.permission import hostname_of
 from loadtest.target.answer import NO_ANSWER, Answer

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.intervals import Request
+from loadtest.judge.outcomes import CORRECT_OUTCOMES
 
-#: Outcomes that a correct shop answers with: successes of the load test, whatever their status.
-CORRECT_OUTCOMES = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", "full"})
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 RETRY_PAUSE_SECONDS = (0.2, 0.6)
 
@@ -17,7 +16,7 @@ RETRY_PAUSE_SECONDS = (0.2, 0.6)
 class Answer:
     """One answer, as a target reads it."""
 
-    outcome: str  # one of the judge's OUTCOMES; made by the functions below
+    outcome: str  # one of OUTCOMES (judge/outcomes.py); made by the functions below
     order: int | str | None = None  # the number of the order, where the answer names it
     why: str = ""  # what the shop said of an error
     open: bool = False  # whether the purchase may have happened all the same

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.judge.sale_record import OUTCOMES
+from loadtest.judge.outcomes import OUTCOMES
 from loadtest.stack.client import Shop
 from loadtest.target.answer import NO_ANSWER, Answer, error
 from loadtest.target.target import Target

@@ -7,7 +7,8 @@ from typing import Any
 
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory, Request, event_type
+from loadtest.judge.intervals import ProductHistory, Request
+from loadtest.judge.outcomes import event_type
 from loadtest.judge.verdict import Judgement
 
 PRODUCT = "pause-token"

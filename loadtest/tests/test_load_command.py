@@ -201,6 +201,28 @@ def test_only_a_sale_that_adds_up_is_exact(
     assert run["never_answered"] == 1
 
 
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        ("busy", "exact"),
+        ("lost", "exact"),
+        ("full", "exact"),
+        ("unavailable", "exact"),
+        ("throttled", "unknown"),  # it would not have asked again with more time, either
+        ("closed", "unknown"),
+        ("error", "unknown"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_only_late_buyers_who_would_ask_again_are_left_out(outcome: str, verdict: str) -> None:
+    measurement = measure(
+        make_purchase(1, 1.0, 0.1, "sold"),
+        make_purchase(2, 9.0, 0.1, outcome),
+    )
+    run = judge_load(PLAN, measurement, ShopAfterLoad([make_order(1)], 499))
+    assert (run["verdict"], run["never_answered"]) == (verdict, 1)
+
+
 @pytest.mark.parametrize("outcome", ["busy", "throttled", "unavailable", "lost", "full"])
 def test_buyers_who_had_time_to_ask_again_are_not_left_out(outcome: str) -> None:
     measurement = measure(

@@ -9,9 +9,9 @@ import pytest
 
 from loadtest import judge
 from loadtest.commands.rushes import judge_closed
+from loadtest.judge.outcomes import OUTCOMES
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES
 from loadtest.judge.verdict import EXIT_CODES, RULES, Judgement
 from loadtest.tests.history_builder import HistoryBuilder
 

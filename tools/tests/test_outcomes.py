@@ -1,0 +1,81 @@
+"""The load test's table of outcomes has a row for each outcome that the shop answers.
+
+This is no test of loadtest/, which imports nothing of the shop.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from loadtest.judge.outcomes import (
+    BEGUN_OUTCOMES,
+    CORRECT_OUTCOMES,
+    FINAL_OUTCOMES,
+    OUTCOMES,
+    RETRIED_OUTCOMES,
+    RETRIED_REFUSALS,
+    event_type,
+)
+from loadtest.judge.verdict import FOREIGN_SHOP_REMEDIES, REMEDIES
+from servers.embedded import ROOT
+from shop import errors
+
+#: Outcomes of the shop's metrics that are no outcomes of an answer.
+METRICS_ONLY = {"replayed", "gone"}
+
+
+ErrorClass: TypeAlias = type[errors.ShopError]
+
+
+def shop_errors(error: ErrorClass = errors.ShopError) -> Iterator[ErrorClass]:
+    """Yield every class of shop/errors.py."""
+    yield error
+    for subclass in error.__subclasses__():
+        if subclass.__module__ == errors.__name__:
+            yield from shop_errors(subclass)
+
+
+def test_every_outcome_of_the_shop_has_a_row() -> None:
+    """If this fails, add the outcome to OUTCOMES in loadtest/judge/outcomes.py."""
+    assert {error.outcome for error in shop_errors()} | {"sold"} == set(OUTCOMES)
+
+
+def test_metrics_count_every_outcome() -> None:
+    """The module is parsed, because importing it registers its metrics for every other test."""
+    tree = ast.parse((ROOT / "shop/ops/metrics.py").read_text())
+    (counted_outcomes,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OUTCOMES"
+    ]
+    assert set(counted_outcomes) == set(OUTCOMES) | METRICS_ONLY
+
+
+def test_buyers_ask_again_where_the_shop_says_so() -> None:
+    """`throttled` alone is not retried: its pause may be longer than the run."""
+    outcomes = {error.outcome for error in shop_errors() if issubclass(error, errors.RetryLater)}
+    outcomes.remove(errors.RetryLater.outcome)  # only its subclasses are raised
+    assert outcomes | {errors.WaitingRoomFull.outcome} == RETRIED_OUTCOMES
+
+
+def test_only_a_broken_commit_leaves_the_sale_of_the_unit_open() -> None:
+    outcomes_by_type = {"fail": set(OUTCOMES) - {"sold", "unknown"}, "ok": {"sold"}}
+    for type, outcomes in outcomes_by_type.items():
+        assert {name for name in OUTCOMES if event_type(name) == type} == outcomes
+    assert event_type(errors.CommitUnknown.outcome) == "info"
+    assert event_type("an outcome without a row") == "fail"
+
+
+def test_sets_of_outcomes() -> None:
+    """Whoever changes a row sees here which set it moves into."""
+    assert {"sold", "sold_out"} == FINAL_OUTCOMES
+    assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES
+    assert {"sold", "sold_out", "closed", "busy", "lost"} == BEGUN_OUTCOMES
+    assert {"busy", "lost", "full", "unavailable"} == RETRIED_REFUSALS
+    assert not FINAL_OUTCOMES & RETRIED_OUTCOMES
+
+
+def test_every_outcome_that_leaves_a_buyer_unserved_has_a_remedy() -> None:
+    """`error` has the shop's own words instead."""
+    assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
+    assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)
