@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from loadtest.expected import VICTIM_POINTS
+from loadtest.expected import TRAITS, VICTIM_POINTS
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
@@ -38,12 +38,9 @@ CHOSEN = [
     for fault in weakened.faults.split()
     if ALL or (fault, weakened.how) in SOME
 ]
-#: Locks that a long ttl does not change: the database's, and three without a ttl.
-ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
-    "serializable",
-    "buckets",
-    "skip-locked",
-    "reserve",
+#: Strategies that a long ttl does not change: SETNX has none, and the others have no lock on Redis.
+ENDLESS = {"setnx"} | {
+    name for name, traits in TRAITS.items() if traits.backend == "postgresql" or traits.reserves
 }
 
 

@@ -32,9 +32,13 @@ def test_its_file_and_its_facts_say_what_it_is_and_a_flawed_one_says_so(strategy
     assert strategy.rush == "exact" or not strategy.sound
     assert not strategy.needs or not getattr(settings, strategy.needs)
     docstring = ast.get_docstring(ast.parse(source(strategy))) or ""
-    assert ("FLAW: " in docstring) == (not strategy.sound)
+    assert docstring.startswith("FLAW: ") == (not strategy.sound), (
+        "the docstring of a flawed strategy, and of no other, begins with FLAW: "
+    )
     timeline = re.search(r"^    (A |time +[0-9.]+ )", docstring, re.MULTILINE)
-    assert strategy.sound or timeline, "how it fails is told as a timeline"
+    assert strategy.sound or timeline, (
+        "show how it fails as a timeline: indented lines that begin with `time 0.0` or `A `"
+    )
 
 
 def listed() -> dict[str, dict[str, Any]]:

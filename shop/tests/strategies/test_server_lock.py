@@ -80,4 +80,4 @@ def test_a_node_with_an_unsound_lock_does_not_start() -> None:
     done = run(*command, SHOP_LOCK="none", **servers)
     assert done.returncode != 0
     assert "SHOP_LOCK is 'none'" in done.stderr
-    assert "Set SHOP_LOCK to one of redis, one-file, lock-then-claim, advisory" in done.stderr
+    assert f"Set SHOP_LOCK to one of {', '.join(SOUND[:4])}" in done.stderr

@@ -1,0 +1,78 @@
+"""A strategy that lacks a step of CONTRIBUTING.md ("A strategy") is named with that step."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest.expected import EXIST_ON, EXPECTED, SURVIVABLE, TRAITS
+from loadtest.judge.evidence import EVIDENCE
+from servers.embedded import ROOT
+from shop.sale import points
+from shop.strategies import STRATEGIES, Strategy
+from tools.site.recorder import recording
+
+#: `reserve` is one script in Redis, and `autocommit` has no commit: no buyer has three moves.
+WITHOUT_SCHEDULES = {"reserve", "autocommit"}
+
+
+def missing_steps(strategy: Strategy) -> Iterator[str]:
+    """Yield the steps that this strategy lacks."""
+    name = strategy.name
+    for table, rows in (("TABLE", EXPECTED), ("TRAITS", TRAITS)):
+        if name not in rows:
+            yield f"give it a row in {table} of loadtest/expected.py"
+    if name not in EVIDENCE:
+        yield "give it an entry in EVIDENCE of loadtest/judge/evidence.py"
+    survives_all = not {"oversold", "deadlock"} & set(SURVIVABLE.get(name, ()))
+    if name in EXPECTED and strategy.sound != survives_all:
+        yield (
+            f"sound is {strategy.sound}, and its row in loadtest/expected.py says otherwise; a "
+            "flawed strategy needs the rush or a fault that breaks it"
+        )
+    if EXIST_ON.get(name, ()) != strategy.databases:
+        yield "give EXIST_ON of loadtest/expected.py the databases of its STRATEGY"
+    if name not in {*recording.kept(), *WITHOUT_SCHEDULES}:
+        yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
+    if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():
+        yield "name it in docs/sources.md"
+    is_in_database = strategy.backend == "postgresql" and strategy.sound
+    if is_in_database and f"\n| `{name}` | exact" not in (ROOT / "docs/scale.md").read_text():
+        yield "add it to the table of PgBouncer in docs/scale.md"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_strategy_lacks_no_step(strategy: Strategy) -> None:
+    if steps := list(missing_steps(strategy)):
+        pytest.fail(f"{strategy.name}: " + "; ".join(steps))
+
+
+def test_every_step_of_an_unknown_strategy_is_named() -> None:
+    strategy = Strategy(
+        rank=1,
+        title="",
+        summary="",
+        marks=(),
+        buy=STRATEGIES["none"].buy,
+        name="new",
+        backend="postgresql",
+        sound=True,
+        databases=("mysql",),
+    )
+    steps = list(missing_steps(strategy))
+    assert len(steps) == 7
+    assert "run .venv/bin/python -m tools.site.recorder.recording schedules new" in steps
+
+
+def test_every_point_is_listed() -> None:
+    """If this fails, add the point to the docstring of shop/sale/points.py."""
+    listed_points = set(re.findall(r"[\w:-]+", points.__doc__ or ""))
+    packages = ("sale", "strategies", "reserve")
+    paths = [path for package in packages for path in (ROOT / "shop" / package).rglob("*.py")]
+    sent_points = {
+        name
+        for path in paths
+        for name in re.findall(r'\bpoint\.send\(\s*"([^"]+)"', path.read_text())
+    }
+    assert len(sent_points) > 15
+    assert sent_points <= listed_points
