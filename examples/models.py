@@ -9,7 +9,7 @@ class Product(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     amount = models.IntegerField()
-    fence = models.BigIntegerField(default=0)  # added: the highest fence that was claimed
+    fence = models.BigIntegerField(default=0)  # added, for a lock: the highest claimed fence
 
     class Meta:
         app_label = "examples"

@@ -28,7 +28,8 @@ events.init_command_line_parser.add_listener(interrupt.install)
 class ShopUser(FastHttpUser):
     """A buyer: connects, waits at the barrier, buys once, and stays connected until the end.
 
-    It asks again, with the same key, only if an answer is not final: busy, or no answer at all.
+    It asks again, with the same key, after one of RETRIED_OUTCOMES (loadtest/judge/outcomes.py):
+    busy, lost, full, unavailable, unknown.
     """
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
@@ -40,7 +41,7 @@ class ShopUser(FastHttpUser):
         buyer = self.buyers.add_buyer(self)
         steps = self.buyers.steps(self)  # connect() and buy() below, or those of --target
         steps.connect(buyer)
-        # `ask` builds the request, waits at the barrier, then sends it.
+        # buy() builds the request; a hook of the client (add_buyer) makes it wait at the barrier.
         answer = self.buyers.ask(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.ask(buyer, steps.buy)

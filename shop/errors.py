@@ -149,6 +149,8 @@ class SaleClosed(Lost):
     text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
 
 
+# For a server that fails during a purchase, checkout.shop_errors raises it. With BUY_RATE_LIMIT and
+# Redis down, throttle.admit raises it before the purchase, under any strategy.
 class Unavailable(RetryLater):
     text = (
         "A server that the sale needs does not answer; nothing was sold. Retry with the same key."

@@ -243,8 +243,8 @@ def faults_table(matrix: Summary, faults: Summary) -> str:
     exact = [f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT]
     below = (
         f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
-        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {OMITTED_FAULTS}, which "
-        "no lock survives by itself."
+        f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out the faults "
+        f"{OMITTED_FAULTS}: no lock survives those by itself."
     )
     headings = ["what guards the stock", "in the rush", "broken by"]
     return report.markdown_table(headings, rows, below, left=3)

@@ -1,4 +1,8 @@
-"""Every fault for every strategy that it concerns, compared with the expected verdict."""
+"""`faults`: every fault for every strategy that it concerns, compared with the expected verdict.
+
+Unlike `demo` and `matrix` (rushes.py) it has no Locust: for each strategy there is a product of 10
+units and 20 buyers, on nodes that reach their servers through proxies.
+"""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The rush under each lock: the contrast without a lock and with one, and every strategy."""
+"""`demo` and `matrix`: the rush, without a lock and with one, and under every strategy."""
 
 import os
 import time

@@ -1,7 +1,15 @@
-"""The base class of the faults: their steps, in the order in which these run.
+"""The base class of the faults. runner.py calls their steps in this sequence:
 
-This order always exposes a broken lock: a rival that the lock lets in next to the victim has read
-the same stock; then the victim writes, and after it the rival. The faults of
+    arm             start what the fault needs
+    enter           the victim of each trial buys, and stops at its point
+    fire, prove     the fault happens, and is observed
+    act             in each trial rivals buy; then the victim goes on, and after it the rivals
+    act_on_servers  at the same time as `act`, in the runner's own thread
+    heal            the fault is undone; the remaining buyers buy, and the sales are judged
+    clean_up        stop what the fault needed
+
+This sequence always exposes a broken lock: a rival that the lock lets in next to the victim has
+read the same stock; then the victim writes, and after it the rival. The faults of
 loadtest/tests/weakened_faults.py only appear to happen, and `prove` must reject each of them.
 """
 
@@ -116,7 +124,7 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def act_on_servers(self) -> None:  # noqa: B027
-        """Act on the servers while the buyers act.
+        """Act on the servers. It runs in parallel with `act`, which may wait for it.
 
         `pause` waits here before it resumes its node.
         """

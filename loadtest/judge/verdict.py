@@ -2,6 +2,16 @@
 
 It connects to no server. If an answer left a purchase open (`unknown`, or no answer at all), the
 orders after the drain decide: the purchase happened if the buyer's key has one.
+
+Its verdict on one sale is not always that of the run. These change it afterwards:
+
+    judge/incomplete_rush.py         a rush that was stopped or lost buyers
+    rush/rush.py                     _add_foreign_shop_findings: late or changed orders elsewhere
+    rush/locust/locust_rushes.py     _write_files: a file could not be written
+    load/verdict.py                  _judge_product, _combine: untouched sales; the worst of all
+    faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine
+    commands/rushes.py               judge_closed: orders or units that changed since
+    commands/target.py               judge_again: the same in another shop
 """
 
 from collections import Counter

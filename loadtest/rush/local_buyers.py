@@ -138,10 +138,13 @@ class LocalBuyers:
 
         Return False at once if the answer is final, the buyer is late, or a retry might buy twice.
         """
-        may_repeat = answer.outcome == "busy" or self.target.repeatable
+        if answer.outcome not in RETRIED_OUTCOMES:
+            return False
+        # Another shop may sell twice to a buyer who repeats a request, but not after `busy`.
+        may_repeat = self.target.repeatable or answer.outcome == "busy"
         deadline = self.released_at + self.plan.deadline
         is_late = self._is_over or time.monotonic() > deadline
-        if not may_repeat or answer.outcome not in RETRIED_OUTCOMES or is_late:
+        if not may_repeat or is_late:
             return False
         gevent.sleep(answer.pause())
         return True

@@ -56,7 +56,9 @@ def held(
     inside_transaction: bool = False,
     encloses_commit: bool = True,
 ) -> AbstractContextManager[AnyLease]:
-    """Hold the lock for a block; wait up to SHOP_LOCK_WAIT seconds for it.
+    """Return a context manager that holds the lock for a block.
+
+    It waits up to SHOP_LOCK_WAIT seconds for the lock.
 
     inside_transaction  allow a transaction that began before the lock
     encloses_commit     False if the block ends before the commit
@@ -65,6 +67,7 @@ def held(
     """
     if not inside_transaction:
         refuse_inside_transaction()
+    # No lock is taken yet: the `with` in report_points_around takes it, and releases it.
     hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
     return report_points_around(hold, commits=encloses_commit)
 
@@ -82,11 +85,14 @@ def refuse_inside_transaction() -> None:
 def report_points_around(
     hold: AbstractContextManager[AnyLease], *, commits: bool = True
 ) -> Iterator[AnyLease]:
-    """Enter `hold`, which takes a lock, and report the points before, inside and after it."""
+    """Hold a lock for a block, and report the points before, inside and after it.
+
+    hold  what `lock.hold()` returned: to enter it takes the lock, to leave it releases the lock
+    """
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_points_of(lease, commits=commits):
+        with hold as lease, report_points_of(lease, commits=commits):  # `hold` takes the lock
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed

@@ -1,4 +1,4 @@
-"""The critical section, `sell_one`: check, hold, decrement, record."""
+"""The critical section, `sell_one`: check, pause, decrement, record."""
 
 import time
 from collections.abc import Callable
@@ -186,7 +186,9 @@ def sell_one(
     write: Callable[[Attempt, Stock], None] = write_stock,
     fence: int | None = None,
 ) -> Receipt:
-    """Check, hold, decrement, record. A strategy may replace how it reads and how it writes.
+    """Check, pause for `attempt.hold`, decrement, record.
+
+    A strategy may replace how it reads and how it writes.
 
     It runs inside the transaction that the strategy opens, and that inside the strategy's lock, if
     it has one: see `buy` in shop/strategies/. Raises SoldOut, SaleOver, UnknownProduct, Lost, or

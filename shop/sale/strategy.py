@@ -11,8 +11,8 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 class Strategy:
     """One way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
 
-    rank        its position in lists: strategies of the articles, those to copy, those that only
-                look right, those of the database
+    rank        its position in lists: first the strategies of the articles, then those to copy,
+                those that only look right, and those of the database
     title       a few words for a table or a drop-down
     summary     one sentence on its way to guard the stock, and on what breaks it
     marks       text of its decisive lines, which the page highlights

@@ -10,9 +10,9 @@ unevenly.
     time 0.3   4 and 5 are back; B takes the lock with the votes of 3, 4 and 5
     time 0.4   both are in
 
-The faults `slow`, `pause` and `quorum` show it. Redlock's author asks to keep a server that
-restarts away for one ttl; nothing here can make a server do that. For the rest of the argument see
-Kleppmann's "How to do distributed locking", which article A4 links.
+The faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's author asks to
+keep a server that restarts away for one ttl; nothing here can make a server do that. For the rest
+of the argument see Kleppmann's "How to do distributed locking", which article A4 links.
 """
 
 import random

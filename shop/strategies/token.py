@@ -1,4 +1,5 @@
-"""FLAW: a holder slower than the ttl loses the lock and is not told.
+"""FLAW: a holder slower than the ttl loses the lock and is not told; a Redis that loses the key
+lets the next buyer in.
 
 Article A1's own lock (also articles A0, A4): SET NX PX with a value that only the owner knows, and
 a script that deletes the key only if it still has that value.
@@ -9,8 +10,9 @@ a script that deletes the key only if it still has that value.
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
-The faults `slow` and `pause` show it; docs/strategies.md names all that break it. The locks in
-locks/ are renewed, and give the storage a fence.
+The faults `slow` and `pause` show it. Under `restart`, `eviction`, `failover` and `split-brain` the
+holder need not be slow: its key is gone, or B asks a master that never had it. docs/strategies.md
+names all that break it. The locks in locks/ are renewed, and give the storage a fence.
 """
 
 from django.conf import settings

@@ -1,11 +1,13 @@
 """A strategy that lacks a step of CONTRIBUTING.md ("A strategy") is named with that step."""
 
+import ast
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from loadtest.expected import EXIST_ON, EXPECTED, SURVIVABLE, TRAITS
+from loadtest.faults import FAULTS
 from loadtest.judge.evidence import EVIDENCE
 from servers.embedded import ROOT
 from shop.sale import points
@@ -39,6 +41,24 @@ def missing_steps(strategy: Strategy) -> Iterator[str]:
     is_in_database = strategy.backend == "postgresql" and strategy.sound
     if is_in_database and f"\n| `{name}` | exact" not in (ROOT / "docs/scale.md").read_text():
         yield "add it to the table of PgBouncer in docs/scale.md"
+
+
+def faults_in_docstring(docstring: str) -> Iterator[str]:
+    """Yield the faults of the clauses by which a fault shows a flaw, as "`pause` shows it"."""
+    for clause in re.split(r"[.;](?:\s|$)", " ".join(docstring.split())):
+        if re.search(r"\bshows?\b", clause) and "fault" in clause:
+            yield from (name for name in re.findall(r"`([a-z-]+)`", clause) if name in FAULTS)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [strategy for strategy in STRATEGIES.values() if not strategy.sound],
+    ids=lambda strategy: strategy.name,
+)
+def test_faults_in_the_docstring_break_the_strategy(strategy: Strategy) -> None:
+    docstring = ast.get_docstring(ast.parse((ROOT / strategy.file).read_text())) or ""
+    for fault in faults_in_docstring(docstring):
+        assert EXPECTED[strategy.name][fault] in {"oversold", "deadlock"}, fault
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)

@@ -112,7 +112,7 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
     ]
     short = readme.faults_table(matrix, faults).splitlines()
     assert short[2] == "| `setnx`: SETNX, DEL | **EXACT** | restart; deadlock: crash |"
-    assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02;")
+    assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02. ")
 
 
 def test_database_without_a_run_is_not_run() -> None:

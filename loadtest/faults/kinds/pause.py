@@ -15,6 +15,8 @@ from loadtest.faults.trial import Trial
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
 #: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
 PAUSE_SECONDS = TTL + 1.0
+#: How long a trial waits for the end of the pause.
+RESUME_TIMEOUT_SECONDS = 30.0
 
 
 class PauseFault(Fault):
@@ -30,7 +32,7 @@ class PauseFault(Fault):
     takes_the_lock = True
 
     def fire(self) -> None:
-        self.may_resume = threading.Event()  # set when the victims may go on
+        self.may_resume = threading.Event()  # set when node A runs again
         record = self.testbed.record_fault
         self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
         self.healing.callback(self.testbed.signal, self.node, signal.SIGCONT)
@@ -54,7 +56,8 @@ class PauseFault(Fault):
 
     def act(self, trial: Trial) -> None:
         self.send_rivals(trial)
-        self.may_resume.wait(30)
+        # act_on_servers, which runs in parallel, ends the pause.
+        self.may_resume.wait(RESUME_TIMEOUT_SECONDS)
         self.resume(trial)
 
     def act_on_servers(self) -> None:
