@@ -13,12 +13,11 @@ from rich.console import Console
 from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED, expected_on, needed_seconds
 from loadtest.judge.history import Event
-from loadtest.judge.incomplete_rush import mark_incomplete_as_unknown
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
-from loadtest.rush.judge_rush import judge_rush
+from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.locust.locust_process import BUYERS, LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable

@@ -5,7 +5,7 @@ orders after the drain decide: the purchase happened if the buyer's key has one.
 
 Its verdict on one sale is not always that of the run. These change it afterwards:
 
-    judge/incomplete_rush.py         a rush that was stopped or lost buyers
+    rush/judge_rush.py               mark_incomplete_as_unknown: it was stopped or lost buyers
     rush/rush.py                     _add_foreign_shop_findings: late or changed orders elsewhere
     rush/locust/locust_rushes.py     _write_files: a file could not be written
     load/verdict.py                  _judge_product, _combine: untouched sales; the worst of all

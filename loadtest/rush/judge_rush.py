@@ -1,6 +1,6 @@
 """The verdict on a rush, from the report of its buyers and the record of its sale."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from loadtest.judge.history import Event
@@ -68,3 +68,17 @@ def judge_rush(
     if report.lost:
         run["lost"] = list(report.lost)
     return run
+
+
+def mark_incomplete_as_unknown(run: MutableMapping[str, Any]) -> None:
+    """Make the verdict on a rush `unknown` if it was stopped or lost buyers.
+
+    If it had oversold by then, it stays oversold.
+    """
+    reasons = list(run.get("lost", ()))
+    if run.get("stopped"):
+        reasons.insert(0, "the rush was stopped")
+    if not reasons:
+        return
+    run["verdict"] = "oversold" if run["oversold"] else "unknown"
+    run["why"] = f"{'; '.join(reasons)}: {run.get('why') or 'not every buyer had an answer'}"

@@ -16,11 +16,10 @@ from typing import Any
 import psutil
 from gevent import event
 
-from loadtest.judge.incomplete_rush import mark_incomplete_as_unknown
 from loadtest.judge.intervals import Request
 from loadtest.rush import messages
 from loadtest.rush.buyers_report import BuyersReport
-from loadtest.rush.judge_rush import judge_rush
+from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
