@@ -1,14 +1,18 @@
 """The verdict on a sale: from its figures, its findings, its open answers and its close."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import loadtest
 from loadtest import judge
 from loadtest.commands.rushes import judge_closed
+from loadtest.judge import verdict as verdict_module
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
@@ -84,6 +88,24 @@ def test_sale_without_an_order_is_unknown() -> None:
 def test_only_exact_exits_with_zero() -> None:
     assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
+
+
+def test_every_module_that_changes_a_verdict_is_listed() -> None:
+    """If this fails, add the module to the docstring of loadtest/judge/verdict.py."""
+    change = re.compile(r'\["verdict"\] = |\|= \{"verdict"|\{\*\*\w+, "verdict": "')
+    folder = Path(loadtest.__file__).parent
+    paths = {path.relative_to(folder): path.read_text() for path in folder.rglob("*.py")}
+    changing_modules = {
+        path.as_posix()
+        for path, text in paths.items()
+        if path.parts[0] != "tests" and change.search(text)
+    }
+    listed_modules = re.findall(
+        r"^    (\S+\.py) +(\w+)", verdict_module.__doc__ or "", re.MULTILINE
+    )
+    assert changing_modules == {module for module, _ in listed_modules}
+    for module, function in listed_modules:
+        assert f"def {function}(" in paths[Path(module)]
 
 
 def test_every_rule_is_listed_once() -> None:
