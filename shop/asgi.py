@@ -26,7 +26,8 @@ from django.utils.module_loading import import_string
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
-from shop.api.answers import REFUSED, ShopResponse, refused  # noqa: E402  (after the settings)
+# These imports need the settings, which are set up above.
+from shop.api.answers import ANSWERED_ERRORS, ShopResponse, answer_error  # noqa: E402
 from shop.api.parse import MAX_DRAINED_BYTES, parse_attempt, too_large  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
@@ -155,7 +156,7 @@ class Application(ASGIHandler):
             ]
             for middleware in observing:
                 getattr(middleware, "process_request", _do_nothing)(request)
-            refusal = refused(request, error)
+            refusal = answer_error(request, error)
             refusal.headers["Content-Length"] = str(len(refusal.content))
             answer = refusal
             for middleware in reversed(observing):
@@ -213,8 +214,8 @@ class Application(ASGIHandler):
             if settings.BUY_RATE_LIMIT is not None:
                 await in_thread(self.threads.short, partial(admit, request))
             return sold(attempt, await check_out(attempt, self.threads))
-        except REFUSED as error:
-            return refused(request, error)
+        except ANSWERED_ERRORS as error:
+            return answer_error(request, error)
         except Exception as error:
             return response_for_exception(request, error)
 

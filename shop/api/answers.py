@@ -18,7 +18,7 @@ from shop.ops.database import database_name
 logger = logging.getLogger("shop.api")
 
 #: Errors that become an answer wherever a view raises them.
-REFUSED = (ShopError, OperationalError, InterfaceError)
+ANSWERED_ERRORS = (ShopError, OperationalError, InterfaceError)
 
 View = Callable[..., HttpResponse]
 
@@ -44,8 +44,8 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
             try:
                 return view(request, *args, **kwargs)
-            except REFUSED as error:
-                return refused(request, error)
+            except ANSWERED_ERRORS as error:
+                return answer_error(request, error)
 
         if method == "GET":
             # Reading changes nothing, and without this another method would be 403 for its missing
@@ -56,8 +56,8 @@ def endpoint(method: str) -> Callable[[View], View]:
     return decorate
 
 
-def refused(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the answer to one of REFUSED."""
+def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    """Return the answer to one of ANSWERED_ERRORS."""
     if isinstance(error, ShopError):
         return refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
