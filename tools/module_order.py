@@ -82,7 +82,6 @@ FLAKY = {
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
     "tools/site/tests/test_live.py": "a buyer without an answer for 0.2 s counts as waiting",
-    "tools/site/tests/test_worlds_live.py": "a buyer who is silent for 0.3 s counts as waiting",
 }
 #: How much of the first failure of a repeated test the summary shows.
 FAILURE_LINES = 15

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -27,7 +28,7 @@ from tools.site import level_page, pages
 from tools.site.__main__ import SITE
 from tools.site.narration import first_move_of, narrate
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
-from tools.site.worlds import WORLDS, event_of, read_moves
+from tools.site.worlds import WORLDS, Moves, event_of, read_moves
 
 PORT = 8100
 HOST_NAMES = ("127.0.0.1", "localhost")
@@ -48,20 +49,24 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
     Raises Impossible.
     """
     from tools.site.recorder.live import turns
-    from tools.site.recorder.world import Schedule
+    from tools.site.recorder.world import Schedule, with_long_enough_ttl
 
     world = WORLDS[name]
-    played = Schedule(world, event_of(schedule), servers)
-    try:
-        for turn in schedule:
-            if turn not in played.choices():
-                raise Impossible(f"{turn} of {schedule} is impossible")
-            played.play(turn)
-        choices = played.choices() + played.possible_events(world.events)
-    finally:
-        played.close()
-    moves = turns(played.trace.events)
     recorded = read_moves()[name]
+
+    def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
+        played = Schedule(
+            world, event_of(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
+        )
+        with closing(played):
+            for turn in schedule:
+                if turn not in played.choices():
+                    raise Impossible(f"{turn} of {schedule} is impossible")
+                played.play(turn)
+            choices = played.choices() + played.possible_events(world.events)
+        return turns(played.trace.events), choices
+
+    moves, choices = with_long_enough_ttl(play_once)
     differs = any(moves[key] != recorded.get(key) for key in moves)
     words = narrate(moves, world, choices=choices, first_move=first_move_of(recorded))
     return {"turns": words, "differs": differs}

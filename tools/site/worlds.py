@@ -125,6 +125,12 @@ def choices(moves: Moves, turns_made: str) -> Iterator[str]:
             yield key[-1]
 
 
+def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
+    """Return whether a buyer stops or ends in the last of these turns; False if it is unknown."""
+    did = moves.get(turns_made, {"did": []})["did"]
+    return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)
+
+
 def event_of(schedule: str) -> str:
     """Return the event of a schedule, or an empty string."""
     return next((turn for turn in schedule if turn in EVENTS), "")

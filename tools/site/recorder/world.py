@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from django.conf import settings
 from django.db import connections
@@ -23,6 +25,7 @@ from shop.sale.opening import restock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
+from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, Polling
 from tools.site.recorder.live import PRODUCT, Recorder, Trace, here, turns
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
@@ -38,32 +41,70 @@ from tools.site.worlds import (
     Moves,
     World,
     event_of,
+    stops_in,
 )
 
 #: Points of a purchase at which a buyer stops, besides its read and its commit.
 STOPS = ("setnx:before_expire", "acquired")
 #: A buyer without news for this long waits for the other.
 BLOCKED_AFTER_SECONDS = 0.3
+#: A buyer that stopped in the recording is waited for as long as this: the machine may be busy.
+EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
+#: Strategies whose waiters ask for the lock again and again. Those of others block on its server.
+POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
 #: After a change of the locks' server a buyer who waits connects again, and may get the lock.
 RECONNECTED_AFTER_SECONDS = 1.0
-#: The ttl of the locks where it has to pass.
-SHORT_TTL_SECONDS = 1.5
+#: The ttls of the locks where it has to pass. Where a schedule takes longer than a ttl lasts, the
+#: ttl passes in turns that are not meant for it, and the schedule is played with the next one.
+SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
+#: The share of a ttl that a schedule may take between a lock's acquisition and the end of a turn.
+USABLE_SHARE_OF_TTL = 0.8
 #: The ttl of the locks where it must not pass: no machine is that slow.
 LONG_TTL_SECONDS = 60.0
 #: The events for which the ttl passes.
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
-#: Time for a ttl to be over, and for a waiter to notice.
-TTL_PASSES_SECONDS = SHORT_TTL_SECONDS + 0.2
-#: A buyer that has not moved after this time waits forever: two ttls are over.
-FOREVER_SECONDS = 2 * TTL_PASSES_SECONDS
+#: Time for a waiter to notice that a ttl is over.
+TTL_NOTICED_AFTER_SECONDS = 0.2
 #: Attempts to record a schedule on a machine that was busy for a moment.
 ATTEMPTS = 3
 
+Result = TypeVar("Result")
 fork = multiprocessing.get_context("fork")
 
 
 class Differs(Exception):
     """A schedule went another way than it did before."""
+
+
+class TooSlow(Exception):
+    """The machine was so slow that a ttl may have passed in a turn that is not meant for it."""
+
+
+class Gate:
+    """Keeps a waiter from asking for a lock again, once it is between two questions."""
+
+    def __init__(self) -> None:
+        self._may_ask = fork.Event()
+        self._may_ask.set()
+        self._is_between_questions = fork.Event()
+
+    def pass_through(self) -> None:
+        """Wait, in the buyer's process, until the gate is open."""
+        if not self._may_ask.is_set():
+            self._is_between_questions.set()
+            self._may_ask.wait()
+
+    def close(self) -> None:
+        """Close the gate and wait until the waiter has come to it.
+
+        Raises Differs if the buyer does not wait for the lock.
+        """
+        self._may_ask.clear()
+        if not self._is_between_questions.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
+            raise Differs("a buyer does not ask for the lock again")
+
+    def open(self) -> None:
+        self._may_ask.set()
 
 
 class PipedTrace(Trace):
@@ -80,16 +121,21 @@ class PipedTrace(Trace):
 class ProcessRecorder(Recorder):
     """A buyer's side of a recording, in the buyer's process."""
 
-    def __init__(self, strategy: str, key: str | None, pipe: Connection) -> None:
+    def __init__(self, strategy: str, key: str | None, pipe: Connection, gate: Gate) -> None:
         super().__init__(strategy)
+        self._gate = gate
         self.trace = PipedTrace(pipe)
         self._key = key
         self._pipe = pipe
         self._has_begun = False
 
     def buy(self) -> None:
-        with installed(self._at_point):
+        with installed(self._at_point), patch.object(Polling, "pause", self._pause):
             self._buy()
+
+    def _pause(self) -> float:
+        self._gate.pass_through()
+        return RETRY_PAUSE_SECONDS
 
     def _attempt(self) -> Attempt:
         return Attempt(PRODUCT, here(), self.lock, key=self._key)
@@ -104,7 +150,7 @@ class ProcessRecorder(Recorder):
         if place == "setnx:before_expire":
             self.trace.add(place)
         if place == "acquired":
-            self.trace.add("token", facts["token"])
+            self.trace.add("token", facts["token"], time.monotonic())
         super()._at_point(place, facts)
         if place in STOPS:
             self._move()
@@ -114,13 +160,15 @@ class ProcessRecorder(Recorder):
 
 
 def _buy_in_process(
-    name: str, strategy: str, key: str | None, ttl: float, pipe: Connection
+    name: str, strategy: str, key: str | None, ttl: float, pipe: Connection, gate: Gate
 ) -> None:
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_TOKEN_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
     buyer = threading.Thread(
-        target=ProcessRecorder(strategy, key, pipe).buy, name=f"interleaved-{name}", daemon=True
+        target=ProcessRecorder(strategy, key, pipe, gate).buy,
+        name=f"interleaved-{name}",
+        daemon=True,
     )
     buyer.start()
     buyer.join()
@@ -135,8 +183,12 @@ class PlayedBuyer:
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
         self.pipe, theirs = fork.Pipe()
+        self._asks_again = strategy in POLLING_STRATEGIES
+        self._gate = Gate()
         self.process = fork.Process(
-            target=_buy_in_process, args=(name, strategy, key, ttl, theirs), daemon=True
+            target=_buy_in_process,
+            args=(name, strategy, key, ttl, theirs, self._gate),
+            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -145,6 +197,19 @@ class PlayedBuyer:
     def signal(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
+
+    def stop_asking(self) -> None:
+        """Stop the process, which waits for the lock, while it has no question on its way."""
+        if self._asks_again:
+            self._gate.close()
+        else:
+            self.signal(signal.SIGSTOP)
+
+    def go_on_asking(self) -> None:
+        if self._asks_again:
+            self._gate.open()
+        else:
+            self.signal(signal.SIGCONT)
 
     def end(self) -> None:
         self.process.kill()
@@ -156,19 +221,34 @@ class Schedule:
     """One schedule as it is played: the two processes, and the trace of their moves.
 
     A buyer's status is `new`, `stopped`, `moving` (also while it waits), `paused` or `ended`.
+
+    short_ttl       the ttl of the locks if the event is one of TTL_PASSES_IN, in seconds
+    recorded_moves  what each turn did before, if that is known
     """
 
-    def __init__(self, world: World, event: str, servers: LockServers) -> None:
+    def __init__(
+        self,
+        world: World,
+        event: str,
+        servers: LockServers,
+        *,
+        short_ttl: float,
+        recorded_moves: Moves,
+    ) -> None:
         self.event = event
+        self.turns_made = ""
+        self.short_ttl = short_ttl
+        self.recorded_moves = recorded_moves
         self.has_happened = not event
         self.is_stuck = False
         self.strategy = world.strategy
         self.servers = servers
         self.trace = Trace()
         self.buyers_by_token: dict[str, str] = {}
+        self.acquired_at: dict[str, float] = {}
         servers.prepare(with_replica=event == FAILOVER)
         self.sale = restock(product=PRODUCT, amount=world.units, lock=world.strategy).pk
-        self.ttl = SHORT_TTL_SECONDS if event in TTL_PASSES_IN else LONG_TTL_SECONDS
+        self.ttl = short_ttl if event in TTL_PASSES_IN else LONG_TTL_SECONDS
         self.buyers = {name: self._new_buyer(name) for name in BUYERS}
 
     def _new_buyer(self, name: str) -> PlayedBuyer:
@@ -209,13 +289,22 @@ class Schedule:
         return self.buyers["A"].status == "stopped"
 
     def play(self, turn: str) -> None:
-        """Make one turn, and let everything come to rest that it sets off."""
+        """Make one turn, and let everything come to rest that it sets off.
+
+        Raises TooSlow if a ttl may have passed that is not meant to pass in this turn.
+        """
+        self.turns_made += turn
         self.trace.events.append([turn, "begins"])
         if turn in self.buyers:
             self.buyers[turn].status = "moving"
             self.buyers[turn].pipe.send("go")
             self._settle(BLOCKED_AFTER_SECONDS)
-            return
+        else:
+            self._let_happen(turn)
+        self._require_valid_locks()
+
+    def _let_happen(self, turn: str) -> None:
+        """Make a turn of the world."""
         if turn == self.event:
             self.has_happened = True
         acts: dict[str, Callable[[], None]] = {
@@ -232,8 +321,16 @@ class Schedule:
         act()
         self.trace.events.append([turn, "stops", self._look()])
 
+    def _require_valid_locks(self) -> None:
+        """Raise TooSlow if a lock was acquired so long ago that its ttl may be over."""
+        for name, acquired_at in self.acquired_at.items():
+            age = time.monotonic() - acquired_at
+            if name in self.trace.holders and age > USABLE_SHARE_OF_TTL * self.ttl:
+                raise TooSlow(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
+
     def _let_ttl_pass(self) -> None:
-        self._settle(TTL_PASSES_SECONDS, whole=True)
+        self._settle(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
+        self.acquired_at.pop("A", None)
 
     def _pause(self) -> None:
         self.buyers["A"].signal(signal.SIGSTOP)
@@ -254,14 +351,14 @@ class Schedule:
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server between two questions of the buyers who wait.
 
-        A waiter that asked while the server is down would be told so, or not, by luck.
+        A waiter whose question meets a server that is down is refused as `unavailable`.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "moving"]
         for buyer in waiting:
-            buyer.signal(signal.SIGSTOP)
+            buyer.stop_asking()
         change()
         for buyer in waiting:
-            buyer.signal(signal.SIGCONT)
+            buyer.go_on_asking()
         self._settle(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
@@ -269,9 +366,10 @@ class Schedule:
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for buyers who wait; after FOREVER_SECONDS without a move they are stuck."""
+        """Wait for buyers who wait; those who have not moved after two ttls are stuck."""
         moving = [buyer.name for buyer in self.buyers.values() if buyer.status == "moving"]
-        self._settle(FOREVER_SECONDS)
+        self.acquired_at.pop("A", None)
+        self._settle(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
         if all(self.buyers[name].status == "moving" for name in moving):
             self.is_stuck = True
             for name in moving:
@@ -280,13 +378,19 @@ class Schedule:
     def _settle(self, seconds: float, *, whole: bool = False) -> None:
         """Read what the moving buyers do until all have stopped, or are silent for `seconds`.
 
+        A buyer that stopped in this turn when it was recorded may be silent for longer, up to
+        EXPECTED_STOP_TIMEOUT_SECONDS.
+
         whole  wait for all of `seconds` even if all have stopped, and for those who wait
                BLOCKED_AFTER_SECONDS after their last news
         """
         deadline = time.monotonic() + seconds
+        expected_stop_deadline = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while True:
             moving = [buyer for buyer in self.buyers.values() if buyer.status == "moving"]
             left = deadline - time.monotonic()
+            if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in moving):
+                left = expected_stop_deadline - time.monotonic()
             if left <= 0 or not (moving or whole):
                 return
             if not wait([buyer.pipe for buyer in moving], left):
@@ -300,7 +404,9 @@ class Schedule:
         kind = event[0]
         facts = event[1:]
         if kind == "token":
-            self.buyers_by_token[str(facts[0])] = buyer.name
+            token, acquired_at = facts
+            self.buyers_by_token[str(token)] = buyer.name
+            self.acquired_at[buyer.name] = acquired_at
             return
         holders = self.trace.holders
         if kind == "acquired":
@@ -330,30 +436,52 @@ def warm_up() -> None:
 
 
 def play(
-    world: World, event: str, prefix: str, servers: LockServers
+    world: World,
+    event: str,
+    prefix: str,
+    servers: LockServers,
+    *,
+    recorded_moves: Moves | None = None,
 ) -> tuple[str, Moves, list[str]]:
     """Play a schedule that begins with `prefix`; at every later turn take the first choice.
 
     Return the schedule, its moves, and the beginnings of the schedules not taken. Raises Differs if
-    a turn of `prefix` is impossible.
+    a turn of `prefix` is impossible, and TooSlow if even the longest ttl was too short.
     """
-    schedule = Schedule(world, event, servers)
-    turns_made = ""
-    not_taken: list[str] = []
-    try:
-        while choices := schedule.choices():
-            if len(turns_made) < len(prefix):
-                turn = prefix[len(turns_made)]
-            else:
-                turn = choices[0]
-                not_taken += [turns_made + choice for choice in choices[1:]]
-            if turn not in choices:
-                raise Differs(f"{turn} is impossible after {turns_made}")
-            schedule.play(turn)
-            turns_made += turn
-    finally:
-        schedule.close()
-    return turns_made, turns(schedule.trace.events), not_taken
+
+    def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
+        schedule = Schedule(
+            world, event, servers, short_ttl=short_ttl, recorded_moves=recorded_moves or {}
+        )
+        not_taken: list[str] = []
+        with closing(schedule):
+            while choices := schedule.choices():
+                turns_made = schedule.turns_made
+                if len(turns_made) < len(prefix):
+                    turn = prefix[len(turns_made)]
+                else:
+                    turn = choices[0]
+                    not_taken += [turns_made + choice for choice in choices[1:]]
+                if turn not in choices:
+                    raise Differs(f"{turn} is impossible after {turns_made}")
+                schedule.play(turn)
+        return schedule.turns_made, turns(schedule.trace.events), not_taken
+
+    return with_long_enough_ttl(play_once)
+
+
+def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
+    """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TooSlow.
+
+    Return what it returns. Raises TooSlow if even the longest ttl was too short.
+    """
+    *shorter_ttls, longest_ttl = SHORT_TTLS_SECONDS
+    for ttl in shorter_ttls:
+        try:
+            return play_once(ttl)
+        except TooSlow as error:
+            print(f"a ttl of {ttl} s is too short: {error}", file=sys.stderr, flush=True)
+    return play_once(longest_ttl)
 
 
 def require_agreement(known_moves: Moves, moves: Moves) -> None:
@@ -392,7 +520,9 @@ def explore(world: World, event: str, servers: LockServers, known_moves: Moves) 
 def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
     """Return whether a whole schedule does what was recorded. Print where it differs."""
     try:
-        played, moves, _ = play(world, event_of(schedule), schedule, servers)
+        played, moves, _ = play(
+            world, event_of(schedule), schedule, servers, recorded_moves=recorded
+        )
         require_agreement(recorded, moves)
     except Differs as error:
         print(f"{world.strategy} {schedule}: {error}", file=sys.stderr, flush=True)

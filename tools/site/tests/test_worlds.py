@@ -8,6 +8,7 @@ from servers.embedded import ROOT
 from tools.site import worlds
 from tools.site.pages import recorded_faults
 from tools.site.recorder import recorded_worlds
+from tools.site.recorder.world import SHORT_TTLS_SECONDS, TooSlow, with_long_enough_ttl
 from tools.site.worlds import (
     EVENTS,
     WORLDS,
@@ -111,3 +112,24 @@ def test_differing_schedule_is_found() -> None:
     assert recorded_worlds.differing_worlds(same) == []
     changed = {**recorded["none"], "A": {"did": [], "state": [1, 0, "", ""]}}
     assert recorded_worlds.differing_worlds({"none": {"moves": changed}}) == ["none"]
+
+
+def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
+    played_with = []
+
+    def play_once(ttl: float) -> float:
+        played_with.append(ttl)
+        if ttl < SHORT_TTLS_SECONDS[-1]:
+            raise TooSlow
+        return ttl
+
+    assert with_long_enough_ttl(play_once) == SHORT_TTLS_SECONDS[-1]
+    assert played_with == list(SHORT_TTLS_SECONDS)
+
+
+def test_machine_that_is_too_slow_for_every_ttl_is_an_error() -> None:
+    def play_once(ttl: float) -> None:
+        raise TooSlow
+
+    with pytest.raises(TooSlow):
+        with_long_enough_ttl(play_once)

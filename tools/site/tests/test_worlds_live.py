@@ -11,11 +11,25 @@ from tools.site.tests.test_recorded import SHARED
 from tools.site.worlds import WORLDS
 
 
+def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_sample_is_played_again_as_recorded(world: str) -> None:
-    command = [sys.executable, "-m", "tools.site.recorder.recorded_worlds", "sample", world]
-    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_module("tools.site.recorder.recorded_worlds", "sample", world)
     assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]
+
+
+def test_slow_machine_does_not_change_a_replay() -> None:
+    """A buyer that is late is waited for, and a turn that differs is found all the same."""
+    done = run_module("tools.site.tests.slow_machine")
+    assert done.stdout.split() == ["True", "False", "False"], done.stderr[-2000:]

@@ -1,0 +1,38 @@
+"""python -m tools.site.tests.slow_machine: replays one recorded schedule on a machine that is slow.
+
+Each buyer sleeps at its read for longer than a buyer that waits for the other is silent. Prints
+whether the schedule does what was recorded; the same if the recording is changed in one state; and
+whether the first turn is the recorded one if the recording is not known.
+"""
+
+import time
+from collections.abc import Mapping
+
+from tools.site.recorder.recorded_worlds import shop_on_own_servers
+from tools.site.worlds import WORLDS, read_moves
+
+SCHEDULE = "ABABAB"
+
+
+def main() -> None:
+    world = WORLDS["none"]
+    recorded = read_moves()["none"]
+    with shop_on_own_servers(world.database) as servers:
+        from tools.site.recorder import world as recorder
+
+        class SlowRecorder(recorder.ProcessRecorder):
+            def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
+                if place == "after_read":
+                    time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
+                super()._at_point(place, facts)
+
+        recorder.ProcessRecorder = SlowRecorder  # type: ignore[misc]
+        print(recorder.replay(world, SCHEDULE, recorded, servers))
+        changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}
+        print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
+        _, moves, _ = recorder.play(world, "", "", servers)
+        print(moves["A"] == recorded["A"])
+
+
+if __name__ == "__main__":
+    main()
