@@ -19,7 +19,8 @@ from .timeline import timeline
 #: Interval at which a moving call is checked: has it reached a step, or is it blocked?
 POLL_INTERVAL_SECONDS = 0.002
 #: A call without a step for this long counts as blocked by something that the database does not
-#: know: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB.
+#: know: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB. Where
+#: PostgreSQL executes a statement of the call, that is waited for instead.
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine a call has this many times the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
@@ -196,8 +197,11 @@ class Driver:
             True if the call reached a step or its end, False if it is blocked.
         """
         blocked_at = time.monotonic() + blocked_after
+        stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            if self._is_blocked(actor) or time.monotonic() > blocked_at:
+            now = time.monotonic()
+            is_silent = now > stuck_at or (now > blocked_at and not self._is_executing(actor))
+            if is_silent or self._is_blocked(actor):
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))
@@ -218,6 +222,20 @@ class Driver:
             self._next_look_at = time.monotonic() + INNODB_LOOK_INTERVAL_SECONDS
             return is_blocked
         return False
+
+    def _is_executing(self, actor: Actor) -> bool:
+        """Return whether PostgreSQL executes a statement of a call; False for other databases."""
+        connection = connections[self._using]
+        if not actor.backends or connection.vendor != "postgresql":
+            return False
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = ANY(%s) "
+                "AND state = 'active')",
+                [list(actor.backends)],
+            )
+            (is_executing,) = cursor.fetchone()
+        return bool(is_executing)
 
     def current_actor(self) -> Actor | None:
         """Return the call that runs in the current thread; None outside all calls."""

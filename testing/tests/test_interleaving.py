@@ -19,6 +19,7 @@ from testing import (
     interleave,
     step,
 )
+from testing.driver import BLOCKED_AFTER_SECONDS
 from testing.run import switches
 from testing.tests import models
 from testing.tests.models import (
@@ -85,6 +86,15 @@ def test_a_lock_outside_the_database_counts_as_waiting() -> None:
     runs = interleave(buy, buy, before=one_unit, check=sold_once)
     assert any(step.kind == "waits" for run in runs for step in run.steps)
     assert len(runs) < 18, "of 20"
+
+
+def test_slow_statement_does_not_count_as_waiting() -> None:
+    def sleep() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(%s)", [2 * BLOCKED_AFTER_SECONDS])
+
+    runs = interleave(sleep, sleep)
+    assert [step.text for run in runs for step in run.steps if step.kind == "waits"] == []
 
 
 def test_a_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
