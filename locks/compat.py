@@ -163,7 +163,7 @@ class Lock:
             # First: as soon as it is released, another thread may have it here, with its own token.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
-            released = self._ask(self._lock._call, self._lock.release_of(token)) == 1
+            released = self._ask(self._lock._call, self._lock.build_release(token)) == 1
         except BaseException:
             if self.local.token is None:
                 self.local.token, self.local.lease = before

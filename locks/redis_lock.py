@@ -142,7 +142,7 @@ class RedisLock(Options[Lease], Lock):
         Raises:
             LockBackendError: The server did not answer, or refused.
         """
-        return bool(self._call_server(self.release_of(ANY_HOLDER)) == 1)
+        return bool(self._call_server(self.build_release(ANY_HOLDER)) == 1)
 
     def adopt(self, handed: str, *, token: str | None = None) -> Lease:
         """Continue a lease that another process handed over; the first adopter gets it.
@@ -193,7 +193,7 @@ class RedisLock(Options[Lease], Lock):
     def _release(self, lease: Lease) -> Release:
         try:
             self._watchdog.remove((self.keys[0], lease.token))
-            reply = self._call(self.release_of(lease.token))
+            reply = self._call(self.build_release(lease.token))
         except BaseException as error:  # also what a signal handler raised before it was sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)

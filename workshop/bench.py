@@ -93,7 +93,7 @@ class Bench(Testbed):
                 if time.monotonic() > until:
                     raise Undecided(f"a node does not answer: {error}") from error
 
-    def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
+    def run_check(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in its own process, on these servers. What it found, and
         what the participant's code printed. Raises Undecided."""
         process = subprocess.Popen(

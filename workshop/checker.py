@@ -39,7 +39,7 @@ def check(lesson: Lesson, bench: Bench) -> Result:
             elif kind in shop_faults.CONTROLS:
                 refusal = shop_faults.refusal(bench, kind)
             else:
-                refusal, output = bench.in_a_process(kind)
+                refusal, output = bench.run_check(kind)
             printed += output
             if refusal is not None:
                 return Result(refusal, printed=printed, cells=cells)

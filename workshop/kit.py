@@ -96,7 +96,7 @@ class _ReportedLock(RedisLock):
         return outcome
 
 
-class _NotedLock(RedisLock):
+class _LeaseRecordingLock(RedisLock):
     """Notes each lease in `leases`."""
 
     def acquire(self, wait: float | None) -> Lease:
@@ -109,7 +109,7 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
     """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
 
     def buy(attempt: Attempt) -> Receipt:
-        lock = _NotedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
+        lock = _LeaseRecordingLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
         with held(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)

@@ -61,7 +61,7 @@ def run_command(
         return client.execute_command(*command)
 
 
-def switches_of(pids: Iterable[int]) -> dict[int, int]:
+def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
     """Return the number of context switches of each process; 0 if it has ended.
 
     The number of a process that was stopped all the time has not changed.

@@ -307,7 +307,7 @@ class Rush:
 
         They come from orders that are missing after the wait, and from orders of before the rush.
         """
-        if run["verdict"] == "undersold" and self.sale_counter.still_growing:
+        if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
             run |= {"verdict": "unknown", "why": missing[0]}
         if "lost_ack" in run["violations"]:
             run["findings"] += describe_unmatched_numbers(orders, self.requests)

@@ -15,10 +15,10 @@ from loadtest.target.target import (
     Buyer,
     Target,
     TargetError,
+    build_target_error,
     call,
     excerpt,
     file_of,
-    target_failure,
 )
 
 #: The usual reason for an answer in HTML.
@@ -148,7 +148,7 @@ def read_answer(target: Target, response: Any) -> Answer:
         content_type = str((response.headers or {}).get("Content-Type", ""))
         hint = HTML_HINT if "html" in content_type else ""
         note = f"It was to read {excerpt(response)}. {hint}"
-        raise target_failure(target, "read", error, note) from error
+        raise build_target_error(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(
             f"{file_of(target)}: read() returned {answer!r:.60} for {excerpt(response)}; return "

@@ -29,13 +29,13 @@ NEW_IN_EVERY_RUSH = "log in with buyer.key, which is new in every rush"
 class SaleCounter:
     """Counts the orders and the stock of one sale of a target.
 
-    keys               the key of each buyer, by its name: an Order may name its buyer by either
-    units              the units that the sale was opened with
-    opening_stock      the stock that the shop showed when the sale was opened, None without one
-    orders_before      the orders that were there when the sale was opened
-    still_growing      whether orders were still being added at the end of settle()
-    matched_by_number  how many orders name no buyer of the rush, and were matched to one by the
-                       number in an answer
+    keys                the key of each buyer, by its name: an Order may name its buyer by either
+    units               the units that the sale was opened with
+    opening_stock       the stock that the shop showed when the sale was opened, None without one
+    orders_before       the orders that were there when the sale was opened
+    was_growing_at_end  whether orders were still being added at the end of settle()
+    matched_by_number   how many orders name no buyer of the rush, and were matched to one by the
+                        number in an answer
     """
 
     target: Target
@@ -43,7 +43,7 @@ class SaleCounter:
     units: int = 0
     opening_stock: int | None = None
     orders_before: OrdersOrTotal = 0
-    still_growing: bool = False
+    was_growing_at_end: bool = False
     matched_by_number: int = 0
 
     def open(self, stock: int) -> None:
@@ -124,7 +124,7 @@ class SaleCounter:
                 return []
             if now >= began + self.target.settles_s:
                 half_time = began + self.target.settles_s / 2
-                self.still_growing = last_growth is not None and last_growth >= half_time
+                self.was_growing_at_end = last_growth is not None and last_growth >= half_time
                 return missing
             time.sleep(LOOK_EVERY_SECONDS)
 

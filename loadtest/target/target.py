@@ -129,7 +129,7 @@ def load(path: Path | str, host: str) -> Target:
     try:
         target = target_class(host)
     except Exception as error:  # any: the code is not ours
-        raise target_failure(target_class, "__init__", error) from error
+        raise build_target_error(target_class, "__init__", error) from error
     target.name = target.name or file.stem
     return target
 
@@ -170,10 +170,12 @@ def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
     except ShopUnreachable:
         raise
     except Exception as error:  # any: the code is not ours
-        raise target_failure(target, method.__name__, error) from error
+        raise build_target_error(target, method.__name__, error) from error
 
 
-def target_failure(target: object, method: str, error: Exception, note: str = "") -> TargetError:
+def build_target_error(
+    target: object, method: str, error: Exception, note: str = ""
+) -> TargetError:
     """Return the TargetError for an exception of a target's method. It names the file's line."""
     file = file_of(target)
     lines = [

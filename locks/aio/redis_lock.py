@@ -123,7 +123,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         Raises:
             LockBackendError: The server did not answer, or refused.
         """
-        return bool(await self._call(self.release_of(ANY_HOLDER)) == 1)
+        return bool(await self._call(self.build_release(ANY_HOLDER)) == 1)
 
     async def adopt(self, handed: str) -> AsyncLease:
         """Continue a lease that another process handed over, as `RedisLock.adopt` does.
@@ -143,7 +143,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         try:
             grant = await commands.do(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
-            shared.connections.post(self.release_of(token), within=None)
+            shared.connections.post(self.build_release(token), within=None)
             raise
         return self._lease(shared, token, grant, started)
 
@@ -158,7 +158,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
         def send_release() -> Reply:
             shared.watchdog.remove((self.keys[0], token))
-            reply: Reply = shared.connections.post(self.release_of(token), within=None)
+            reply: Reply = shared.connections.post(self.build_release(token), within=None)
             reply.add_done_callback(released)
             return reply
 

@@ -268,7 +268,7 @@ class Acquisition:
         """
         if not self.token_sent:
             return None
-        return Ask(self._lock.release_of(self.token), SHORTEST_REPLY_SECONDS)
+        return Ask(self._lock.build_release(self.token), SHORTEST_REPLY_SECONDS)
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of undo().

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
 from ..lease import BaseLease
-from .protocol import FENCE_TTL, Arg, Call, WireError, keys_of, milliseconds, script
+from .protocol import FENCE_TTL, Arg, Call, WireError, derive_keys, milliseconds, script
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Options(Generic[B]):
         self.on_lost = on_lost
         self.metrics = metrics
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
-        self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if on_lost or metrics:
             from .. import hooks  # noqa: F401  now, since an import can hang in a forked child
         self._connect(client)
@@ -90,7 +90,7 @@ class Options(Generic[B]):
         """Return the call of a script with the lock's keys and these arguments."""
         return script(name), self.keys, args
 
-    def release_of(self, token: str | bytes) -> Call:
+    def build_release(self, token: str | bytes) -> Call:
         """Return the command that releases the lock if this token has it, or leaves the queue."""
         return self.command("release", token, milliseconds(self.fence_ttl))
 

@@ -27,7 +27,7 @@ STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
 LEAST, ADD, SET = b"least", b"add", b"set"
 
 
-def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
+def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     """Return the keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
 
     The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that

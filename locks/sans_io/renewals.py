@@ -85,7 +85,7 @@ class AbandonedToken:
     """A token whose waiter gave up, but which may have, or still get, the lock."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
-        self.call = lock.release_of(token)
+        self.call = lock.build_release(token)
         self.answers = 0
         self.due = now()
         self.until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL

@@ -47,7 +47,7 @@ from redis.retry import Retry
 
 from .. import AsyncRedisLock, LockError, RedisLock, one_file
 from ..cluster.slots import slot_of
-from ..sans_io.protocol import keys_of
+from ..sans_io.protocol import derive_keys
 from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
 from .worker import send_signal
@@ -418,7 +418,7 @@ class Stress:
     def _move(self) -> None:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
-        slot = slot_of(keys_of(NAME)[0])
+        slot = slot_of(derive_keys(NAME)[0])
         owner = self.cluster.owner(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.chance.choice(other_nodes))

@@ -35,8 +35,8 @@ from ..sans_io.protocol import (
     WireError,
     WireReply,
     channel_for,
+    derive_keys,
     drift,
-    keys_of,
     milliseconds,
     queue_args,
     script,
@@ -51,9 +51,9 @@ NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋�
 
 def test_different_names_have_different_keys() -> None:
     names = ["".join(letters) for n in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=n)]
-    locks = {keys_of(name)[0] for name in names}
+    locks = {derive_keys(name)[0] for name in names}
     assert len(locks) == len(names)
-    assert all(len({key_slot(key) for key in keys_of(name)}) == 1 for name in names)
+    assert all(len({key_slot(key) for key in derive_keys(name)}) == 1 for name in names)
 
 
 def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
@@ -175,7 +175,14 @@ def sends(steps: list[Any]) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize(
     "key",
-    [*(keys_of(name)[0] for name in NAMES), b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
+    [
+        *(derive_keys(name)[0] for name in NAMES),
+        b"report",
+        b"a{b}c",
+        b"two words",
+        b"{}odd",
+        b"odd}",
+    ],
 )
 def test_slot_follows_the_specification(
     key: bytes,

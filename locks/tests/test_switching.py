@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from .. import MultiLock, RedisLock, compat
-from ..sans_io.protocol import keys_of
+from ..sans_io.protocol import derive_keys
 from ..testing.server import Server
 from .waiting import in_thread, waiter
 
@@ -103,14 +103,14 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
     keys_of_all: set[bytes] = set()
     for name in names:
-        mine = keys_of("", name.encode())
+        mine = derive_keys("", name.encode())
         assert mine[0] == name.encode()
-        plain = keys_of(name)
+        plain = derive_keys(name)
         assert not keys_of_all & {*mine, *plain}
         keys_of_all |= {*mine, *plain}
     assert len(keys_of_all) == 8 * len(names)
     assert all(key.startswith(b"lock:{") for key in keys_of_all if key.decode() not in names)
     cluster = [name for name in names if "}" not in name or "{" in name]
     for name in cluster:
-        slots = {key_slot(key) for key in keys_of("", name.encode())}
+        slots = {key_slot(key) for key in derive_keys("", name.encode())}
         assert len(slots) == 1, name

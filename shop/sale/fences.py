@@ -10,7 +10,7 @@ import logging
 
 from django.db import connection
 
-from locks.sans_io.protocol import FENCE_TTL, keys_of
+from locks.sans_io.protocol import FENCE_TTL, derive_keys
 from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.lua import lua
 from shop.models import Product
@@ -115,4 +115,4 @@ def raise_fence(lock: str, product: Product) -> bool:
 
 def _key(lock: str, product: str) -> str:
     """Return the key under which RedisLock keeps the last fence that it gave out."""
-    return keys_of(Attempt(product, buyer="", lock=lock).lock_name)[3].decode()
+    return derive_keys(Attempt(product, buyer="", lock=lock).lock_name)[3].decode()

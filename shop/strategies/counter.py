@@ -61,7 +61,7 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     """
     point.send("reserve")
     reserved, left = lua("reserve_unit")(
-        locks_client(), keys_of(sale_id), [holder, stock, COUNTER_LIFETIME_MS]
+        locks_client(), counter_keys(sale_id), [holder, stock, COUNTER_LIFETIME_MS]
     )
     return reserved, left
 
@@ -69,12 +69,12 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
 def give_back(*, sale_id: int, holder: str) -> None:
     """Give the holder's unit back. Without an answer it stays reserved until the restock."""
     try:
-        lua("give_back")(locks_client(), keys_of(sale_id), [holder])
+        lua("give_back")(locks_client(), counter_keys(sale_id), [holder])
     except redis.RedisError as error:
         logger.warning("a unit stays reserved until the next restock: %s", error)
 
 
-def keys_of(sale_id: int) -> list[str]:
+def counter_keys(sale_id: int) -> list[str]:
     """Return the keys of the free units and of the holders, both in one cluster slot."""
     return [f"stock:{{{sale_id}}}", f"stock:{{{sale_id}}}:held"]
 

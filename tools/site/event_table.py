@@ -47,7 +47,7 @@ class EventCell:
     schedule: str
 
 
-def outcome_of(moves: Moves, schedule: str, units: int) -> str:
+def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
     """Return the outcome of a whole schedule."""
     if oversells(moves, schedule, units):
         return OVERSOLD
@@ -60,20 +60,20 @@ def outcome_of(moves: Moves, schedule: str, units: int) -> str:
     return EXACT
 
 
-def cell_of(name: str, moves: Moves, event: str) -> EventCell | None:
+def find_cell(name: str, moves: Moves, event: str) -> EventCell | None:
     """Return the cell of a world and an event, or None if that was not recorded."""
     units = WORLDS[name].units
     schedules = [schedule for schedule in whole_schedules(moves) if event_of(schedule) == event]
     if not schedules:
         return None
-    outcomes = {schedule: outcome_of(moves, schedule, units) for schedule in schedules}
+    outcomes = {schedule: classify_schedule(moves, schedule, units) for schedule in schedules}
     worst = min(outcomes.values(), key=list(LOOKS).index)
     worst_schedules = [schedule for schedule in schedules if outcomes[schedule] == worst]
     shortest = min(worst_schedules, key=len)
     return EventCell(worst, len(worst_schedules), len(schedules), shortest)
 
 
-def absence_of(name: str, event: str) -> str:
+def explain_absence(name: str, event: str) -> str:
     """Return why a world has no cell of an event."""
     if event in EVENTS_OF_THE_LOCK and not WORLDS[name].lock_lasts:
         return "has no lock in Redis"
@@ -87,7 +87,7 @@ def rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """
     cells_by_world = {
         name: [
-            cell_of(name, moves, event) or absence_of(name, event)
+            find_cell(name, moves, event) or explain_absence(name, event)
             for event in [NO_EVENT] + EVENTS_OF_ANY
         ]
         for name, moves in read_moves().items()

@@ -113,7 +113,7 @@ def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
     refused = {}
     for order in sorted(orders):
         bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
-        refusal, _ = bench.in_a_process("answers.schedules")
+        refusal, _ = bench.run_check("answers.schedules")
         if refusal is not None:
             refused[order] = refusal.code, refusal.story
     assert refused == {}
@@ -122,7 +122,7 @@ def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
 @pytest.mark.parametrize("order", ["AAABBB", "BBBAAA"])
 def test_an_order_that_sells_once_is_refused_in_lesson_1(order: str, bench: Bench) -> None:
     bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
-    refusal, _ = bench.in_a_process("answers.schedules")
+    refusal, _ = bench.run_check("answers.schedules")
     assert refusal is not None
     assert refusal.code == "serial"
 

@@ -48,7 +48,7 @@ class PauseFault(Fault):
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         runs = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
-        self.watched = measure.switches_of(pids)
+        self.watched = measure.count_context_switches(pids)
         return f"the {len(pids)} processes of node A are in state T"
 
     def _are_stopped(self, pids: Collection[int]) -> bool:
@@ -78,7 +78,10 @@ class PauseFault(Fault):
 
         A process that ran for a moment in between has another number of context switches.
         """
-        return self._are_stopped(self.watched) and measure.switches_of(self.watched) == self.watched
+        return (
+            self._are_stopped(self.watched)
+            and measure.count_context_switches(self.watched) == self.watched
+        )
 
 
 class PauseAcquiredFault(PauseFault):

@@ -8,7 +8,7 @@ import pytest
 
 from ... import Release
 from ...cluster.slots import slot_of
-from ...sans_io.protocol import keys_of
+from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
 from ..test_clients import README, acl_line
@@ -30,7 +30,7 @@ INTRODUCTION = "client"
 
 def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     """Wait, be probed and woken, renew while the slot moves; the servers forget the scripts."""
-    slot = slot_of(keys_of(name)[0])
+    slot = slot_of(derive_keys(name)[0])
     home = cluster.owner(slot)
     elsewhere = next(node for node in cluster.nodes if node is not home)
     holder = lock.acquire(5)

@@ -16,7 +16,7 @@ import redis.asyncio
 
 from ... import AsyncRedisLock, LockBackendError, Release
 from ...cluster.slots import slot_of
-from ...sans_io.protocol import keys_of
+from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped
@@ -33,7 +33,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """A lock's name whose slot this node has."""
     for number in range(1000):
-        if cluster.owner(slot_of(keys_of(f"{prefix}{number}")[0])) is node:
+        if cluster.owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
     raise AssertionError("no such name")
 
@@ -42,7 +42,7 @@ def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -
     """Twenty wait; the next of them has the lock within the ttl."""
     ttl = 3.0
     name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=ttl), slot_of(keys_of(name)[0])
+    lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
     holder = lock.acquire(5)
     served: list[tuple[float, Any]] = []
 
@@ -72,7 +72,7 @@ def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -
 
 def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
-    lock, slot = door.lock(name, ttl=1.2), slot_of(keys_of(name)[0])
+    lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         cluster.move(slot, cluster.nodes[1], pause=lambda: time.sleep(1.5))
         time.sleep(1.5)
@@ -113,7 +113,7 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         replica = cluster.nodes[3].client()
         eventually(lambda: _replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
-        slot = slot_of(keys_of(names[0])[0])
+        slot = slot_of(derive_keys(names[0])[0])
         eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
         eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failed_over = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ... import LockBackendError, LockLost, LockNotHeld, LockTimeout, LossReason, Metrics, Release
-from ...sans_io.protocol import keys_of
+from ...sans_io.protocol import derive_keys
 from ...testing.server import eventually
 from ..waiting import in_thread, is_free, waiter
 from .doors import Door
@@ -88,7 +88,7 @@ def test_lock_that_was_taken_away_is_lost_soon(door: Door, loss: LossReason) -> 
     lost: list[LossReason] = []
     lock = door.lock("taken", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
     lease = lock.acquire(1)
-    key, started = keys_of("taken")[0], time.monotonic()
+    key, started = derive_keys("taken")[0], time.monotonic()
     if loss is LossReason.GONE:
         door.admin.delete(key)
     else:
@@ -129,15 +129,15 @@ def test_leaving_the_block_releases_and_hides_no_exception(door: Door) -> None:
         1 / 0  # noqa: B018
     assert is_free(lock)
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1):
-        1 // door.admin.delete(keys_of("raising")[0]) - 1 // 0
+        1 // door.admin.delete(derive_keys("raising")[0]) - 1 // 0
     assert "lost in this block: expired" in caught.value.__notes__[0]
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
-        door.admin.delete(keys_of("raising")[0])
+        door.admin.delete(derive_keys("raising")[0])
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
     with lock.hold(wait=1) as lease:  # and what the block did, a committed sale say, did happen
-        door.admin.delete(keys_of("raising")[0])
+        door.admin.delete(derive_keys("raising")[0])
     assert lease.outcome is Release.EXPIRED
 
 
@@ -186,11 +186,11 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
     lock = door.lock("cut")
     with lock.hold(wait=1) as lease:
         later_waiters = [waiter(lock) for _ in range(3)]
-        before = door.admin.hvals(keys_of("cut")[2])
+        before = door.admin.hvals(derive_keys("cut")[2])
         door.cut_subscriptions()
 
         def asked_again() -> bool:
-            now = door.admin.hvals(keys_of("cut")[2])
+            now = door.admin.hvals(derive_keys("cut")[2])
             return len(now) == 3 and not set(now) & set(before)
 
         eventually(asked_again)
@@ -202,7 +202,7 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
 
 
 def test_a_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> None:
-    key = keys_of("other")[0]
+    key = derive_keys("other")[0]
     door.admin.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
         door.lock("other").acquire(1)
@@ -236,7 +236,7 @@ def test_what_is_counted_says_how_it_went(door: Door) -> None:
     once = [event for event in noted.seen if event != "renewed"]
     assert once == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
     with lock.hold(wait=1):
-        door.admin.delete(keys_of("counted")[0])
+        door.admin.delete(derive_keys("counted")[0])
         eventually(lambda: ("lost", LossReason.GONE) in noted.seen)
     assert noted.seen[-1] == ("held", Release.EXPIRED)
 

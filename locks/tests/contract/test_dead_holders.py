@@ -6,7 +6,7 @@ A lease that is not renewed and never released stands for a holder that died.
 import threading
 
 from ... import LockTimeout, RedisLock, Release
-from ...sans_io.protocol import keys_of
+from ...sans_io.protocol import derive_keys
 from ..waiting import in_thread, queued, waiter
 from .doors import Door
 
@@ -43,7 +43,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
             except LockTimeout:
                 pass
 
-    for key in keys_of("deleted"):
+    for key in derive_keys("deleted"):
         door.admin.delete(key)
     newcomers = [in_thread(come_again) for _ in range(3)]
     try:

@@ -10,20 +10,20 @@ import redis
 from shop.ops.redis import locks_client
 from shop.sale.points import installed
 from shop.schedules.interleaving import Interleaving
-from shop.strategies.counter import COUNTER_LIFETIME_MS, give_back, keys_of, reserve
+from shop.strategies.counter import COUNTER_LIFETIME_MS, counter_keys, give_back, reserve
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale, run_at
 
 SALE = 7
-COUNT, HELD = keys_of(SALE)
+COUNT, HELD = counter_keys(SALE)
 
 buy_by_counter = partial(buy, lock="counter")
 
 
 def state(sale: int = SALE) -> tuple[int | None, set[bytes]]:
     """Units without a holder, and the holders of the rest."""
-    count, held = keys_of(sale)
+    count, held = counter_keys(sale)
     client: Any = locks_client()
     left = client.get(count)
     return None if left is None else int(left), client.smembers(held)
