@@ -9,9 +9,9 @@ from servers.embedded import EmbeddedError
 from servers.signals import ENDING_SIGNALS, end_on, uninterrupted
 from workshop import render
 from workshop.checker import Checking
+from workshop.commands import Commands
 from workshop.progress import DamagedProgress, Progress
 from workshop.refusal import UNDECIDED
-from workshop.words import Words
 
 LOG = ROOT / "var" / "workshop.log"
 
@@ -38,11 +38,11 @@ def main() -> int:
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         checking = Checking(out, log)
-        words = Words(out, progress, checking)
+        commands = Commands(out, progress, checking)
         try:
             if line:
-                return words.run(line)
-            words.session()
+                return commands.run(line)
+            commands.session()
             return 0
         except KeyboardInterrupt:
             return 130

@@ -25,7 +25,7 @@ LOOK_EVERY = 0.3
 ASKING_WORDS = ("quiz", "predict")
 
 
-class Words(Teaching):
+class Commands(Teaching):
     """Runs words, one at a time, or those of a session: `run` is do_run, here or in Teaching.
     `saves` looks for what was saved in between."""
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from workshop import render
 from workshop.__main__ import main
 from workshop.checker import Checking
+from workshop.commands import Commands
 from workshop.lessons import HERE, Lesson, common, lessons
 from workshop.progress import TRIES_UNTIL_SOLUTION, DamagedProgress, Progress
 from workshop.refusal import Refusal, Result
 from workshop.session import run
-from workshop.words import Words
 
 
 class Undecidable:
@@ -35,43 +35,43 @@ def out() -> Console:
 
 
 @pytest.fixture
-def words(out: Console, tmp_path: Path) -> Words:
-    return Words(out, Progress(tmp_path / "mine"), cast(Checking, Undecidable()))
+def commands(out: Console, tmp_path: Path) -> Commands:
+    return Commands(out, Progress(tmp_path / "mine"), cast(Checking, Undecidable()))
 
 
-def test_a_prediction_stays_once_the_answer_was_shown(words: Words, out: Console) -> None:
-    assert words.run("predict a") == words.run("b") == 0
-    words.progress.seen(lessons()[1])
-    assert words.run("c") == 2
+def test_a_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
+    assert commands.run("predict a") == commands.run("b") == 0
+    commands.progress.seen(lessons()[1])
+    assert commands.run("c") == 2
     assert "stays what it was" in out.export_text()
-    assert words.progress.of(lessons()[1])["predicted"] == "b"
+    assert commands.progress.of(lessons()[1])["predicted"] == "b"
 
 
-def test_no_idea_is_listed_as_such(words: Words, out: Console) -> None:
-    words.progress.predicted(lessons()[1], "")
-    assert words.run("LIST") == 0
+def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
+    commands.progress.predicted(lessons()[1], "")
+    assert commands.run("LIST") == 0
     assert "no idea" in out.export_text()
 
 
 def test_the_same_code_undecided_twice_counts_and_says_what_to_look_at(
-    words: Words, out: Console
+    commands: Commands, out: Console
 ) -> None:
-    record = words.progress.of(lessons()[1])
-    assert words.run("check") == 2
+    record = commands.progress.of(lessons()[1])
+    assert commands.run("check") == 2
     first = out.export_text()
     assert ("Type check to try again" in first, record["tries"]) == (True, 0)
     for _ in range(TRIES_UNTIL_SOLUTION):
-        words.run("check")
+        commands.run("check")
     assert "Twice undecided with the same code" in out.export_text()
     assert (record["tries"], record["codes"]) == (3, ["undecided"] * 3)
-    assert words.run("solution") == 0
+    assert commands.run("solution") == 0
 
 
-def test_other_code_after_an_undecided_check_begins_anew(words: Words) -> None:
-    words.run("check")
-    words.progress.file(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
-    words.run("check")
-    assert words.progress.of(lessons()[1])["tries"] == 0
+def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> None:
+    commands.run("check")
+    commands.progress.file(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
+    commands.run("check")
+    assert commands.progress.of(lessons()[1])["tries"] == 0
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_other_code_after_an_undecided_check_begins_anew(words: Words) -> None:
     ],
 )
 def test_the_sheet_has_what_an_exercise_is_made_of(
-    words: Words, out: Console, topic: str, has: str
+    commands: Commands, out: Console, topic: str, has: str
 ) -> None:
-    assert words.run(f"help {topic}") == 0
+    assert commands.run(f"help {topic}") == 0
     assert has in out.export_text()
-    assert words.run("help everything") == 2
+    assert commands.run("help everything") == 2
 
 
-def test_the_next_room_begins_anew_and_the_files_of_this_one_are_kept(words: Words) -> None:
-    words.run("goto 3")
-    mine = words.progress.file(lessons()[3])
+def test_the_next_room_begins_anew_and_the_files_of_this_one_are_kept(commands: Commands) -> None:
+    commands.run("goto 3")
+    mine = commands.progress.file(lessons()[3])
     mine.write_text("# mine\n")
-    assert words.run("reset all") == 0
-    assert (words.progress.lesson.number, mine.exists()) == (1, False)
+    assert commands.run("reset all") == 0
+    assert (commands.progress.lesson.number, mine.exists()) == (1, False)
     [kept] = mine.parent.parent.glob("mine-*/ex03*.py")
     assert kept.read_text() == "# mine\n"
 
@@ -132,17 +132,19 @@ def test_deadlock_of_a_run_is_explained_where_there_is_one(
         assert ("a lock that nobody frees" in text) == (verdict == "deadlock")
 
 
-def test_solution_that_differs_in_blank_lines_alone_is_the_same(words: Words, out: Console) -> None:
+def test_solution_that_differs_in_blank_lines_alone_is_the_same(
+    commands: Commands, out: Console
+) -> None:
     lesson = lessons()[2]
-    words.run("goto 2")
-    words.progress.checked(lesson, None)
-    file = words.progress.file(lesson)
+    commands.run("goto 2")
+    commands.progress.checked(lesson, None)
+    file = commands.progress.file(lesson)
     file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
-    assert words.run("solution") == 0
+    assert commands.run("solution") == 0
     assert out.export_text() == "yours is the same\n"
     file.write_text(lesson.solved().replace("orders - initial", "-left"))
-    words.run("solution")
+    commands.run("solution")
     assert "+    return max(0, orders - initial)" in out.export_text()
 
 
@@ -174,9 +176,9 @@ def test_words_of_a_run_are_explained_below_it_and_in_the_glossary(
         assert word in glossary
 
 
-def test_notes_have_answer_questions_and_solution(words: Words, out: Console) -> None:
+def test_notes_have_answer_questions_and_solution(commands: Commands, out: Console) -> None:
     for lesson in lessons().values():
-        assert words.run(f"notes {lesson.number}") == 0
+        assert commands.run(f"notes {lesson.number}") == 0
         text = out.export_text()
         assert f"{lesson.answer}: " in text
         assert lesson.solution.splitlines()[0] in text
@@ -188,7 +190,7 @@ def test_notes_have_answer_questions_and_solution(words: Words, out: Console) ->
         places = [likely.index(code) for code in lesson.likely]
         assert places == sorted(places)
         assert max(places, default=0) < text.splitlines().index("its other refusals:")
-    assert words.run("notes") == 0
+    assert commands.run("notes") == 0
     assert out.export_text().count("lesson ") == len(lessons())
 
 
@@ -215,12 +217,12 @@ class Keyboard(io.TextIOWrapper):
 
 
 def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
-    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
-    assert (words.run("quiz"), words.progress.quiz) == (2, {})
-    assert words.run("predict") == words.run("run") == 2
-    assert words.progress.of(lessons()[1])["predicted"] is None
+    assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
+    assert commands.run("predict") == commands.run("run") == 2
+    assert commands.progress.of(lessons()[1])["predicted"] is None
     assert "nothing is kept" in out.export_text()
 
 
@@ -229,44 +231,44 @@ def _interrupt(*_: object) -> str:
 
 
 def test_ctrl_c_leaves_only_the_quiz(
-    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the quiz is left; as a command by itself it ends."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr(words.typed, "letter", _interrupt)
+    monkeypatch.setattr(commands.typed, "letter", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        words.run("quiz")
-    words.in_a_session = True
-    assert (words.run("quiz"), words.progress.quiz) == (2, {})
+        commands.run("quiz")
+    commands.in_a_session = True
+    assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
     assert "nothing is kept" in out.export_text()
 
 
-def test_first_screen_names_hint_and_help(words: Words, out: Console) -> None:
-    words.introduce()
+def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> None:
+    commands.introduce()
     assert "hint helps, quiz asks eight questions" in out.export_text()
 
 
 def test_a_byte_that_is_no_text_does_not_end_the_session(
-    words: Words, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
-    words.session()
-    assert words.progress.lesson.number == 3
+    commands.session()
+    assert commands.progress.lesson.number == 3
 
 
 @pytest.mark.parametrize("word", ["goto", "notes", "quiz"])
-def test_a_superscript_is_no_number(words: Words, word: str) -> None:
-    assert words.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
+def test_a_superscript_is_no_number(commands: Commands, word: str) -> None:
+    assert commands.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
 
 
 def test_a_disk_that_is_full_is_no_file_that_is_gone(
-    words: Words, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
         checking = Checking(out, log)
         checking.close()  # and so the copy cannot be written
-        result = checking.check(lessons()[1], words.progress.file(lessons()[1]))
+        result = checking.check(lessons()[1], commands.progress.file(lessons()[1]))
     assert (result.exit_code, result.refusal) == (2, None)
 
 
@@ -276,14 +278,14 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
         Progress(tmp_path / "mine")
 
 
-def test_report_as_json_has_what_a_facilitator_collects(words: Words, out: Console) -> None:
-    words.run("quiz abbcdcaa")
-    words.run("goto 3")
-    words.run("b")
-    words.progress.checked(lessons()[3], "always-true")
-    words.progress.checked(lessons()[3], None)
+def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out: Console) -> None:
+    commands.run("quiz abbcdcaa")
+    commands.run("goto 3")
+    commands.run("b")
+    commands.progress.checked(lessons()[3], "always-true")
+    commands.progress.checked(lessons()[3], None)
     out.export_text()
-    assert words.run("report --json") == 0
+    assert commands.run("report --json") == 0
     report = json.loads(out.export_text())
     assert report["quiz"] == {"before": {"answers": "abbcdcaa", "right": 7, "of": 8}}
     assert [lesson["number"] for lesson in report["lessons"]] == list(lessons())
@@ -300,29 +302,29 @@ def test_report_as_json_has_what_a_facilitator_collects(words: Words, out: Conso
     }
     first = report["lessons"][0]
     assert (first["predicted"], first["passed_at"]) == (None, None)
-    assert words.run("report json") == 2
+    assert commands.run("report json") == 2
 
 
 def write_report(folder: Path, name: str, *refusals: str, quiz: str = "") -> None:
     """Write the report of a pair that has predicted and passed lesson 3."""
     out = render.console()
     out.record = True
-    words = Words(out, Progress(folder / name), cast(Checking, Undecidable()))
-    words.progress.predicted(lessons()[3], "a" if refusals else "b")
+    commands = Commands(out, Progress(folder / name), cast(Checking, Undecidable()))
+    commands.progress.predicted(lessons()[3], "a" if refusals else "b")
     for code in (*refusals, None):
-        words.progress.checked(lessons()[3], code)
+        commands.progress.checked(lessons()[3], code)
     if quiz:
-        words.progress.quizzed(quiz)
-    words.run("report --json")
+        commands.progress.quizzed(quiz)
+    commands.run("report --json")
     (folder / f"{name}.json").write_text(out.export_text())
 
 
-def test_reports_of_a_room_are_added_up(words: Words, out: Console, tmp_path: Path) -> None:
+def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_path: Path) -> None:
     write_report(tmp_path, "pair-1", quiz="abbcdcad")
     write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz="abbcdcaa")
     write_report(tmp_path, "pair-3", "always-true")
     out.export_text()
-    assert words.run(f"report --merge {tmp_path}/pair-*.json") == 0
+    assert commands.run(f"report --merge {tmp_path}/pair-*.json") == 0
     lines = [" ".join(line.split()) for line in out.export_text().splitlines()]
     assert lines[:2] == ["3 reports", "quiz before: 7.5 of 8 right, the mean of 2"]
     [row] = [line for line in lines if line.startswith("3 A lock in one")]
@@ -334,14 +336,14 @@ def test_reports_of_a_room_are_added_up(words: Words, out: Console, tmp_path: Pa
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"quiz": {}, "lessons": [{"number": 99}]}'])
 def test_file_that_is_no_report_is_named(
-    words: Words, out: Console, tmp_path: Path, text: str
+    commands: Commands, out: Console, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "pair-1.json").write_text(text)
-    assert words.run(f"report --merge {tmp_path}/pair-1.json") == 2
+    assert commands.run(f"report --merge {tmp_path}/pair-1.json") == 2
     assert "pair-1.json is not what report --json prints" in " ".join(out.export_text().split())
-    assert words.run(f"report --merge {tmp_path}/none-*.json") == 2
+    assert commands.run(f"report --merge {tmp_path}/none-*.json") == 2
     assert "is not there" in " ".join(out.export_text().split())
-    assert words.run("report --merge") == 2
+    assert commands.run("report --merge") == 2
 
 
 def test_report_as_json_is_a_command_too(
@@ -367,37 +369,37 @@ class Decided:
 
 
 def test_wrong_prediction_is_explained(
-    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told what it believes; `explain` ends with the key points."""
-    monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
+    monkeypatch.setattr("workshop.commands.run", lambda command, shall_end: 0)
     lesson = lessons()[3]
-    words.run("goto 3")
-    words.run("a")
+    commands.run("goto 3")
+    commands.run("a")
     out.export_text()
-    assert words.run("run") == 0
+    assert commands.run("run") == 0
     text = " ".join(out.export_text().split())
     assert lesson.misconceptions["a"] in text
     assert "off: a verdict that is not the one recorded" in text
-    words.run("explain")
+    commands.run("explain")
     assert lesson.key_points[-1] in " ".join(out.export_text().split())
 
 
 def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: Path) -> None:
     checking = Decided()
-    words = Words(out, Progress(tmp_path / "mine"), cast(Checking, checking))
-    words.run("goto 4")
-    assert words.run("check 3") == 0
+    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checking, checking))
+    commands.run("goto 4")
+    assert commands.run("check 3") == 0
     assert checking.checked == [lessons()[3].file]
-    assert words.progress.passed(lessons()[3])
-    assert not words.progress.passed(lessons()[4])
-    other, present = (words.progress.file(lessons()[number]) for number in (3, 4))
+    assert commands.progress.passed(lessons()[3])
+    assert not commands.progress.passed(lessons()[4])
+    other, present = (commands.progress.file(lessons()[number]) for number in (3, 4))
     other.write_text("# of lesson 3\n")
     present.write_text("# of lesson 4\n")
-    assert words.run("reset 3") == 0
+    assert commands.run("reset 3") == 0
     assert present.read_text() == "# of lesson 4\n"
     assert other.read_text() == lessons()[3].shipped.read_text()
-    assert words.progress.lesson.number == 4
+    assert commands.progress.lesson.number == 4
 
 
 @pytest.mark.parametrize(
@@ -416,55 +418,59 @@ def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: 
         "list 3",
     ],
 )
-def test_word_with_something_that_it_does_not_take_is_refused(words: Words, line: str) -> None:
-    words.run("goto 4")
-    file = words.progress.file(lessons()[4])
-    assert words.run(line) == 2
-    assert words.progress.lesson.number == 4
-    assert words.progress.of(lessons()[4])["hints"] == 0
+def test_word_with_something_that_it_does_not_take_is_refused(
+    commands: Commands, line: str
+) -> None:
+    commands.run("goto 4")
+    file = commands.progress.file(lessons()[4])
+    assert commands.run(line) == 2
+    assert commands.progress.lesson.number == 4
+    assert commands.progress.of(lessons()[4])["hints"] == 0
     assert list(file.parent.glob("*.bak*")) == []
 
 
-def test_second_reset_keeps_what_the_first_one_put_aside(words: Words) -> None:
-    file = words.progress.file(lessons()[1])
+def test_second_reset_keeps_what_the_first_one_put_aside(commands: Commands) -> None:
+    file = commands.progress.file(lessons()[1])
     for text in ("first", "second", "third"):
         file.write_text(text)
-        assert words.run("reset") == 0
+        assert commands.run("reset") == 0
     kept = sorted(file.parent.glob(f"{file.name}.bak*"))
     assert sorted(path.read_text() for path in kept) == ["first", "second", "third"]
 
 
 def test_run_shows_what_to_do_and_explain_shows_it_again(
-    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompt says: a letter, run, explain. Who follows it reads `explain` last."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr("workshop.words.run", lambda command, shall_end: 0)
-    words.run("c")
+    monkeypatch.setattr("workshop.commands.run", lambda command, shall_end: 0)
+    commands.run("c")
     out.export_text()
-    assert words.run("run") == 0
+    assert commands.run("run") == 0
     assert "Press New round" in out.export_text()
-    words.run("explain")
+    commands.run("explain")
     text = out.export_text()
     assert ("Press New round" in text, "What if" in text) == (True, True)
 
 
-def test_notes_have_the_refusals_that_every_exercise_can_get(words: Words, out: Console) -> None:
-    assert words.run("notes 3") == 0
+def test_notes_have_the_refusals_that_every_exercise_can_get(
+    commands: Commands, out: Console
+) -> None:
+    assert commands.run("notes 3") == 0
     text = out.export_text()
     for code in common():
         assert f"{code}: " in text
 
 
-def test_notes_of_a_code_are_its_reason_and_question(words: Words, out: Console) -> None:
-    assert words.run("notes rush-stuck") == 0
+def test_notes_of_a_code_are_its_reason_and_question(commands: Commands, out: Console) -> None:
+    assert commands.run("notes rush-stuck") == 0
     text = " ".join(out.export_text().split())
     assert common()["rush-stuck"]["question"] in text
-    assert words.run("notes always-true") == 0
+    assert commands.run("notes always-true") == 0
     text = " ".join(out.export_text().split())
     for number in (3, 4):
         assert lessons()[number].refusals["always-true"]["question"] in text
-    assert words.run("notes rush-stick") == 2
+    assert commands.run("notes rush-stick") == 2
     assert "rush-stuck" in out.export_text(), "the code that was meant is named"
 
 
