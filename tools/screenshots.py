@@ -1,6 +1,6 @@
 """make screenshots: the README's pictures, from real runs in a real browser.
 
-One shows the page after three rushes, the other one the report of a pause.
+One shows the shop's page after three rushes, the other the report of the fault `pause`.
 Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
 """
 
@@ -21,9 +21,9 @@ from loadtest.commands.serve import serving
 from loadtest.stack.stack import StackError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 #: Root cannot have Chromium's sandbox; the last three options switch off its own requests.
-ARGUMENTS = (
+CHROMIUM_ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
     "--no-first-run",
@@ -31,50 +31,52 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-#: For a rush of 200 buyers to begin and to end.
+#: Time for a rush of 200 buyers to begin, and again to end.
 RUSH_TIMEOUT_MS = 60_000
 
 
-def chromium() -> str | None:
+def find_chromium() -> str | None:
     """Return the path of Chromium, or None if it is not installed."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    return next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
 
 
 def main(console: Console) -> int:
-    path = chromium()
+    path = find_chromium()
     if path is None:
         console.print("Chromium is not installed: apt-get install chromium")
         return 2
     PICTURES.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        _page(browser, console)
-        _report(browser, console)
+        browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGUMENTS))
+        _take_page_picture(browser, console)
+        _take_report_picture(browser, console)
         browser.close()
     return 0
 
 
-def _page(browser: Browser, console: Console) -> None:
+def _take_page_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the shop's page after three rushes."""
     with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _, _):
         page = _open(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
-            _rush(page, lock)
+            _run_rush(page, lock)
         _take(page, "page.webp", console)
         page.close()
 
 
-def _rush(page: Page, lock: str) -> None:
+def _run_rush(page: Page, lock: str) -> None:
     page.get_by_label("Lock").first.select_option(lock)
     page.locator("#start").click()
     expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_TIMEOUT_MS)
     expect(page.locator("#start")).to_have_text("Start the rush", timeout=RUSH_TIMEOUT_MS)
 
 
-def _report(browser: Browser, console: Console) -> None:
+def _take_report_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the report of a pause, opened at the cell of `token`."""
     if command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"]):
-        raise StackError("a verdict of the pause was not the expected one: make faults says why")
+        raise StackError(
+            "fault `pause`: a verdict was not as expected; run `make faults` to see why"
+        )
     report = (RESULTS / "latest" / "report.html").resolve()
     page = _open(browser, report.as_uri())
     page.get_by_role("button", name="token").first.click()
@@ -90,9 +92,11 @@ def _open(browser: Browser, url: str) -> Page:
 
 
 def _take(page: Page, name: str, console: Console, selector: str = "") -> None:
-    """Save the window, or the element of a selector, as WebP: a third of the size of PNG.
+    """Save the window, or one element, as WebP, which is a third of the size of PNG.
 
-    It is taken through Chromium's protocol, because Playwright's screenshot() has no WebP.
+    Chromium's own protocol takes the picture, because Playwright's screenshot() has no WebP.
+
+    selector  the element; empty: the whole window
     """
     options: dict[str, object] = {"format": "webp", "quality": 80}
     if selector:

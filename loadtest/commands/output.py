@@ -28,7 +28,7 @@ PIPED_COLUMNS = 120
 
 
 def console_on_stdout() -> Console:
-    """A plain console on stdout; what its encoding lacks is printed as a question mark."""
+    """Return a plain console on stdout that prints `?` for characters its encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -56,10 +56,10 @@ class Output:
 
     results/latest links to the newest results that are complete.
 
-    A context manager: a run that fails leaves its log; one that is stopped leaves nothing.
+    A context manager: a run that fails leaves only its log; a run that is stopped leaves nothing.
 
-    path  where the run writes
-    log   its log, outside `path` so that a run that fails leaves it
+    path  the folder of the results
+    log   the log, outside `path` until the results are complete: an incomplete folder is removed
     """
 
     def __init__(self, console: Console) -> None:
@@ -82,9 +82,8 @@ class Output:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is not None and not issubclass(
-                kind, Exception
-            ):  # any other error names the log
+            was_stopped = kind is not None and not issubclass(kind, Exception)
+            if was_stopped:  # the message of any other error names the log
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
             if not self._is_complete:
@@ -93,7 +92,7 @@ class Output:
             self.progress.stop()
 
     def finish(self) -> None:
-        """The folder is complete, with the log: it stays, and `latest` points at it."""
+        """Move the log into the results, keep them, and point results/latest at them."""
         shutil.move(self.log.name, self.path / "run.log")
         self._is_complete = True
         fresh = RESULTS / f".latest-{os.getpid()}"
@@ -105,8 +104,11 @@ class Output:
             raise
 
     def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
-        """The summary of these runs, all of them on this stack; of another's shop, without one,
-        neither nodes nor servers are known."""
+        """Return the summary of these runs.
+
+        stack  the stack of all runs; None for the shop of a target, whose nodes and servers are
+               unknown
+        """
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
             "machine": report.machine(stack.shop().ready()["parts"] if stack else ()),
@@ -132,19 +134,23 @@ class Output:
         title: str,
         faults: Mapping[str, str] | None = None,
     ) -> None:
-        """Write summary.json, the table into the file `name`, history.jsonl and report.html (see
-        report.html.write), and finish the folder.
+        """Write summary.json, the table, history.jsonl and report.html, and complete the folder.
 
-        A report.html that cannot be made is named and left out: the verdicts do not depend on it.
+        If report.html cannot be made, a warning is printed and the file is left out: the verdicts
+        do not depend on it. Raises OSError.
+
+        name   the file of the table, such as matrix.md
+        title  the title of report.html
         """
         report.write_summary(self.path, summary)
-        (self.path / name).write_text(table)  # after the summary, which its readers look for
+        # tools/readme.py looks for the table, and then reads summary.json beside it.
+        (self.path / name).write_text(table)
         history.write(self.path / "history.jsonl", events)
         try:
             html_report.write(self.path, summary, events, title=title, faults=faults)
         except OSError:
             raise
-        except Exception as error:  # any: a page that is not drawn must not hide what was found
+        except Exception as error:  # any: an error in the page must not hide the verdicts
             self.log.write(traceback.format_exc().encode())
             self.console.print(
                 f"{html_report.NAME} cannot be made ({type(error).__name__}: {error}); the other "
@@ -156,8 +162,10 @@ class Output:
         self.finish()
 
     def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, file: str) -> int:
-        """Print the table of a run that is finished, why verdicts are off, what its words mean, and
-        where its files are. Returns 0 if every verdict was the expected one, else 1."""
+        """Print the table, the reasons of unexpected verdicts, the legend and the files' paths.
+
+        Returns the exit code: 0 if every verdict was the expected one, else 1.
+        """
         self.console.print(sheet.table())
         report.print_reasons(self.console, reasons)
         self.console.print(legend, style="dim")
@@ -165,7 +173,7 @@ class Output:
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1
 
     def print_files(self, *names: str) -> None:
-        """Print where these files are, if they are there."""
+        """Print the paths of these files of the results, except those that do not exist."""
         for name in names:
             if (self.path / name).exists():
                 self.console.print(self.path.relative_to(RESULTS.parent) / name)

@@ -62,9 +62,9 @@ def run_command(
 
 
 def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
-    """Return the number of context switches of each process; 0 if it has ended.
+    """Return the context switches of each process since it started; 0 if it has ended.
 
-    The number of a process that was stopped all the time has not changed.
+    A process that stays stopped (SIGSTOP) has the same count in two successive calls.
     """
     switches = dict.fromkeys(pids, 0)
     for pid in switches:

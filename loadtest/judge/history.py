@@ -4,9 +4,12 @@
     {"t": 81907, "by": "node", "f": "acquired", "type": "ok", "token": "5f1c", "fence": 7, ...}
     {"t": 82113, "by": "fault", "f": "pause", "type": "invoke", "phase": "fire", "what": "..."}
 
+`f` is the operation, as in Jepsen's histories. `invoke` begins an operation. `ok` means that it
+happened, `fail` that it certainly did not, and `info` that it may have happened. An operation
+without an end may have happened, too.
+
 Times are time.monotonic_ns(). All processes of a host share that clock, so events from several
-files are merged by it. `invoke` begins an operation. `ok` means that it happened, `fail` that it
-certainly did not, and `info` that it may have happened, as an operation without an end may.
+files are merged by it.
 """
 
 import json
@@ -77,7 +80,7 @@ class History:
         line = _encode(event).encode() + b"\n"
         if os.write(self._file, line) != len(line):
             raise OSError(
-                "only half an event was written: free space on the disk and repeat the run"
+                "an event was written only in part; make room on the disk, then repeat the run"
             )
 
     def __enter__(self) -> Self:

@@ -46,9 +46,10 @@ class Rule:
 def rule(
     name: str, *, voids_record: bool = False, needs_node_records: bool = False
 ) -> Callable[[FindCases], Rule]:
-    """Make a rule of the function that yields its cases. RULES in verdict.py lists all rules.
+    """Decorate a function that yields the cases in which a sale breaks a rule; return the Rule.
 
-    The docstring of the function states the condition that a correct sale meets.
+    The docstring of the function states the condition that a correct sale meets. RULES in
+    verdict.py lists all rules.
     """
 
     def make_rule(find_cases: FindCases) -> Rule:

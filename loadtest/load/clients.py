@@ -168,7 +168,9 @@ def measure(runner: Any) -> None:
         seconds_left = max(0.0, began + PLAN.seconds - time.monotonic())
         gevent.sleep(min(POLL_INTERVAL_SECONDS, seconds_left))
         if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
-            break  # workers report it every few seconds; the figures end with the last unit
+            # Workers report at intervals, so this may be noticed seconds late. The figures are cut
+            # off at the sale of the last unit.
+            break
     ended = time.monotonic()
     cpu_after = [cpu_seconds(pids) for pids in parts.values()]
     is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted

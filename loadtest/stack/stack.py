@@ -380,7 +380,10 @@ class Stack:
             node.wait_until_ready(self.shop(number))
 
     def _wait_for_zookeeper(self) -> None:
-        """Wait until ZooKeeper is ready. It starts at the same time as the nodes."""
+        """Wait until ZooKeeper is ready; if it is not in time, stop it and note it as missing.
+
+        It starts at the same time as the nodes.
+        """
         if self.zookeeper is not None:
             try:
                 self.zookeeper.wait_until_ready()

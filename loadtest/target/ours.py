@@ -1,4 +1,4 @@
-"""The shop of this project as a target. The locustfile has the steps of its buyers."""
+"""The shop of this project as a target. loadtest/locustfile.py has the steps of its buyers."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class OurShop(Target):
 
     repeatable = True
     records_keys = True
-    settles_s = 0.0  # stock() waits for what the sale has promised
+    settles_s = 0.0  # stock() itself waits until every promised order is written
 
     def __init__(self, shop: Shop, *, lock: str, product: str, hold_ms: int = 0) -> None:
         super().__init__(shop.url)
@@ -45,19 +45,19 @@ class OurShop(Target):
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
         retry_after = str((response.headers or {}).get("Retry-After", ""))
-        after = 0.0
+        retry_after_seconds = 0.0
         if outcome == "full" and retry_after.isdigit():
-            after = float(retry_after)
+            retry_after_seconds = float(retry_after)
         reason = str(body.get("error", ""))
-        return Answer(outcome, body.get("order"), reason, after=after, body=body)
+        return Answer(outcome, body.get("order"), reason, after=retry_after_seconds, body=body)
 
     def orders(self) -> list[Mapping[str, Any]]:
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
-        """Wait until the sale's promises are settled, and return the units left.
+        """Wait until every promised order is written, and return the units left.
 
-        It is called before orders(), which then has all orders.
+        The run calls stock() before orders(), so that orders() returns all orders.
         """
         self.report = self.shop.settled_sale(self.sale)
         return int(self.report["stock_left"])

@@ -1,7 +1,8 @@
 """The orders and the stock of a target's shop after a rush.
 
-A shop may show less than the judge could use: only how many orders there are, no stock, no
-idempotency keys. The run lists what was judged as `judged`, and the rest as `not_judged`.
+A shop may show less than the judge can use: only how many orders there are, no stock, no
+idempotency keys. The run lists what the verdict is based on as `judged`, and what it leaves open
+as `not_judged`.
 """
 
 import time
@@ -89,8 +90,8 @@ class SaleCounter:
     def unsettled(self) -> int | None:
         """Return how many orders are promised and not written.
 
-        None if that is unknown, which only this project's own shop may return. Raises
-        ShopUnreachable, TargetError.
+        None if the shop does not know the number; only this project's own shop may return None.
+        Raises ShopUnreachable, TargetError.
         """
         waiting = call(self.target, self.target.unsettled)
         is_known = _is_number(waiting) and int(waiting or 0) >= 0
@@ -102,13 +103,14 @@ class SaleCounter:
     def settle(self, sold: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
-        That is an order for each answer `sold`, a stock that has fallen by as many, and nothing
-        `unsettled`. Returns in sentences which of these is missing after the wait. Raises
-        ShopUnreachable, TargetError.
+        All orders are written when there is one per `sold` answer, the stock has fallen by the
+        number of orders, and unsettled() is 0. Returns a sentence for each of these conditions
+        that is not met after the wait. Raises ShopUnreachable, TargetError.
 
         sold  how many answers said `sold`
         """
-        if self.target.records_keys:  # its stock() waits for what its sale has promised
+        # Only OurShop records keys, and its stock() already waits for unsettled orders.
+        if self.target.records_keys:
             return []
         began = time.monotonic()
         last_count = last_growth = None
@@ -129,7 +131,7 @@ class SaleCounter:
             time.sleep(LOOK_EVERY_SECONDS)
 
     def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
-        """Return in sentences what the shop has not written yet; nothing if the sale is oversold.
+        """Return a sentence on what the shop has not written yet; none if the sale is oversold.
 
         sold   how many answers said `sold`
         count  how many orders there are

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from tools.screenshots import ARGUMENTS, chromium
+from tools.screenshots import CHROMIUM_ARGUMENTS, find_chromium
 
 expect.set_options(timeout=20_000)  # milliseconds: a browser on a busy machine
 MISSING = "Chromium is not installed: apt-get install chromium"
@@ -20,7 +20,7 @@ MISSING = "Chromium is not installed: apt-get install chromium"
 
 def needed_chromium() -> str:
     """The path of Chromium. Without it the test fails in CI and is skipped elsewhere."""
-    browser_path = chromium()
+    browser_path = find_chromium()
     if browser_path is None:
         if os.environ.get("CI"):
             pytest.fail(MISSING)
@@ -33,7 +33,9 @@ def launched(*arguments: str) -> Iterator[Browser]:
     """A browser without a window, started with these arguments besides its usual ones."""
     path = needed_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *arguments])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=[*CHROMIUM_ARGUMENTS, *arguments]
+        )
         yield browser
         browser.close()
 

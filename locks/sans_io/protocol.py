@@ -28,15 +28,17 @@ LEAST, ADD, SET = b"least", b"add", b"set"
 
 
 def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
-    """Return the keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
+    """Return a lock's four Redis keys, in the order of KEYS in the scripts.
 
-    The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that
-    no name can end the tag early.
+    They are the lock, the places of the waiters in the queue, the data of the waiting processes,
+    and the last fence. The name is the hash tag, so all four share a cluster slot. Braces in the
+    name are escaped, so that no name can end the tag early.
 
     Args:
         name: The name of the lock.
-        key: The lock's key, if other programs know it. The other three keys follow it into its slot
-            (unless it has a closing brace and no hash tag), and no other lock has them.
+        key: Use this exact key instead of a derived one, to exclude other programs that lock it.
+            The other three keys are derived from it and unique to it. They share its cluster slot,
+            except if it contains `}` and no hash tag.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
@@ -48,7 +50,7 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
 
 def hashed_of(key: bytes) -> bytes:
-    """Return the part of a key that decides its slot: its hash tag, or the whole key."""
+    """Return the part of a key that is hashed to its slot: the hash tag, or else the whole key."""
     tag = re.match(rb"[^{]*\{([^}]+)\}", key)
     return tag[1] if tag else key
 

@@ -125,7 +125,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def violates(error: BaseException, constraint: str) -> bool:
-    """Return whether a row was refused because a unique value of this constraint exists.
+    """Return whether the error is a duplicate value under this unique constraint.
 
     constraint  a part of its name; MySQL and SQLite name it in their messages only
     """

@@ -161,6 +161,7 @@ def watch_pool() -> None:
 
 
 def _read_pool_statistics() -> None:
+    """Set the gauges of this process's database pool every second, forever."""
     while True:
         stats: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]
         free = stats.get("pool_available", 0)

@@ -81,7 +81,10 @@ class Buyers(Driver):
         connection_created.disconnect(self._prepare)
 
     def _prepare(self, connection: BaseDatabaseWrapper, **_: object) -> None:
-        """Prepare each connection that a buyer opens: a purchase may close the previous one."""
+        """Record the backend of a buyer's new connection, and set the connection up.
+
+        A buyer may open several, because a purchase may close one.
+        """
         actor = self.current_actor()
         if actor is None:
             return

@@ -56,8 +56,8 @@ def buy(attempt: Attempt) -> Receipt:
 def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     """Reserve one unit for `holder`. A missing counter begins at `stock`.
 
-    Return (1, units left) if the unit is reserved now, (0, units left) if the holder had one, and
-    (-1, 0) if none is left. Raises redis.RedisError.
+    Return (1, units left) if the unit is reserved now, (0, units left) if an earlier request of the
+    same holder has reserved one, and (-1, 0) if none is left. Raises redis.RedisError.
     """
     point.send("reserve")
     reserved, left = lua("reserve_unit")(

@@ -96,9 +96,13 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def fill_units(stock: Stock) -> None:
-    """Make a row of each unit of a new sale. Raises BadInput for more than MAX_UNITS."""
+    """Insert a row for each unit of a new sale. Raises BadInput for more than MAX_UNITS."""
     if stock.amount > MAX_UNITS:
-        raise BadInput("too many rows of single units", allowed=[f"{MAX_UNITS} units at most"])
+        problem = (
+            f"a stock of {stock.amount} is too large for this strategy, which stores one row per "
+            "unit"
+        )
+        raise BadInput(problem, allowed=[f"{MAX_UNITS} units at most"])
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(
@@ -108,6 +112,7 @@ def fill_units(stock: Stock) -> None:
     else:
         units = (Unit(sale_id=stock.sale_id, number=n) for n in range(1, stock.amount + 1))
         Unit.objects.bulk_create(units, batch_size=UNITS_PER_INSERT)
+    # The rows are the stock now: a strategy that sells from `amount` finds nothing to sell twice.
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 

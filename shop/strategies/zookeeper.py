@@ -81,13 +81,13 @@ class ZookeeperLock(Lock):
         self.path = f"/locks/lock:{quote(name, safe='')}"
 
     def acquire(self, wait: float | None) -> Lease:
-        token = secrets.token_hex(16)
+        prefix = secrets.token_hex(16)
         started = now()
         try:
-            node, stat = self._enter(token)
+            node, stat = self._enter(prefix)
             self._queue(node, math.inf if wait is None else started + wait)
         except BaseException as error:
-            self._withdraw(token)
+            self._withdraw(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
             raise
@@ -117,14 +117,19 @@ class ZookeeperLock(Lock):
             lease.mark_lost(LossReason.GONE)
         return lease
 
-    def _enter(self, token: str) -> tuple[str, Any]:
-        """Make our node. If the connection is lost meanwhile, look whether the node exists."""
+    def _enter(self, prefix: str) -> tuple[str, Any]:
+        """Create this waiter's node, and return its path and its stat.
+
+        If the connection is lost meanwhile, look for the node: the server may have created it.
+
+        prefix  the beginning of the node's name, unique to this waiter
+        """
         how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
         try:
-            created = self.client.create_async(f"{self.path}/{token}-", **how)
+            created = self.client.create_async(f"{self.path}/{prefix}-", **how)
             node, stat = created.get(timeout=self.ttl)
         except ConnectionLoss:
-            ours = [child for child in self._children(self.ttl) if child.startswith(token)]
+            ours = [child for child in self._children(self.ttl) if child.startswith(prefix)]
             if not ours:
                 raise
             node = f"{self.path}/{ours[0]}"
@@ -164,12 +169,13 @@ class ZookeeperLock(Lock):
 
     def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
         self.client.remove_listener(listener)
+        node_path = lease.token  # the lease's token is the path of its node
         try:
-            self.client.delete_async(lease.token).get(timeout=self.ttl)
+            self.client.delete_async(node_path).get(timeout=self.ttl)
         except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
         except REQUEST_ERRORS:
-            self._withdraw(lease.token.rpartition("/")[2])
+            self._withdraw(node_path.rpartition("/")[2])
             return Release.UNKNOWN
         return Release.RELEASED
 

@@ -1,4 +1,7 @@
-"""A table of the effect of each event on each strategy, in its worst recorded schedule."""
+"""A table of the effect of each event on each strategy, in its worst recorded schedule.
+
+The strategies are those of tools.site.worlds: a world is a strategy with its recorded schedules.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from tools.site.worlds import (
     whole_schedules,
 )
 
-#: The events that can meet any strategy.
+#: The events that can happen to any strategy.
 EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
 #: The events that concern a lock in Redis only.
 EVENTS_OF_THE_LOCK = (TIME_PASSES, RESTART, FAILOVER)
@@ -35,16 +38,18 @@ LOOKS = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
 
 @dataclass(frozen=True, slots=True)
 class EventCell:
-    """The worst outcome of the schedules of an event.
+    """The worst outcome of an event in the schedules of a world.
 
-    count     the schedules with it, of `of`
-    schedule  the shortest of them
+    outcome         one of LOOKS
+    worst_count     the number of schedules that end with this outcome
+    schedule_count  the number of all schedules with the event
+    shortest        the shortest schedule with this outcome
     """
 
     outcome: str
-    count: int
-    of: int
-    schedule: str
+    worst_count: int
+    schedule_count: int
+    shortest: str
 
 
 def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
@@ -60,9 +65,9 @@ def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
     return EXACT
 
 
-def find_cell(name: str, moves: Moves, event: str) -> EventCell | None:
-    """Return the cell of a world and an event, or None if that was not recorded."""
-    units = WORLDS[name].units
+def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
+    """Return the cell of a world and an event; None if no schedule of the world has the event."""
+    units = WORLDS[world_name].units
     schedules = [schedule for schedule in whole_schedules(moves) if event_of(schedule) == event]
     if not schedules:
         return None
@@ -73,9 +78,9 @@ def find_cell(name: str, moves: Moves, event: str) -> EventCell | None:
     return EventCell(worst, len(worst_schedules), len(schedules), shortest)
 
 
-def explain_absence(name: str, event: str) -> str:
-    """Return why a world has no cell of an event."""
-    if event in EVENTS_OF_THE_LOCK and not WORLDS[name].lock_lasts:
+def explain_absence(world_name: str, event: str) -> str:
+    """Return why a world has no cell for an event."""
+    if event in EVENTS_OF_THE_LOCK and not WORLDS[world_name].lock_lasts:
         return "has no lock in Redis"
     return "not recorded"
 
@@ -83,7 +88,7 @@ def explain_absence(name: str, event: str) -> str:
 def rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """Return groups of worlds with the same outcomes, each with the cells of its first world.
 
-    Where there is no cell, the reason stands in its place.
+    If an event was not recorded for a world, the cell is the reason, as text.
     """
     cells_by_world = {
         name: [
@@ -117,6 +122,6 @@ def _td(name: str, cell: EventCell | str) -> str:
     if isinstance(cell, str):
         return f'<td><span class="hint">{cell}</span></td>'
     return (
-        f'<td><a class="{LOOKS[cell.outcome]}" href="levels.html#{name}/{cell.schedule}">'
-        f"{cell.outcome}<small>{cell.count} of {cell.of}</small></a></td>"
+        f'<td><a class="{LOOKS[cell.outcome]}" href="levels.html#{name}/{cell.shortest}">'
+        f"{cell.outcome}<small>{cell.worst_count} of {cell.schedule_count}</small></a></td>"
     )

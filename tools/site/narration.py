@@ -1,6 +1,6 @@
 """Recorded moves in words: what each move did, where each buyer is, and what it can do next.
 
-A page shows these words; it computes nothing.
+A page shows these texts as they are: it computes none of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ WORLD_BUTTONS = {
     ASKS_AGAIN: "A's answer is lost, A asks again with the same key",
     WAITS_ON: "Wait",
 }
-#: The phase that an event begins.
+#: The phase of a purchase that begins with an event of the recording.
 PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
 
 
@@ -43,10 +43,10 @@ PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
 class BuyerProgress:
     """The progress of a buyer in its purchase.
 
-    phase    new, sent (SETNX, and EXPIRE is next), locked, read, written or ended
-    halt     what keeps it from moving: waits, paused, killed, forever, or nothing
-    amount   the stock that it read
-    outcome  how it ended
+    phase    new, sent (SETNX is sent, EXPIRE is next), locked, read, written or ended
+    halt     what keeps the buyer from moving: waits, paused, killed or forever; empty: nothing
+    amount   the stock that the buyer read
+    outcome  the outcome of the purchase
     """
 
     phase: str = "new"
@@ -58,52 +58,67 @@ class BuyerProgress:
 def narrate(
     moves: Moves, world: World = NO_WORLD, *, choices: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return the words of each turn, by the turns that were made.
+    """Return what a page shows after each turn, by the turns made so far; "" is the beginning.
 
-    The empty key is the beginning. `labels` are those of the two buyers' buttons after the turn,
-    `standing` says where each buyer is, and `can` names the turns that are possible then: those in
-    `moves`, and `choices` after the longest key. `no_event` is the reason to show if `can` has no
-    event. `lock` is left out while the lock is free. `first_move` is what first_move_of returns of
-    all moves of the world, if these are not all.
+    labels           the texts of the two buyers' buttons
+    standing         where each buyer is, in words
+    phases           the phase of each buyer, or what halts it
+    can              the possible turns: those in `moves`, and `choices` after the longest key
+    no_event_reason  the text to show if `can` has no event
+    lines            what the last turn did; not at the beginning
+    state            the stock, the orders and the believed holders; not at the beginning
+    lock             the state of the lock; left out while the lock is free
+
+    first_move  the name of a buyer's first move, from first_move_of() of all moves of the world;
+                to be given if `moves` are not all of them
     """
     first_move = first_move or first_move_of(moves)
     longest = max(moves, key=len, default="")
     turns = list(BUYERS) + list(WORLD_BUTTONS)
+    progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
-    def words_after(key: str) -> dict[str, Any]:
-        progress = progress_by_key[key]
-        possible = [
-            turn for turn in turns if key + turn in moves or (key == longest and turn in choices)
+    def buttons_after(turns_made: str) -> dict[str, Any]:
+        """Return what every turn shows: the buttons, and where the buyers are."""
+        progress = progress_by_turns[turns_made]
+        possible_turns = [
+            turn
+            for turn in turns
+            if turns_made + turn in moves or (turns_made == longest and turn in choices)
         ]
         return {
             "labels": {name: _label(name, progress[name], first_move) for name in BUYERS},
             "standing": {name: _standing(name, progress[name]) for name in BUYERS},
             "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
-            "can": possible,
-            "no_event": _why_no_event(key, progress["A"], world),
+            "can": possible_turns,
+            "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
         }
 
-    progress_by_key = {"": dict.fromkeys(BUYERS, BuyerProgress())}
-    words = {"": words_after("")}
-    for key, move in moves.items():
-        progress_by_key[key] = _after(progress_by_key[key[:-1]], key[-1], move["did"])
-        words[key] = words_after(key)
-        words[key]["lines"] = [
-            [line.buyer, line.kind, line.text] for line in lines_of(moves, key, world)
+    pages = {"": buttons_after("")}
+    for turns_made, move in moves.items():
+        progress_before = progress_by_turns[turns_made[:-1]]
+        progress_by_turns[turns_made] = _update_progress(
+            progress_before, turns_made[-1], move["did"]
+        )
+        page = buttons_after(turns_made)
+        page["lines"] = [
+            [line.buyer, line.kind, line.text] for line in lines_of(moves, turns_made, world)
         ]
-        words[key]["state"] = move["state"][:2] + [believers(moves, key)]
-        lock = lock_text(moves, key, world)
+        page["state"] = move["state"][:2] + [believers(moves, turns_made)]
+        lock = lock_text(moves, turns_made, world)
         if lock != FREE:
-            words[key]["lock"] = lock
-    return words
+            page["lock"] = lock
+        pages[turns_made] = page
+    return pages
 
 
-def _why_no_event(key: str, progress: BuyerProgress, world: World) -> str:
-    """Return the reason to show if no event is possible after the turns of `key`.
+def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) -> str:
+    """Return the reason to show if no event is possible after these turns.
 
-    Whether an event is possible is not checked here: `can` lists those that are.
+    It does not check that no event is possible: `can` in narrate() has the possible turns.
+
+    progress  that of buyer A, whom the events hit
     """
-    if event_of(key):
+    if event_of(turns_made):
         return "One event per try: go back to choose another."
     if ASKS_AGAIN in world.events:
         return "A has no order yet whose answer could be lost."
@@ -116,7 +131,7 @@ def _why_no_event(key: str, progress: BuyerProgress, world: World) -> str:
     return ""
 
 
-def _after(
+def _update_progress(
     progress: Mapping[str, BuyerProgress], mover: str, did: list[list[Any]]
 ) -> dict[str, BuyerProgress]:
     """Return the progress of the buyers after a turn."""
@@ -132,11 +147,11 @@ def _after(
     for event in did:
         buyer, kind = event[:2]
         if buyer in BUYERS:
-            new_progress[buyer] = _moved(new_progress[buyer], kind, event[2:])
+            new_progress[buyer] = _apply_event(new_progress[buyer], kind, event[2:])
     return new_progress
 
 
-def _moved(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerProgress:
+def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerProgress:
     """Return the progress of a buyer after one of its events."""
     if kind in PHASES:
         return replace(progress, phase=PHASES[kind], halt="")

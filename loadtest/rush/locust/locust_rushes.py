@@ -68,7 +68,10 @@ class LocustRushes:
         self.end_run: Callable[[], object] = self._end_run
 
     def set_up(self, environment: Any) -> None:
-        """Take over the runs of this Locust. Ends the process with 2 if the target is unusable."""
+        """Connect to this Locust process, so that its runs become rushes.
+
+        Ends the process with exit code 2 if the target is unusable.
+        """
         ask_loopback_directly()
         self.environment = environment
         self.runner = environment.runner
@@ -76,6 +79,7 @@ class LocustRushes:
         self.options = options
         self.token = options.restock_token
         options.restock_token = ""  # Locust sends the options to its workers
+        # The announcement of a rush travels in Locust's options; a worker may have it already.
         vars(options).setdefault("rush", None)
         for kind in messages.KINDS:
             self.runner.register_message(kind, self._hear)
@@ -85,7 +89,7 @@ class LocustRushes:
             self._require_usable_target()
             environment.dispatcher_class = FixedDispatcher
             self.opens_sales = True
-            gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
+            gc.freeze()  # a collection in a rush or at the exit skips the modules loaded so far
         self.is_set_up.set()
 
     def _require_usable_target(self) -> None:

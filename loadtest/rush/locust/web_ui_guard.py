@@ -27,11 +27,11 @@ EMBEDDING_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": 
 def install(environment: Environment, web_ui: Any) -> None:
     """Guard this web UI.
 
-    `LOCUST_ALLOWED_HOSTS` names more hosts, without ports. `CSRF_TRUSTED_ORIGINS` names more
-    origins under which a browser has Locust's own page, such as that of a forwarded port; the shop
-    reads the same variable. Both are comma-separated.
+    `LOCUST_ALLOWED_HOSTS` names further hosts, without ports. `CSRF_TRUSTED_ORIGINS` names further
+    origins from which a browser may load Locust's page, such as a forwarded port; the shop reads
+    the same variable. Both are comma-separated.
 
-    The restock token goes to the host that was given at the start: no form may name another one.
+    No form may change the host: the restock token is sent to it.
     """
     if web_ui is None:
         return

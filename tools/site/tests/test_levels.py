@@ -164,9 +164,9 @@ def test_killed_buyer_believes_nothing() -> None:
 
 def test_impossible_event_says_why() -> None:
     words = narrate(RECORDED["token"], WORLDS["token"])
-    assert words[""]["no_event"] == "A has not begun: an event comes between two moves of A."
-    assert words["A"]["no_event"] == ""
-    assert words["AAT"]["no_event"] == "One event per try: go back to choose another."
+    assert words[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
+    assert words["A"]["no_event_reason"] == ""
+    assert words["AAT"]["no_event_reason"] == "One event per try: go back to choose another."
 
 
 def test_fields_of_a_world_are_those_of_its_strategy() -> None:

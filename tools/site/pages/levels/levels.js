@@ -133,8 +133,8 @@ function showEvents() {
  */
 function showReasonAgainstEvent(events) {
   const isShut = board.turn.can.length > 0 && events.some((event) => !board.canMove(event));
-  $("no-event").hidden = !isShut || !board.turn.no_event;
-  $("no-event").textContent = board.turn.no_event;
+  $("no-event").hidden = !isShut || !board.turn.no_event_reason;
+  $("no-event").textContent = board.turn.no_event_reason;
 }
 
 /**

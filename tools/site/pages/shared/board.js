@@ -13,7 +13,7 @@ import { element } from "../../../../demo/static/assets/dom.js";
  * @property {Record<string, string>} phases
  * @property {string[]} can
  * @property {[buyer: string, kind: string, text: string][]} lines
- * @property {string} no_event The reason to show if `can` has no event.
+ * @property {string} no_event_reason The text to show if `can` has no event.
  * @property {State} [state]
  * @property {string} [lock] Whose lock it is on the server; missing while it is free.
  * @property {boolean} [isPlayed]
