@@ -1,4 +1,4 @@
-"""The workshop: python -m workshop [word]; without a word, a session."""
+"""The workshop: python -m workshop [command]; without a command, an interactive session."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
 from servers.signals import ENDING_SIGNALS, end_on, uninterrupted
 from workshop import render
-from workshop.checker import Checking
+from workshop.checker import Checker
 from workshop.commands import Commands
 from workshop.progress import DamagedProgress, Progress
 from workshop.refusal import UNDECIDED
@@ -17,41 +17,52 @@ LOG = ROOT / "var" / "workshop.log"
 
 
 def main() -> int:
-    """0 passed or done, 1 refused, 2 undecided or not understood."""
+    """Run the command, or a session. Return the exit code.
+
+    0: passed or done; 1: refused; 2: undecided, or not understood; 130: ended by Ctrl-C.
+    """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
-    parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
-    parser.add_argument("--json", action="store_true", help="report: as JSON, to be collected")
-    parser.add_argument("--merge", nargs="+", default=[], help="report: those of a room, added up")
+    parser.add_argument("command", nargs="*", help="; ".join(render.HELP))
+    parser.add_argument(
+        "--json", action="store_true", help="with `report`: print JSON, for the facilitator"
+    )
+    parser.add_argument(
+        "--merge",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="with `report`: add up the JSON reports of all participants",
+    )
     arguments = parser.parse_args()
     options = ["--json"] if arguments.json else []
     if arguments.merge:
         options.append("--merge")
         options += arguments.merge
-    line = " ".join(arguments.word + options)
+    line = " ".join(arguments.command + options)
     end_on(*ENDING_SIGNALS)
-    out = render.console()
+    console = render.make_console()
     try:
         progress = Progress()
     except DamagedProgress as error:
-        out.print(str(error))
+        console.print(str(error))
         return UNDECIDED
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
-        checking = Checking(out, log)
-        commands = Commands(out, progress, checking)
+        checker = Checker(console, log)
+        commands = Commands(console, progress, checker)
         try:
             if line:
                 return commands.run(line)
-            commands.session()
+            commands.run_session()
             return 0
         except KeyboardInterrupt:
             return 130
         except (StackError, EmbeddedError, OSError) as error:
-            out.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
+            console.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
             return UNDECIDED
         finally:
             with uninterrupted():
-                checking.close()
+                checker.close()
 
 
 if __name__ == "__main__":

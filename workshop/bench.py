@@ -1,4 +1,4 @@
-"""Real servers, and two nodes of the shop in which the participant's file sells as `mine`."""
+"""Real servers, and two nodes of the shop whose strategy `mine` is the participant's file."""
 
 import json
 import os
@@ -22,51 +22,57 @@ from servers.waiting import wait_for
 from workshop.refusal import Refusal, Undecided
 from workshop.session import kill
 
-#: The strategy that is the participant's file.
+#: The name of the strategy that is read from the participant's file.
 MINE = "mine"
-#: A rush of the workshop: small enough for a laptop, too many for the stock.
+#: The size of a rush: small enough for a laptop, with more buyers than units.
 BUYERS, STOCK = 40, 20
-#: Seconds without an answer after which a rush is stuck, and until a slow one is given up.
-LONGEST_PAUSE = 6.0
-LONGEST_RUSH = 60.0
-#: How the shop begins what it says when a purchase ended in an error of no kind that it knows.
-CRASHED = "the shop failed"
-#: Seconds for a check in its own process; each of its steps has its own end.
-LONGEST_CHECK = 60.0
-#: The nodes' connections; Testbed names them.
-OF_THE_NODES = """
+#: A rush without a new answer for this long is stuck, and a server that is silent is given up.
+LONGEST_PAUSE_SECONDS = 6.0
+#: A rush that takes longer, although answers keep coming, is given up.
+LONGEST_RUSH_SECONDS = 60.0
+#: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
+CRASH_MESSAGE_START = "the shop failed"
+#: Timeout of a check in its own process. Each step of a check has a shorter one of its own.
+LONGEST_CHECK_SECONDS = 60.0
+#: Selects the nodes' connections by the application names that Testbed sets.
+FROM_NODE_CONNECTIONS = """
     FROM pg_stat_activity
     WHERE datname = current_database() AND application_name IN ('oversold-A', 'oversold-B')
 """
-END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {OF_THE_NODES}"
-COUNT_CONNECTIONS = f"SELECT count(*) {OF_THE_NODES}"
-#: Connections of a node to the database: one for each of its buyers, and some for the reports. The
-#: faults' own 60 would be 360 for three participants on one PostgreSQL, which takes 400.
-POOL = BUYERS // 2 + 4
+END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS}"
+COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
+#: Connections of a node to the database: one for each of its buyers, and some for the reports. With
+#: the 60 of `make faults`, three participants on one PostgreSQL would need 360 of its 400.
+POOL_SIZE = BUYERS // 2 + 4
 
 
 class Bench(Testbed):
-    """The testbed of the faults, small enough for a laptop, with the strategy `mine`."""
+    """The testbed of the faults, made small enough for a laptop, with the strategy `mine`."""
 
     __test__ = False
 
     def __init__(self, file: Path, **options: Any) -> None:
-        """`options` are those of Testbed: log, progress."""
+        """Prepare a bench; used as a context manager, it starts its servers.
+
+        file     the participant's file
+        options  the options of Testbed: log, progress
+        """
         super().__init__(threads=BUYERS, extras=False, **options)
         self.file = file
         self._rushes = 0
         self.environment: dict[str, str] = {}
 
     def _environment(self) -> dict[str, str]:
-        own = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL)}
+        own = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL_SIZE)}
         self.environment = super()._environment() | own
         return self.environment
 
-    def clean_slate(self) -> None:
-        """Throw away what an earlier try has left in a session of PostgreSQL, and in Redis.
+    def reset_servers(self) -> None:
+        """Empty Redis, and replace the nodes' connections to PostgreSQL.
 
-        A node keeps its connections for as long as it lives, and with them a lock of the session,
-        a setting or a temporary table. Raises Undecided if a node does not come back.
+        A node keeps its connections between two checks. So a session lock, a setting or a temporary
+        table of the previous check's code would still be there. Raises Undecided if a server or a
+        node does not answer.
         """
         try:
             with redis.Redis(port=self.main.port) as client:
@@ -74,17 +80,20 @@ class Bench(Testbed):
                 client.function_flush()
             ended = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS))
             still_there = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({ended or 0})"
-            wait_for(lambda: not self.sql(still_there), LONGEST_PAUSE)
+            wait_for(lambda: not self.sql(still_there), LONGEST_PAUSE_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
         for number in (VICTIMS_NODE, RIVALS_NODE):
             self._reconnect(number)
-        # A rush on a pool that is still being filled would be slower than one on new nodes.
-        wait_for(lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL, LONGEST_PAUSE)
+        # A pool that is still being filled would slow the rush down.
+        wait_for(lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL_SIZE, LONGEST_PAUSE_SECONDS)
 
     def _reconnect(self, number: int) -> None:
-        """Let a node notice that its connections have ended: the first request replaces them."""
-        until = time.monotonic() + LONGEST_PAUSE
+        """Send a node requests until one succeeds: the first replaces the ended connections.
+
+        Raises Undecided if none succeeds in time.
+        """
+        until = time.monotonic() + LONGEST_PAUSE_SECONDS
         while True:
             try:
                 self.shop(number).restock(product="clean-slate", stock=1)
@@ -94,8 +103,13 @@ class Bench(Testbed):
                     raise Undecided(f"a node does not answer: {error}") from error
 
     def run_check(self, check: str) -> tuple[Refusal | None, str]:
-        """Run a check of the file in its own process, on these servers. What it found, and
-        what the participant's code printed. Raises Undecided."""
+        """Run a check of the file in its own process, on these servers.
+
+        Return the check's refusal, or None, and the output of the participant's code. Raises
+        Undecided.
+
+        check  a name that `python -m workshop.checks` takes
+        """
         process = subprocess.Popen(
             [sys.executable, "-m", "workshop.checks", check, str(self.file)],
             cwd=ROOT,
@@ -108,55 +122,66 @@ class Bench(Testbed):
             start_new_session=True,
         )
         try:
-            stdout, stderr = process.communicate(timeout=LONGEST_CHECK)
+            stdout, stderr = process.communicate(timeout=LONGEST_CHECK_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise Undecided(f"{check} took more than {LONGEST_CHECK:g} s here") from error
+            raise Undecided(f"{check} took more than {LONGEST_CHECK_SECONDS:g} s here") from error
         finally:
-            kill(process.pid)  # and what it forked, which may hold its pipes
+            kill(process.pid)  # with its children, which may keep its pipes open
             process.wait()
-        *printed, last = stdout.splitlines() or [""]
-        with suppress(ValueError, TypeError, KeyError):
-            report = json.loads(last)
+        *output_lines, report_line = stdout.splitlines() or [""]
+        with suppress(ValueError, TypeError, KeyError):  # without a report, the process broke off
+            report = json.loads(report_line)
             if "undecided" in report:
                 raise Undecided(report["undecided"])
             refusal = report["refusal"]
-            return (None if refusal is None else Refusal(**refusal)), "\n".join(printed)
+            return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
         if process.returncode >= 0 and "Traceback" not in stderr:
-            ended = f"{self.file.name} ended the whole process, exit code {process.returncode}"
-            return Refusal("raises", {"error": ended}), stdout
-        *_, reason = stderr.strip().splitlines() or [f"it ended with {process.returncode}"]
-        raise Undecided(f"the check {check} broke: {reason}")
+            problem = f"{self.file.name} ended the whole process, exit code {process.returncode}"
+            return Refusal("raises", {"error": problem}), stdout
+        *_, reason = stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        raise Undecided(f"the check {check} failed: {reason}")
 
     def rush(self) -> tuple[Judgement, str]:
-        """A rush under `mine`, judged, and what a buyer was told for whom the code broke off, if
-        there was one. Raises Undecided."""
+        """Run a rush under `mine` and judge it.
+
+        Return the judgement, and the error message that a buyer got if the participant's code
+        failed; empty if it failed for no buyer. Raises Undecided.
+        """
         self._rushes += 1
         product = f"rush-{os.getpid()}-{self._rushes}"
         self.new_events()
         try:
             sale = int(self.shop(1).restock(product=product, stock=STOCK)["sale"])
-            everybody = [
+            buyers = [
                 FaultBuyer(
                     self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product
                 )
                 for n in range(BUYERS)
             ]
-            started = last = time.monotonic()
-            for number, buyer in enumerate(everybody):
+            started_at = time.monotonic()
+            for number, buyer in enumerate(buyers):
                 buyer.start(self.shop(number % 2))
-            waiting = len(everybody)
-            while waiting and (now := time.monotonic()) - last <= LONGEST_PAUSE:
-                if now - started > LONGEST_RUSH:
-                    raise Undecided(f"a rush took more than {LONGEST_RUSH:g} s here")
+            waiting_count = len(buyers)
+            last_answer_at = started_at
+            while waiting_count:
+                now = time.monotonic()
+                if now - last_answer_at > LONGEST_PAUSE_SECONDS:
+                    break
+                if now - started_at > LONGEST_RUSH_SECONDS:
+                    raise Undecided(f"a rush took more than {LONGEST_RUSH_SECONDS:g} s here")
                 time.sleep(0.02)
-                still = sum(not buyer.is_done.is_set() for buyer in everybody)
-                waiting, last = still, now if still < waiting else last
-            for buyer in everybody:
+                still_waiting = sum(not buyer.is_done.is_set() for buyer in buyers)
+                if still_waiting < waiting_count:
+                    last_answer_at = now
+                waiting_count = still_waiting
+            for buyer in buyers:
                 buyer.give_up()
             report = self.shop(1).sale(sale)
             events = group_by_product(self.new_events()).get(product, [])
-            answers = [str(event.get("error", "")) for event in events if event["by"] == "buyer"]
-            broken = [error for error in answers if error.startswith((self.file.name, CRASHED))]
+            errors = [str(event.get("error", "")) for event in events if event["by"] == "buyer"]
+            failures = [
+                error for error in errors if error.startswith((self.file.name, CRASH_MESSAGE_START))
+            ]
             judgement = Judgement(
                 events=events,
                 initial_stock=STOCK,
@@ -164,12 +189,12 @@ class Bench(Testbed):
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
             )
-            return judgement, next(iter(broken), "")
+            return judgement, next(iter(failures), "")
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
 
-    def renew_if_hung(self) -> None:
-        """Kill and restart a node that does not answer: an endless loop of the participant's."""
+    def restart_hung_nodes(self) -> None:
+        """Restart each node that does not answer: the participant's code may loop forever in it."""
         for number in (0, 1):
             shop = self.shop(number)
             shop.timeout = 3.0

@@ -17,27 +17,31 @@ from servers.embedded import EmbeddedError
 from workshop import shop_faults
 from workshop.bench import BUYERS, STOCK, Bench
 from workshop.lessons import Lesson
-from workshop.refusal import CHECKED, UNDECIDED, Refusal, Result, Undecided
+from workshop.refusal import COPY_NAME, UNDECIDED, Refusal, Result, Undecided
 
-#: Seconds that a check takes on two cores.
-SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
-OTHERWISE = 2
+#: Seconds that a check takes on two cores, by its name.
+CHECK_SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
+DEFAULT_CHECK_SECONDS = 2
 
 
 def check(lesson: Lesson, bench: Bench) -> Result:
-    """Check the exercise in the bench's file. An error of a server means undecided, and that the
-    servers need a restart. Raises StackError where a node cannot be started again."""
-    printed, cells = "", list[Cell]()
+    """Check the exercise in the bench's file, and return the first refusal, or that it passed.
+
+    An error of a server makes the result undecided; then the servers need a restart. Raises
+    StackError if a node cannot be started again.
+    """
+    printed = ""
+    cells: list[Cell] = []
     try:
-        bench.clean_slate()
+        bench.reset_servers()
         for kind in lesson.checks:
             output = ""
             if kind == "rush":
-                refusal = _rush(bench)
+                refusal = _check_rush(bench)
             elif kind == "boss":
-                refusal, cells = shop_faults.row(bench)
+                refusal, cells = shop_faults.check_all_faults(bench)
             elif kind in shop_faults.CONTROLS:
-                refusal = shop_faults.refusal(bench, kind)
+                refusal = shop_faults.check_fault(bench, kind)
             else:
                 refusal, output = bench.run_check(kind)
             printed += output
@@ -48,13 +52,15 @@ def check(lesson: Lesson, bench: Bench) -> Result:
     return Result(printed=printed, cells=cells)
 
 
-def announced(lesson: Lesson) -> str:
+def announce_checks(lesson: Lesson) -> str:
     """Return the announcement of the checks: "ending, then rush, about 4 s"."""
-    kinds = ", then ".join(kind.rpartition(".")[2].replace("_", " ") for kind in lesson.checks)
-    return f"{kinds}, about {sum(SECONDS.get(kind, OTHERWISE) for kind in lesson.checks)} s"
+    names = ", then ".join(check.rpartition(".")[2].replace("_", " ") for check in lesson.checks)
+    seconds = sum(CHECK_SECONDS.get(check, DEFAULT_CHECK_SECONDS) for check in lesson.checks)
+    return f"{names}, about {seconds} s"
 
 
-def _rush(bench: Bench) -> Refusal | None:
+def _check_rush(bench: Bench) -> Refusal | None:
+    """Run a rush, and return the refusal for its verdict; None if it is exact. Raises Undecided."""
     judgement, error = bench.rush()
     facts = {"buyers": BUYERS, "error": error, **judgement.as_run()}
     if judgement.oversold or judgement.lost_updates > 0:
@@ -63,7 +69,7 @@ def _rush(bench: Bench) -> Refusal | None:
         return Refusal("rush-error", facts)
     sold = len(judgement.orders)
     if sold < STOCK or judgement.never_answered:
-        bench.renew_if_hung()
+        bench.restart_hung_nodes()
         gave_up = judgement.outcomes.get("sold_out", 0) + sold == BUYERS
         return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)
     if judgement.verdict != "exact":
@@ -71,29 +77,29 @@ def _rush(bench: Bench) -> Refusal | None:
     return None
 
 
-class Checking:
+class Checker:
     """Checks copies of files. The servers are started when the first check needs them."""
 
     def __init__(self, out: Console, log: IO[bytes]) -> None:
         self.out = out
         self.log = log
         self._bench: Bench | None = None
-        # Each session has its own copy: two of them may run at a time.
+        # Two sessions may run at the same time, so each has a copy in a folder of its own.
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
-        self._own = Path(self._folder.name) / CHECKED
+        self._copy = Path(self._folder.name) / COPY_NAME
 
     def check(self, lesson: Lesson, file: Path) -> Result:
-        """The result for this file. After an undecided check the servers are started anew."""
+        """Check a participant's file. The check after an undecided one starts new servers."""
         try:
             code = file.read_bytes()
         except OSError:
             return Result(Refusal("gone", {"file": file.name}))
-        self.out.print(f"checking: {announced(lesson)}")
+        self.out.print(f"checking: {announce_checks(lesson)}")
         try:
-            self._own.write_bytes(code)
+            self._copy.write_bytes(code)
             result = check(lesson, self._servers())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
-            if self._bench is None:  # nothing started: what does this machine lack?
+            if self._bench is None:  # the servers did not start: doctor says what is missing
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
@@ -103,14 +109,14 @@ class Checking:
         return result
 
     def close(self) -> None:
-        """Stop the servers, and remove the copy."""
+        """Stop the servers, and remove the copy of the file."""
         self._stop_servers()
         self._folder.cleanup()
 
     def _servers(self) -> Bench:
         if self._bench is None:
             step = partial(self.out.print, style="dim")
-            bench = Bench(self._own, log=self.log, progress=step)
+            bench = Bench(self._copy, log=self.log, progress=step)
             bench.__enter__()
             self._bench = bench
         return self._bench

@@ -1,4 +1,4 @@
-"""The words that a participant types, and what each does."""
+"""The commands of a participant, typed in a session or given to `python -m workshop`."""
 
 import os
 import sys
@@ -12,49 +12,52 @@ from rich.markdown import Markdown
 
 from loadtest.stack.stack import ROOT
 from workshop import render
-from workshop.checker import Checking
+from workshop.checker import Checker
 from workshop.lessons import HERE, Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
-from workshop.session import ENDS, Saves, Typed, one_of, run
-from workshop.teaching import NotDone, Teaching
+from workshop.session import QUIT_COMMANDS, SaveWatcher, TypedLines, describe_choices, run
+from workshop.teaching import CommandError, Teaching
 
-#: Seconds between two looks at the participant's files.
-LOOK_EVERY = 0.3
-#: The words that ask something, which Ctrl-C leaves without ending the session.
-ASKING_WORDS = ("quiz", "predict")
+#: Seconds between two checks whether a file of the participant's was saved.
+POLL_INTERVAL_SECONDS = 0.3
+#: Commands that ask questions: Ctrl-C leaves them without ending the session.
+COMMANDS_WITH_QUESTIONS = ("quiz", "predict")
 
 
 class Commands(Teaching):
-    """Runs words, one at a time, or those of a session: `run` is do_run, here or in Teaching.
-    `saves` looks for what was saved in between."""
+    """Runs one command, or the commands of a session.
 
-    def __init__(self, out: Console, progress: Progress, checking: Checking) -> None:
-        super().__init__(out, progress, Typed(out))
-        self.saves = Saves(progress.folder)
+    A command is the method do_<command>, here or in Teaching. It gets the words after the command,
+    and returns its exit code, or None for 0.
+    """
+
+    def __init__(self, out: Console, progress: Progress, checker: Checker) -> None:
+        super().__init__(out, progress, TypedLines(out))
+        self.saves = SaveWatcher(progress.folder)
         self.in_a_session = False
-        self._checking = checking
+        self._checker = checker
 
-    def session(self) -> None:
-        """Words from stdin until quit or the end of input, and a check after each save."""
+    def run_session(self) -> None:
+        """Run commands from stdin until `quit` or the end of input, and a check after each save."""
         self.in_a_session = True
         self.introduce()
         self._prompt()
         while True:
             try:
-                line = self.typed.line(LOOK_EVERY)
+                line = self.typed.line(POLL_INTERVAL_SECONDS)
             except Empty:
                 if self._look_for_saves():
                     self._prompt()
                 continue
-            if line.lower() in ENDS:
+            if line.lower() in QUIT_COMMANDS:
                 return
             if line:
                 self.run(line)
             self._prompt()
 
     def _look_for_saves(self) -> bool:
-        """Check the present exercise if it was saved. Whether anything was printed."""
+        """Check the present exercise if it was saved. Return whether anything was printed."""
         present = self.progress.file(self.progress.lesson)
         saved = self.saves.saved()
         for path in saved:
@@ -62,10 +65,12 @@ class Commands(Teaching):
             if path == present:
                 self.do_check([])
                 continue
-            for number in (
-                lesson.number for lesson in lessons().values() if lesson.file == path.name
-            ):
-                self.out.print(f"{path.name} is of lesson {number}: goto {number}, then check.")
+            for lesson in lessons().values():
+                if lesson.file == path.name:
+                    self.out.print(
+                        f"{path.name} belongs to lesson {lesson.number}: type goto "
+                        f"{lesson.number}, then check"
+                    )
         return bool(saved)
 
     def _prompt(self) -> None:
@@ -73,61 +78,71 @@ class Commands(Teaching):
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
     def run(self, line: str) -> int:
-        """Do what was typed. The exit code that it would have as a command."""
-        word, *rest = line.split() or [""]
-        word = word.lower()
-        if len(word) == 1 and word in "abcdefgh":
-            word, rest = "predict", [word]
-        do = getattr(self, f"do_{word}", None)
+        """Run a command with its arguments. Return its exit code."""
+        command, *arguments = line.split() or [""]
+        command = command.lower()
+        if len(command) == 1 and command in "abcdefgh":
+            arguments = [command]
+            command = "predict"
+        method = getattr(self, f"do_{command}", None)
         try:
-            if do is None:
-                raise NotDone(f"unknown word {word!r}; help lists them all")
-            return do(rest) or 0
-        except (NotDone, EOFError) as why:
-            self.out.print(str(why), soft_wrap=True)  # a path stays in one piece
+            if method is None:
+                raise CommandError(f"unknown command {command!r}; help lists all commands")
+            return method(arguments) or 0
+        except (CommandError, EOFError) as error:
+            self.out.print(str(error), soft_wrap=True)  # so that no path is broken into two lines
             return 2
         except KeyboardInterrupt:
-            if not self.in_a_session or word not in ASKING_WORDS:
+            if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
-            self.out.print(f"\n{word} is left, nothing is kept; quit ends the session")
+            self.out.print(f"\n{command} was left, no answer is kept; quit ends the session")
             return 2
 
-    def _lesson_of(self, word: str, rest: list[str]) -> Lesson:
-        """Return the lesson of this number, or the present one. Raise NotDone for anything else."""
-        if not rest:
+    def _lesson_of(self, command: str, arguments: list[str]) -> Lesson:
+        """Return the lesson whose number follows the command; without a number the present one.
+
+        Raises CommandError for anything else.
+        """
+        if not arguments:
             return self.progress.lesson
-        number = int(rest[0]) if len(rest) == 1 and rest[0].isdecimal() else 0
+        number = int(arguments[0]) if len(arguments) == 1 and arguments[0].isdecimal() else 0
         if number not in lessons():
-            raise NotDone(f"{word} takes nothing, or the number of a lesson: {_numbers()}")
+            raise CommandError(
+                f"{command} takes no argument, or the number of a lesson: {_number_range()}"
+            )
         return lessons()[number]
 
-    def _refuse_more(self, word: str, rest: list[str]) -> None:
-        """Raise NotDone if anything follows a word that means the present lesson."""
-        if rest:
-            number = rest[0] if rest[0] in map(str, lessons()) else str(self.progress.lesson.number)
-            raise NotDone(f"{word} takes nothing after it; another lesson: goto {number}")
+    def _refuse_arguments(self, command: str, arguments: list[str]) -> None:
+        """Raise CommandError if anything follows a command that concerns the present lesson."""
+        if arguments:
+            number = (
+                arguments[0]
+                if arguments[0] in map(str, lessons())
+                else str(self.progress.lesson.number)
+            )
+            raise CommandError(f"{command} takes no argument; for another lesson: goto {number}")
 
-    def do_predict(self, rest: list[str]) -> None:
-        """Keep the prediction; without one, ask."""
+    def do_predict(self, arguments: list[str]) -> None:
+        """Keep the prediction; without an argument, ask for it."""
         lesson = self.progress.lesson
-        letter = rest[0].lower() if rest else ""
+        letter = arguments[0].lower() if arguments else ""
         letters = "abcdefgh"[: len(lesson.options)]
-        if rest and letter not in list(letters):
-            raise NotDone(one_of(letters))
-        if not rest:
-            render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])
+        if arguments and letter not in list(letters):
+            raise CommandError(describe_choices(letters))
+        if not arguments:
+            render.show_question(self.out, lesson, self.progress.record_of(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return
             letter = self.typed.letter("your prediction (Enter: no idea) > ", letters)
-        if not self.progress.predicted(lesson, letter):
-            raise NotDone("you have seen the answer: your prediction stays what it was")
+        if not self.progress.keep_prediction(lesson, letter):
+            raise CommandError("you have seen the answer: your prediction stays what it was")
         self.out.print("kept; run shows what happens")
 
-    def do_run(self, rest: list[str]) -> int:
-        """The lesson's command, once there is a prediction."""
-        self._refuse_more("run", rest)
+    def do_run(self, arguments: list[str]) -> int:
+        """Run the lesson's command; ask for a prediction first if there is none."""
+        self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
-        record = self.progress.of(lesson)
+        record = self.progress.record_of(lesson)
         if record["predicted"] is None:
             self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
             self.do_predict([])
@@ -136,27 +151,31 @@ class Commands(Teaching):
         render.show_instructions(self.out, lesson)
         self.out.print(f"$ {lesson.command}")
         if lesson.stays and not sys.stdin.isatty():
-            raise NotDone("It stays until Ctrl-C: start it in a terminal.")
+            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
         ends = "Enter or Ctrl-C here ends it" if lesson.stays else "a moment; Ctrl-C ends it"
         self.out.print(ends, style="dim")
-        before = time.time()
-        code = run(lesson.command, self._enter if lesson.stays else lambda: False)
-        if code not in (0, 1) and not lesson.stays:
-            raise NotDone(f"It did not end as it should (exit code {code}): run starts it again.")
+        started_at = time.time()
+        is_ended = self._is_ended_by_participant if lesson.stays else lambda: False
+        exit_code = run(lesson.command, is_ended)
+        if exit_code not in (0, 1) and not lesson.stays:
+            raise CommandError(
+                f"the command failed with exit code {exit_code}; type run to repeat it"
+            )
         if lesson.command.startswith("make faults"):
-            render.show_story(self.out, before)
+            render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
-            self.out.print(render.WORDS_OF_A_TABLE, style="dim")
-        letter, right = record["predicted"], f"{lesson.answer}: {lesson.option(lesson.answer)}"
+            self.out.print(render.TABLE_GLOSSARY, style="dim")
+        letter = record["predicted"]
+        right_answer = f"{lesson.answer}: {lesson.option(lesson.answer)}"
         if letter == lesson.answer:
-            self.out.print(f"You predicted it: {right}.", style="green")
+            self.out.print(f"You predicted it: {right_answer}.", style="green")
         else:
             beginning = f"You predicted {letter}; it" if letter else "It"
-            self.out.print(f"{beginning} is {right}.")
+            self.out.print(f"{beginning} is {right_answer}.")
             if letter:
                 belief = lesson.misconceptions[letter]
                 self.out.print(f"A common reason for {letter}, which does not hold: {belief}")
-        self.progress.seen(lesson)
+        self.progress.mark_answer_seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._file}")
         return 0
 
@@ -165,135 +184,140 @@ class Commands(Teaching):
         """The path of the present exercise, relative to the project's folder."""
         return _short(self.progress.file(self.progress.lesson))
 
-    def _enter(self) -> bool:
-        """Return whether Enter was typed, or a word that ends a session.
+    def _is_ended_by_participant(self) -> bool:
+        """Return whether Enter was typed, or a command that ends the running one.
 
-        Any other word is done while the command goes on.
+        Any other command is run while the lesson's command goes on.
         """
         try:
             line = self.typed.line(0)
         except Empty:
             return False
-        if not line or line.lower().split()[0] in (*ENDS, "run", "page", "next", "goto"):
+        if not line or line.lower().split()[0] in (*QUIT_COMMANDS, "run", "page", "next", "goto"):
             return True
         self.run(line)
         return False
 
-    def do_page(self, rest: list[str]) -> None:
-        """The shop's page, on which the participant's file is the lock `mine`."""
-        self._refuse_more("page", rest)
+    def do_page(self, arguments: list[str]) -> None:
+        """Serve the shop's page, on which the participant's file is the lock `mine`."""
+        self._refuse_arguments("page", arguments)
         if not sys.stdin.isatty():
-            raise NotDone("It stays until Ctrl-C: start it in a terminal.")
+            raise CommandError("this command runs until Ctrl-C: start it in a terminal")
         ends = "your file is the lock mine there; Enter or Ctrl-C here ends it"
         self.out.print(ends, style="dim")
-        run(f"make serve ARGS='--mine {self._file}'", self._enter)
+        run(f"make serve ARGS='--mine {self._file}'", self._is_ended_by_participant)
 
-    def do_check(self, rest: list[str]) -> int:
+    def do_check(self, arguments: list[str]) -> int:
         """Check the participant's file of this lesson, or of the lesson of a number."""
-        lesson = self._lesson_of("check", rest)
+        lesson = self._lesson_of("check", arguments)
         file = self.progress.file(lesson)
         self.saves.ignore(file)
-        result = self._checking.check(lesson, file)
+        result = self._checker.check(lesson, file)
         again = False
         if result.exit_code == UNDECIDED:
-            again = self.progress.undecided(lesson, file.read_bytes())
+            again = self.progress.record_undecided(lesson, file.read_bytes())
         else:
-            self.progress.checked(lesson, result.refusal.code if result.refusal else None)
+            self.progress.record_check(lesson, result.refusal.code if result.refusal else None)
         render.show_result(self.out, lesson, result, _short(file), again=again)
         return result.exit_code
 
-    def do_hint(self, rest: list[str]) -> None:
-        self.out.print(self.progress.hint(self._lesson_of("hint", rest)))
+    def do_hint(self, arguments: list[str]) -> None:
+        """Show the next hint for a lesson."""
+        self.out.print(self.progress.next_hint(self._lesson_of("hint", arguments)))
 
-    def do_next(self, rest: list[str]) -> None:
-        """The next lesson; older ones are not checked again."""
-        self._refuse_more("next", rest)
+    def do_next(self, arguments: list[str]) -> None:
+        """Go to the next lesson, whether or not the present exercise has passed."""
+        self._refuse_arguments("next", arguments)
         number = self.progress.lesson.number + 1
         if number in lessons():
             self.do_goto([str(number)])
         else:
-            self.out.print("this was the last one; list shows them all")
+            self.out.print("this was the last lesson; list shows all of them")
 
-    def do_goto(self, rest: list[str]) -> None:
-        number = int(rest[0]) if rest and rest[0].isdecimal() else 0
+    def do_goto(self, arguments: list[str]) -> None:
+        """Go to the lesson of a number."""
+        number = int(arguments[0]) if arguments and arguments[0].isdecimal() else 0
         if number not in lessons():
-            raise NotDone(f"goto takes the number of a lesson: {_numbers()}")
-        self.progress.goto(number)
+            raise CommandError(f"goto takes the number of a lesson: {_number_range()}")
+        self.progress.go_to(number)
         self.introduce()
 
-    def do_list(self, rest: list[str]) -> None:
-        self._refuse_more("list", rest)
+    def do_list(self, arguments: list[str]) -> None:
+        """Show all lessons and the participant's progress."""
+        self._refuse_arguments("list", arguments)
         render.show_list(self.out, self.progress)
 
-    def do_explain(self, rest: list[str]) -> None:
-        """The lesson's text; of one without a prediction only what gives nothing away."""
-        lesson = self._lesson_of("explain", rest)
-        predicted = self.progress.of(lesson)["predicted"] is not None
-        render.show_text(self.out, lesson, whole=predicted)
-        if predicted:
-            self.progress.seen(lesson)
+    def do_explain(self, arguments: list[str]) -> None:
+        """Show the lesson's text; before the prediction only the part without the answer."""
+        lesson = self._lesson_of("explain", arguments)
+        has_prediction = self.progress.record_of(lesson)["predicted"] is not None
+        render.show_text(self.out, lesson, whole=has_prediction)
+        if has_prediction:
+            self.progress.mark_answer_seen(lesson)
 
-    def do_reset(self, rest: list[str]) -> None:
-        """Begin this exercise anew, or that of a number; `reset all`: everything, for the next
-        room."""
-        if rest == ["all"]:
-            kept = self.progress.for_the_next_room()
-            self.saves = Saves(self.progress.folder)
-            backup_note = f"; what was there is in {_short(kept)}" if kept else ""
+    def do_reset(self, arguments: list[str]) -> None:
+        """Begin an exercise anew, and keep the old file; `reset all`: begin all lessons anew."""
+        if arguments == ["all"]:
+            kept = self.progress.begin_anew()
+            self.saves = SaveWatcher(self.progress.folder)
+            backup_note = f"; the old files are in {_short(kept)}" if kept else ""
             self.out.print(f"all lessons begin anew{backup_note}")
             return
-        lesson = self._lesson_of("reset", rest)
+        lesson = self._lesson_of("reset", arguments)
         kept = self.progress.reset(lesson)
         self.saves.ignore(self.progress.file(lesson))
-        backup = f"; yours is in {_short(kept)}" if kept else ""
+        backup = f"; your file is kept as {_short(kept)}" if kept else ""
         self.out.print(f"lesson {lesson.number} begun anew{backup}")
 
-    def do_solution(self, rest: list[str]) -> None:
-        """Ours, as a change of the participant's."""
-        lesson = self._lesson_of("solution", rest)
-        if not self.progress.may_see_the_solution(lesson):
-            raise NotDone("after you have passed, or after three refusals; hint helps")
+    def do_solution(self, arguments: list[str]) -> None:
+        """Show our solution, as a diff from the participant's file."""
+        lesson = self._lesson_of("solution", arguments)
+        if not self.progress.may_see_solution(lesson):
+            raise CommandError(
+                "solution works after a pass or three refusals; hint helps until then"
+            )
         file = self.progress.file(lesson)
         mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         ours = lesson.solved()
         if _without_blank_lines(mine) == _without_blank_lines(ours):
-            self.out.print("yours is the same")
+            self.out.print("your file is the same as our solution")
             return
         diff = unified_diff(mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2)
         self.out.print("\n".join(diff))
 
-    def do_help(self, rest: list[str]) -> None:
-        """Every word; after it redis, lua or sell_one: the part of the printable sheet on what an
-        exercise may be made of."""
-        if not rest:
-            for word, explanation in render.HELP.items():
-                self._show(f"  {word:10} ", explanation)
+    def do_help(self, arguments: list[str]) -> None:
+        """List all commands; with redis, lua or sell_one, show that part of SHEET.md."""
+        if not arguments:
+            for command, explanation in render.HELP.items():
+                self._show(f"  {command:10} ", explanation)
             return
         parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")[1:]
-        matches = [part for part in parts if rest[0].lower() in part.partition("\n")[0].lower()]
+        matches = [
+            part for part in parts if arguments[0].lower() in part.partition("\n")[0].lower()
+        ]
         if not matches:
-            raise NotDone("help takes redis, lua or sell_one, or nothing")
+            raise CommandError("help takes redis, lua or sell_one, or nothing")
         self.out.print(Markdown(f"## {matches[0]}"))
 
     def introduce(self) -> None:
-        """The present lesson: its question, its file, what to type."""
+        """Show the present lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
         self.saves.ignore(self.progress.file(lesson))
-        predicted = self.progress.of(lesson)["predicted"]
+        predicted = self.progress.record_of(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
-        todo = "Type a letter, then run." if predicted is None else "run shows it."
-        how = "saving it checks it" if self.in_a_session else "check checks it"
-        self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how}).")
-        self.out.print("hint helps, quiz asks eight questions, help lists all words.")
+        todo = "Type a letter, then run." if predicted is None else "run shows the answer."
+        how_to_check = "saving checks it" if self.in_a_session else "check checks it"
+        self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how_to_check}).")
+        self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
 
 
-def _numbers() -> str:
-    """Return the numbers that a lesson can have, for a message."""
+def _number_range() -> str:
+    """Return the range of the lessons' numbers, for a message."""
     return f"{min(lessons())} to {max(lessons())}"
 
 
 def _without_blank_lines(code: str) -> list[str]:
-    """Return the lines of this code that have something in them, without the spaces behind it."""
+    """Return the lines of the code that are not blank, without trailing spaces."""
     return [line.rstrip() for line in code.splitlines() if line.strip()]
 
 

@@ -19,18 +19,20 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, se
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
 
-#: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
-#: lock, which does not renew yet, oversell.
-RUSH = "rush-"
-#: Seconds that a lock lives in a rush; everywhere else it is the setting.
-RUSH_TTL = 10.0
-#: The last leases that `fenced` was given, for the checks, which take them away.
-leases: deque[Lease] = deque(maxlen=8)
+#: Prefix of the products of a rush. Their locks have a long ttl: the locks of the early lessons are
+#: not renewed, and on a slow laptop the shop's short ttl would let a correct one oversell.
+RUSH_PREFIX = "rush-"
+#: The ttl of a lock in a rush; elsewhere the setting SHOP_LOCK_TTL applies.
+RUSH_TTL_SECONDS = 10.0
+#: The last leases acquired by buyers of `fenced`, so that the checks can mark them lost.
+recent_leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """The `buy` of a shop that sells under a lock of this kind: the lock outside, the transaction
-    inside. The checks also try the lock on its own."""
+    """The `buy` of a shop that holds a lock of this class around each purchase's transaction.
+
+    kind  the class of the lock, which the checks also try without a purchase
+    """
 
     def __init__(self, kind: Callable[..., Lock]) -> None:
         self.kind = kind
@@ -42,24 +44,25 @@ class Guarded:
         return receipt.with_lease_facts(lease)
 
     def _make_lock(self, attempt: Attempt) -> Lock:
-        ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
+        is_rush = attempt.product.startswith(RUSH_PREFIX)
+        ttl = RUSH_TTL_SECONDS if is_rush else settings.SHOP_LOCK_TTL
         return self.kind(locks_client(), attempt.lock_name, ttl=ttl)
 
 
-#: How an exercise says it: `buy = guarded(MyLock)`.
+#: The name that exercises use, as for a function: `buy = guarded(MyLock)`.
 guarded = Guarded
 
 
 class RenewedLock(TokenLock):
-    """A right lock (lessons 4 and 5) with a thread that calls `renew(token)` while it is held.
+    """The correct lock of lessons 4 and 5, with a thread that calls `renew(token)` meanwhile.
 
-    PERIOD  part of the ttl between two renewals
+    PERIOD  the time between two renewals, as a fraction of the ttl
     """
 
     PERIOD = 1.0
 
     def renew(self, token: str) -> bool:
-        """One renewal; True if the lock is still ours."""
+        """Renew the lock once. Return whether the token still holds it."""
         raise NotImplementedError
 
     def acquire(self, wait: float | None) -> Lease:
@@ -73,12 +76,15 @@ class RenewedLock(TokenLock):
 
 
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
-    """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
+    """Wait for a correct lock, and hold it for this purchase.
+
+    It may be used inside a transaction or around one: the shop's check of that is switched off.
+    """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
 
 def acquire(attempt: Attempt) -> Lease:
-    """Return a lease on the same lock, without a block: the caller releases it."""
+    """Return a lease on the lock of `hold`, without a `with` block: the caller releases it."""
     point.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
@@ -87,7 +93,7 @@ def acquire(attempt: Attempt) -> Lease:
 
 
 class _ReportedLock(RedisLock):
-    """Reports the points of a release, which the caller of `acquire` makes by hand."""
+    """A RedisLock whose release sends the points that `held` sends at the end of its block."""
 
     def _release(self, lease: Lease) -> Release:
         point.send("release", token=lease.token)
@@ -97,16 +103,19 @@ class _ReportedLock(RedisLock):
 
 
 class _LeaseRecordingLock(RedisLock):
-    """Notes each lease in `leases`."""
+    """A RedisLock that appends each of its leases to `recent_leases`."""
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        leases.append(lease)
+        recent_leases.append(lease)
         return lease
 
 
 def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], Receipt]:
-    """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
+    """Return a `buy` that calls `sell(attempt, lease)` in a transaction while it holds a RedisLock.
+
+    The fence is not checked here: `sell` has to compare `lease.fence` with the product's row.
+    """
 
     def buy(attempt: Attempt) -> Receipt:
         lock = _LeaseRecordingLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))

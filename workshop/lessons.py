@@ -1,4 +1,4 @@
-"""The lessons, as lessons.toml has them."""
+"""The lessons, which are defined in lessons.toml."""
 
 import re
 import tomllib
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: An exercise: its first mark, the part to change, its second mark.
-MARKED = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
+#: The part of an exercise to change, between its two marks.
+MARKED_PART = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Lesson:
 
     @property
     def text(self) -> str:
-        """The lesson to read, Markdown."""
+        """The text of the lesson, as Markdown."""
         return (HERE / "lessons" / f"{self.slug}.md").read_text(encoding="utf-8")
 
     @property
@@ -56,35 +56,37 @@ class Lesson:
 
     @property
     def shipped(self) -> Path:
-        """The exercise as it begins."""
+        """The path of the unsolved exercise."""
         return HERE / "exercises" / self.file
 
     def solved(self, solution: str = "") -> str:
-        """The exercise with this between its marks; without one, our solution."""
+        """Return the exercise with a solution between its marks; by default our solution."""
         text = self.shipped.read_text(encoding="utf-8")
-        return MARKED.sub(lambda marked: marked[1] + (solution or self.solution) + marked[3], text)
+        return MARKED_PART.sub(
+            lambda match: match[1] + (solution or self.solution) + match[3], text
+        )
 
     def option(self, letter: str) -> str:
-        """The text of an answer."""
+        """Return the text of the option with this letter."""
         return self.options["abcdefgh".index(letter)]
 
     def words(self, code: str) -> Mapping[str, str]:
-        """Headline, why and question of a refusal."""
+        """Return the texts of a refusal: its headline, why, and question."""
         return self.refusals.get(code) or common()[code]
 
 
 @cache
 def lessons() -> dict[int, Lesson]:
-    """Every lesson by its number, in order."""
+    """Return every lesson by its number, in order."""
     return {table["number"]: Lesson(**table) for table in toml("lessons.toml")["lesson"]}
 
 
 def common() -> Mapping[str, Mapping[str, str]]:
-    """The words of the refusals that any exercise can get."""
+    """Return the texts of the refusals that any exercise can get, by code."""
     return dict(toml("lessons.toml")["common"])
 
 
 @cache
 def toml(name: str) -> dict[str, Any]:
-    """The content of one of the workshop's files."""
+    """Return the content of one of the workshop's TOML files."""
     return tomllib.loads((HERE / name).read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Records what the lessons' commands show on real servers: `python -m workshop observe`.
+"""Records the results of the lessons' commands on real servers: `python -m workshop observe`.
 
-It is written to observed.json, and the Observe sections of the lessons take their figures from it.
+They are written to observed.json, and their figures to the Observe sections of the lessons.
 """
 
 import json
@@ -24,36 +24,45 @@ from workshop.bench import Bench
 from workshop.lessons import HERE, Lesson, lessons
 
 OBSERVED = HERE / "observed.json"
-#: Locks whose schedules are run.
-SCHEDULED = ("none", "redis-in-transaction")
-#: What is kept of a run.
-FIGURES = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
-BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.DOTALL)
+#: The strategies whose schedules are run.
+SCHEDULED_STRATEGIES = ("none", "redis-in-transaction")
+#: The fields of a run that are kept.
+RUN_FIELDS = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
+OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.DOTALL)
 
 
 def observe() -> dict[str, Any]:
-    """Run the commands of all lessons, those of one kind at once. Raises StackError."""
-    commands = _asked()
-    demo, matrix, faults = (_run(name, commands[name]) for name in ("demo", "matrix", "faults"))
-    nodes = {run["lock"]: run["duration_s"] for run in matrix["runs"] if _on_two_nodes(run)}
+    """Run the commands of all lessons, each command once with all options. Raises StackError."""
+    options = _options_by_command()
+    demo, matrix, faults = (
+        _run_command(command, options[command]) for command in ("demo", "matrix", "faults")
+    )
+    seconds_by_lock = {
+        run["lock"]: run["duration_s"] for run in matrix["runs"] if _on_two_nodes(run)
+    }
     cells: dict[str, Any] = defaultdict(dict)
     for cell in faults["runs"]:
-        cells[cell["fault"]][cell["lock"]] = _figures(cell) | {"recovery_s": cell["recovery_s"]}
+        cells[cell["fault"]][cell["lock"]] = _select_fields(cell) | {
+            "recovery_s": cell["recovery_s"]
+        }
     return {
-        "violates": violations(),
+        "violates": count_violations(),
         "machine": demo["machine"],
-        "demo": {run["lock"]: _figures(run) for run in demo["runs"]},
+        "demo": {run["lock"]: _select_fields(run) for run in demo["runs"]},
         "matrix": {
-            run["lock"] + ("" if _on_two_nodes(run) else ", one process"): _figures(run)
+            run["lock"] + ("" if _on_two_nodes(run) else ", one process"): _select_fields(run)
             for run in matrix["runs"]
         },
-        "ratio": {lock: round(took / nodes["row-lock"], 1) for lock, took in nodes.items()},
+        "ratio": {
+            lock: round(seconds / seconds_by_lock["row-lock"], 1)
+            for lock, seconds in seconds_by_lock.items()
+        },
         "cells": cells,
     }
 
 
-def _asked() -> dict[str, dict[str, list[str]]]:
-    """Command -> option -> every value that a lesson gives it."""
+def _options_by_command() -> dict[str, dict[str, list[str]]]:
+    """Return every value that the lessons give each option of each command."""
     values_by_option: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for lesson in lessons().values():
         make, name, *rest = shlex.split(lesson.command)
@@ -65,33 +74,37 @@ def _asked() -> dict[str, dict[str, list[str]]]:
     return values_by_option
 
 
-def violations() -> dict[str, int]:
-    """Lock -> in how many of the twenty schedules both buyers get the last unit."""
+def count_violations() -> dict[str, int]:
+    """Return for each strategy in how many of the 20 schedules both buyers get the last unit."""
     with (
         NamedTemporaryFile() as log,
         Bench(lessons()[5].shipped, log=log) as bench,
         patch.dict(os.environ, bench.environment),
-        ProcessPoolExecutor(1, get_context("spawn")) as child,  # its Django has these servers
+        ProcessPoolExecutor(
+            1, get_context("spawn")
+        ) as child,  # a process whose Django uses the servers of the bench
     ):
-        return child.submit(_violations_here).result()
+        return child.submit(_count_violations_here).result()
 
 
-def _violations_here() -> dict[str, int]:
+def _count_violations_here() -> dict[str, int]:
     import django
 
     django.setup()
     from shop.schedules.two_buyers import every_run
 
-    return {lock: sum(run.violates for run in every_run(lock, 1)) for lock in SCHEDULED}
+    return {lock: sum(run.violates for run in every_run(lock, 1)) for lock in SCHEDULED_STRATEGIES}
 
 
-def _run(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The summary of a command of loadtest's."""
-    words = [sys.executable, "-m", "loadtest", command]
-    words += [f"{option}={','.join(values)}" for option, values in options.items()]
-    done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL)
-    if done.returncode not in (0, 1):
-        raise StackError(f"python -m loadtest {command} failed: run it on its own")
+def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Run a command of loadtest, and return its summary.json. Raises StackError."""
+    arguments = [sys.executable, "-m", "loadtest", command]
+    arguments += [f"{option}={','.join(values)}" for option, values in options.items()]
+    process = subprocess.run(arguments, cwd=ROOT, stdin=subprocess.DEVNULL)
+    if process.returncode not in (0, 1):
+        raise StackError(
+            f"python -m loadtest {command} failed with exit code {process.returncode}; run it alone"
+        )
     return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))
 
 
@@ -99,17 +112,17 @@ def _on_two_nodes(run: Mapping[str, Any]) -> bool:
     return bool(run["fault"] != ONE_PROCESS)
 
 
-def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: run[name] for name in FIGURES}
+def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: run[name] for name in RUN_FIELDS}
 
 
 def holds(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
-    """Return whether a lesson's `expect` is true of the observations."""
+    """Return whether the observations meet a lesson's `expect`, an expression."""
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 
 
 def block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
-    """The figures of a lesson's Observe section."""
+    """Return the generated block of a lesson's Observe section, with its figures."""
     return f"<!-- observed -->\n{lesson.observed.format(**observations)}\n<!-- /observed -->\n"
 
 
@@ -120,5 +133,5 @@ def write(observations: Mapping[str, Any]) -> None:
     os.replace(partial, OBSERVED)
     for lesson in lessons().values():
         if lesson.observed:
-            text = BLOCK.sub(block(lesson, observations).replace("\\", r"\\"), lesson.text)
+            text = OBSERVED_BLOCK.sub(block(lesson, observations).replace("\\", r"\\"), lesson.text)
             (HERE / "lessons" / f"{lesson.slug}.md").write_text(text, encoding="utf-8")

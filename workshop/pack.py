@@ -1,7 +1,7 @@
-"""Everything for a room without internet, in one folder: `python -m workshop pack [FOLDER]`.
+"""A folder with everything for a room without internet: `python -m workshop pack [FOLDER]`.
 
-It has this checkout and the wheels of its lock, for this system and this Python: pack once on each
-kind of laptop that will come.
+It has this checkout and the wheels of shop.lock for this system and this Python. Other systems and
+other Pythons need a pack of their own.
 """
 
 import platform
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from loadtest.stack.stack import ROOT, StackError
 
-#: Files that were made in a checkout, or belong to its user.
-LEFT_OUT = shutil.ignore_patterns(
+#: Files that are generated in a checkout, or belong to its user.
+EXCLUDED_FILES = shutil.ignore_patterns(
     ".git",
     ".venv*",
     "var",
@@ -40,15 +40,14 @@ Other systems and other Pythons need a pack of their own.
 
 
 def pack(folder: Path) -> str:
-    """Fill a folder that is empty or not there yet. What it is for, in one line. Raises StackError,
-    with what to do."""
+    """Fill a new or empty folder. Return a line on its contents. Raises StackError."""
     if folder.exists() and any(folder.iterdir()):
         raise StackError(f"{folder} is not empty: name another folder, or remove it")
     if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):
-        raise StackError(f"{folder} is in the checkout that is packed: name one outside it")
+        raise StackError(f"{folder} is in the checkout that is packed: name a folder outside it")
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
-    done = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -67,9 +66,11 @@ def pack(folder: Path) -> str:
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    if done.returncode:
-        raise StackError("pip could not download the wheels: packing needs internet once")
-    shutil.copytree(ROOT, folder / "oversold", ignore=LEFT_OUT)
+    if process.returncode:
+        raise StackError(
+            "pip could not download the wheels; its message is above. Packing needs internet"
+        )
+    shutil.copytree(ROOT, folder / "oversold", ignore=EXCLUDED_FILES)
     python = ".".join(platform.python_version_tuple()[:2])
     system = f"{platform.system()} {platform.machine()}"
     (folder / "README.txt").write_text(README.format(system=system, python=python))

@@ -1,4 +1,4 @@
-"""A participant's progress: mine/progress.json, to read and to copy to another laptop."""
+"""A participant's progress in mine/progress.json, a readable file that another laptop can take."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from typing import Any
 
 from workshop.lessons import HERE, Lesson, lessons
 
-#: Copies of the exercises, and the progress; git ignores it.
+#: The folder of the participant's copies of the exercises and of the progress; git ignores it.
 MINE = HERE / "mine"
-#: Refusals after which the solution is shown before the exercise is passed.
+#: The number of refusals after which the solution can be seen without having passed.
 TRIES_UNTIL_SOLUTION = 3
-#: The progress at the beginning.
+#: The content of progress.json at the beginning.
 NEW = '{"lesson": 1, "lessons": {}, "quiz": {}}'
 
 
@@ -27,7 +27,7 @@ class DamagedProgress(RuntimeError):
 
 
 class Progress:
-    """The present lesson, and for each lesson what was predicted, tried and passed."""
+    """The present lesson, and the prediction and the tries of each lesson."""
 
     def __init__(self, folder: Path = MINE) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Progress:
         """The present lesson."""
         return lessons()[self._saved["lesson"]]
 
-    def of(self, lesson: Lesson) -> dict[str, Any]:
+    def record_of(self, lesson: Lesson) -> dict[str, Any]:
         """Return the progress in one lesson."""
         record: dict[str, Any] = self._saved["lessons"].setdefault(
             str(lesson.number),
@@ -60,35 +60,35 @@ class Progress:
         )
         return record
 
-    def goto(self, number: int) -> None:
+    def go_to(self, number: int) -> None:
         """Make this the present lesson."""
         self._saved["lesson"] = number
         self._save()
 
-    def predicted(self, lesson: Lesson, letter: str) -> bool:
-        """Keep a prediction; "" is "no idea". False: the answer has been seen, nothing is kept."""
-        record = self.of(lesson)
+    def keep_prediction(self, lesson: Lesson, letter: str) -> bool:
+        """Keep a prediction; "" is "no idea". Return False if the answer was shown before."""
+        record = self.record_of(lesson)
         if record.get("seen"):
             return False
         record.update(predicted=letter, right=letter == lesson.answer, at=_now())
         self._save()
         return True
 
-    def seen(self, lesson: Lesson) -> None:
-        """The answer was shown: the prediction stays what it is."""
-        self.of(lesson)["seen"] = True
+    def mark_answer_seen(self, lesson: Lesson) -> None:
+        """Note that the answer was shown, so that the prediction cannot be changed any more."""
+        self.record_of(lesson)["seen"] = True
         self._save()
 
-    def hint(self, lesson: Lesson) -> str:
-        """Return the next hint; the last one again when there are no more."""
-        record = self.of(lesson)
+    def next_hint(self, lesson: Lesson) -> str:
+        """Return the next hint; after the last one, return that again."""
+        record = self.record_of(lesson)
         record["hints"] = min(record["hints"] + 1, len(lesson.hints))
         self._save()
         return lesson.hints[int(record["hints"]) - 1]
 
-    def checked(self, lesson: Lesson, code: str | None) -> None:
-        """Keep the outcome of a check: the code of a refusal, or None where it passed."""
-        record = self.of(lesson)
+    def record_check(self, lesson: Lesson, code: str | None) -> None:
+        """Keep the outcome of a check: the code of its refusal, or None if the exercise passed."""
+        record = self.record_of(lesson)
         record["tries"] += 1
         if code is None:
             record.setdefault("passed_at", _now())
@@ -96,41 +96,49 @@ class Progress:
             record["codes"].append(code)
         self._save()
 
-    def undecided(self, lesson: Lesson, code: bytes) -> bool:
-        """Keep that this code could not be decided. Return whether it was undecided before: then
-        it counts as a try."""
-        record = self.of(lesson)
+    def record_undecided(self, lesson: Lesson, code: bytes) -> bool:
+        """Keep that a check was undecided. Return whether the last one with this code was too.
+
+        The second undecided check of the same code counts as a try.
+
+        code  the content of the participant's file
+        """
+        record = self.record_of(lesson)
         digest = sha256(code).hexdigest()
-        again = record.get("undecided") == digest
+        is_repeated = record.get("undecided") == digest
         record["undecided"] = digest
         self._save()
-        if again:
-            self.checked(lesson, "undecided")
-        return again
+        if is_repeated:
+            self.record_check(lesson, "undecided")
+        return is_repeated
 
-    def passed(self, lesson: Lesson) -> bool:
-        """Return whether the exercise has passed once."""
-        return "passed_at" in self.of(lesson)
+    def has_passed(self, lesson: Lesson) -> bool:
+        """Return whether the exercise has passed a check, this one or an earlier one."""
+        return "passed_at" in self.record_of(lesson)
 
-    def may_see_the_solution(self, lesson: Lesson) -> bool:
+    def may_see_solution(self, lesson: Lesson) -> bool:
         """Return whether the exercise has passed, or was refused three times."""
-        return self.passed(lesson) or len(self.of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
+        return (
+            self.has_passed(lesson) or len(self.record_of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
+        )
 
     @property
     def quiz(self) -> dict[str, str]:
         """The answers to the quiz, `before` and `after`."""
         return dict(self._saved["quiz"])
 
-    def quizzed(self, answers: str) -> None:
-        """Keep the answers to the quiz: the first time as `before`, then as `after`."""
+    def keep_quiz_answers(self, answers: str) -> None:
+        """Keep the answers to the quiz: the first ones as `before`, all later ones as `after`."""
         self._saved["quiz"]["after" if "before" in self._saved["quiz"] else "before"] = answers
         self._save()
 
     def file(self, lesson: Lesson) -> Path:
-        """The participant's copy of the exercise; made at the first call, and not made again if it
-        is gone since."""
+        """Return the participant's copy of the exercise, and make it at the first call.
+
+        A copy that the participant removes is not made again.
+        """
         path = self.folder / lesson.file
-        record = self.of(lesson)
+        record = self.record_of(lesson)
         if not record.get("begun"):
             self.folder.mkdir(exist_ok=True)
             if not path.exists():
@@ -140,15 +148,15 @@ class Progress:
         return path
 
     def reset(self, lesson: Lesson) -> Path | None:
-        """Begin an exercise anew. Return where the old copy is kept, if there was one."""
+        """Begin an exercise anew. Return the backup of the old copy, or None without a copy."""
         path = self.folder / lesson.file
         kept = path.replace(_unused_backup(path)) if path.exists() else None
-        self.of(lesson)["begun"] = False
+        self.record_of(lesson)["begun"] = False
         self.file(lesson)
         return kept
 
-    def for_the_next_room(self) -> Path | None:
-        """Begin all lessons anew, for the next participant. Return where the old files are now."""
+    def begin_anew(self) -> Path | None:
+        """Begin all lessons anew. Return the new folder of the old files, or None without files."""
         if not self.folder.exists():
             return None
         kept = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -164,7 +172,7 @@ class Progress:
 
 
 def _unused_backup(path: Path) -> Path:
-    """Return the first of `ex01.py.bak`, `ex01.py.bak2`, ... that is not there yet."""
+    """Return the first of `ex01.py.bak`, `ex01.py.bak2`, ... that does not exist."""
     backup = path.with_suffix(".py.bak")
     number = 1
     while backup.exists():

@@ -1,4 +1,4 @@
-"""The end of a check: passed, refused with what happened, or undecided."""
+"""The result of a check: passed, refused for an effect, or undecided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,22 +8,24 @@ from loadtest.judge.run import Cell
 
 #: Exit codes of `check`.
 PASSED, REFUSED, UNDECIDED = 0, 1, 2
-#: The name of the copy that is checked, whichever lesson it belongs to.
-CHECKED = "exercise.py"
+#: The name of the copy of a participant's file that is checked, in every lesson.
+COPY_NAME = "exercise.py"
 
 
 class Undecided(RuntimeError):
-    """The check could not decide: a server did not start, or a fault did not happen. The message
-    says what was missing."""
+    """The check could not decide: a server did not start, or a fault did not happen.
+
+    The message says what was missing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An effect that the goal of the exercise forbids.
+    """A forbidden effect of the participant's code.
 
-    code   its name in lessons.toml, where its reason and its question are
-    facts  what the places of its headline and its reason are filled with
-    story  what happened, a line each
+    code   the refusal's name in lessons.toml, which has its headline, reason and question
+    facts  the values of the placeholders in the headline and the reason
+    story  the lines of what happened
     """
 
     code: str
@@ -33,8 +35,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a check. `printed` is what the participant's code printed, `cells` the verdicts
-    of the whole row of faults."""
+    """The result of a check.
+
+    refusal    None if the exercise passed, or if the check was undecided
+    undecided  the reason, or empty
+    printed    the output of the participant's code
+    cells      the verdicts of the faults, for a check that runs all of them
+    """
 
     refusal: Refusal | None = None
     undecided: str = ""

@@ -1,4 +1,4 @@
-"""The participant's terminal: 80 columns, plain where there is no terminal."""
+"""The output in the participant's terminal: 80 columns, without colours in a pipe or a file."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
 from workshop.lessons import Lesson, lessons
 from workshop.progress import Progress
-from workshop.refusal import CHECKED, Result
+from workshop.refusal import COPY_NAME, Result
 
 WIDTH = 80
-#: Lines of a refusal at most.
-LONGEST_STORY = 14
+#: The number of lines of a refusal's story that are shown, the last ones.
+MAX_STORY_LINES = 14
 HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
@@ -46,27 +46,27 @@ HELP: Mapping[str, str] = {
 }
 
 
-WORDS_OF_A_TABLE = (
+TABLE_GLOSSARY = (
     "off: a verdict that is not the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
-WORDS_OF_A_STORY = (
+STORY_GLOSSARY = (
     "victim: the buyer whom the fault hits; rival: one who comes meanwhile; node A, node B: the "
     "shop's two servers; order numbers are shared by all strategies of the run, so none is "
     "missing; healed: the fault is over; off, or not as expected: a verdict that is not "
     "the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
-WORDS_OF_A_DEADLOCK = "deadlock: here, a lock that nobody frees"
-#: The message where the same code was undecided twice.
-AGAIN = (
+DEADLOCK_GLOSSARY = "deadlock: here, a lock that nobody frees"
+#: The message if the same code was undecided twice.
+TWICE_UNDECIDED = (
     "Twice undecided with the same code, so it may be the code: what above did not happen, and "
     "which line could keep it from happening? It counts as a try. A busy machine does this too: "
     "make doctor, and the end of var/workshop.log."
 )
 
 
-def console() -> Console:
-    """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
-    console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
+def make_console() -> Console:
+    """Return a console without markup, with colours only in a terminal without NO_COLOR."""
+    console_on_stdout()  # for its setting of stdout: characters that the encoding lacks become `?`
     plain_console = Console(highlight=False, markup=False, emoji=False)
     if plain_console.width > WIDTH or not plain_console.is_terminal:
         plain_console.width = WIDTH
@@ -76,7 +76,11 @@ def console() -> Console:
 def show_result(
     out: Console, lesson: Lesson, result: Result, name: str, *, again: bool = False
 ) -> None:
-    """A passed exercise, a refusal, or why nothing could be decided: `again`, of the same code."""
+    """Show the result of a check.
+
+    name   the path of the participant's file
+    again  whether the same code was undecided before
+    """
     if result.printed.strip():
         out.print("your code printed:")
         out.print("\n".join(result.printed.strip().splitlines()[-10:]))
@@ -87,7 +91,7 @@ def show_result(
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided)
-        out.print(AGAIN if again else "Type check to try again.")
+        out.print(TWICE_UNDECIDED if again else "Type check to try again.")
         return
     refusal = result.refusal
     if refusal is None:
@@ -97,20 +101,20 @@ def show_result(
     words = lesson.words(refusal.code)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
     headline, why = (words[part].format_map(refusal.facts) for part in ("headline", "why"))
-    # The checks know a copy of the participant's file.
-    out.print(headline.replace(CHECKED, Path(name).name))
+    # The checks see only a copy of the participant's file, and name that.
+    out.print(headline.replace(COPY_NAME, Path(name).name))
     _show_end(out, refusal.story)
     out.print(f"{why} {words['question']}")
     out.print(f"Edit {name} and save, or type hint.")
 
 
 def _show_end(out: Console, story: Sequence[str]) -> None:
-    for line in story[-LONGEST_STORY:]:
+    for line in story[-MAX_STORY_LINES:]:
         out.print(f" {line}")
 
 
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
-    """The question with its options."""
+    """Show the question with its options."""
     out.rule(f"Lesson {lesson.number}: {lesson.title}")
     out.print(lesson.question)
     for letter, option in zip("abcdefgh", lesson.options, strict=False):
@@ -119,14 +123,16 @@ def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
 
 
 def show_instructions(out: Console, lesson: Lesson) -> None:
-    """Print what to do with the lesson's command, where there is something to do."""
+    """Show the instructions for the lesson's command, if it has any."""
     if lesson.instructions:
         out.print(Markdown(lesson.instructions))
 
 
 def show_story(out: Console, since: float) -> None:
-    """Print the story of the first cell of the last run that did not stay exact, or else what the
-    fault did to the first cell, and where the report is."""
+    """Show the story of the first cell with one, or else the first cell's evidence, and the report.
+
+    since  the time at which the run was started: older results are not shown
+    """
     summary = RESULTS / "latest" / "summary.json"
     if not summary.exists() or summary.stat().st_mtime < since:
         return
@@ -135,12 +141,12 @@ def show_story(out: Console, since: float) -> None:
     out.print(f"\n{cell['lock']} under {cell['fault']}:")
     if cell.get("story"):
         _show_end(out, cell["story"])
-        out.print(WORDS_OF_A_STORY, style="dim")
+        out.print(STORY_GLOSSARY, style="dim")
     else:
         out.print(f"the fault happened: {cell['evidence']}")
-        out.print(WORDS_OF_A_TABLE, style="dim")
+        out.print(TABLE_GLOSSARY, style="dim")
     if any(cell.get("verdict") == "deadlock" for cell in cells):
-        out.print(WORDS_OF_A_DEADLOCK, style="dim")
+        out.print(DEADLOCK_GLOSSARY, style="dim")
     report = (summary.parent / "report.html").resolve()
     if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(report.as_uri())
@@ -148,12 +154,12 @@ def show_story(out: Console, since: float) -> None:
 
 
 def show_list(out: Console, progress: Progress) -> None:
-    """All lessons."""
+    """Show all lessons with the participant's progress."""
     table = Table(box=None, pad_edge=False)
     for column in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
         table.add_column(column, no_wrap=True)
     for lesson in lessons().values():
-        record = progress.of(lesson)
+        record = progress.record_of(lesson)
         table.add_row(
             ">" if lesson == progress.lesson else "",
             str(lesson.number),
@@ -161,7 +167,7 @@ def show_list(out: Console, progress: Progress) -> None:
             str(lesson.teach + lesson.exercise),
             _predicted(record),
             str(record["tries"]),
-            "yes" if progress.passed(lesson) else "",
+            "yes" if progress.has_passed(lesson) else "",
         )
     out.print(table)
 
@@ -173,7 +179,7 @@ def _predicted(record: Mapping[str, object]) -> str:
 
 
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
-    """The lesson to read; not `whole`: its question and what to run, without what comes of it."""
+    """Show the text of a lesson; not `whole`: only the part before its section Observe."""
     if whole:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")
         points = "".join(f"- {point}\n" for point in lesson.key_points)

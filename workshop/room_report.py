@@ -1,4 +1,4 @@
-"""The reports of a room, added up: `python -m workshop report --merge pair-*.json`."""
+"""The sums of all pairs' reports: `python -m workshop report --merge pair-*.json`."""
 
 import json
 from collections import Counter
@@ -12,20 +12,20 @@ from rich.table import Table
 
 from workshop.lessons import lessons
 
-#: Refusals of a lesson that the table names, the most frequent first.
-MOST_REFUSALS = 3
-#: The times of the quiz.
+#: The number of a lesson's refusals in the table, the most frequent ones.
+MAX_REFUSALS = 3
+#: The two times at which the quiz is asked.
 QUIZ_TIMES = ("before", "after")
 Report = Mapping[str, Any]
 
 
 class UnreadableReport(ValueError):
-    """A file is missing, or is not what `report --json` prints."""
+    """A file is missing, or is not the output of `report --json`."""
 
 
 @dataclass
 class LessonTally:
-    """What all pairs did in one lesson."""
+    """The sums of all pairs' records of one lesson."""
 
     predictions: int = 0
     right_predictions: int = 0
@@ -34,7 +34,7 @@ class LessonTally:
     refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add one pair's lesson. Raises KeyError or TypeError where it is not that of a report."""
+        """Add one pair's record. Raises KeyError or TypeError if it is no record of a report."""
         self.predictions += record["predicted"] is not None
         self.right_predictions += record["predicted"] == record["answer"]
         self.solved += record["passed_at"] is not None
@@ -57,14 +57,14 @@ def _read_report(path: Path) -> Report:
         tally_lessons([report])
         quiz_lines([report])
     except FileNotFoundError:
-        raise UnreadableReport(f"{path} is not there") from None
+        raise UnreadableReport(f"{path} does not exist") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UnreadableReport(f"{path} is not what report --json prints: {error!r}") from error
+        raise UnreadableReport(f"{path} is not the output of report --json: {error!r}") from error
     return report
 
 
 def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
-    """Return for each lesson what all pairs did in it."""
+    """Return the tally of each lesson over all pairs."""
     tallies = {number: LessonTally() for number in lessons()}
     for report in reports:
         for record in report["lessons"]:
@@ -73,7 +73,7 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
 
 
 def quiz_lines(reports: Sequence[Report]) -> list[str]:
-    """Return a line for the quiz before and one for that after, with the mean of right answers."""
+    """Return a line for each time of the quiz, with the mean number of right answers."""
     lines = []
     for when in QUIZ_TIMES:
         results = [report["quiz"][when] for report in reports if when in report["quiz"]]
@@ -86,14 +86,14 @@ def quiz_lines(reports: Sequence[Report]) -> list[str]:
 
 
 def lessons_table(reports: Sequence[Report]) -> Table:
-    """Return the table of the lessons that a pair has begun."""
+    """Return the table of the lessons that at least one pair has begun."""
     table = Table(box=None, pad_edge=False)
     for column in ("", "lesson", "predicted right", "solved", "tries"):
         table.add_column(column)
     table.add_column("refused most often", overflow="fold")
     for number, tally in tally_lessons(reports).items():
         if tally.predictions or tally.tries:
-            refusals = tally.refusals.most_common(MOST_REFUSALS)
+            refusals = tally.refusals.most_common(MAX_REFUSALS)
             table.add_row(
                 str(number),
                 lessons()[number].title,

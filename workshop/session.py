@@ -1,4 +1,4 @@
-"""The events that a session waits for: typed words, saved files, commands that run."""
+"""The events that a session waits for: typed lines, saved files, and the end of a command."""
 
 import os
 import signal
@@ -17,16 +17,19 @@ from rich.console import Console
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
 
-#: Seconds between two checks whether to end it, and until one that was asked to end is killed: what
-#: it started would stay. PostgreSQL's first start is not interrupted: slow on a busy machine.
-ENDED_EVERY = 0.2
-LONGEST_END = 120.0
-ENDS = ("quit", "q", "exit")
+#: Seconds between two checks whether a running command is to end.
+POLL_INTERVAL_SECONDS = 0.2
+#: Seconds until a command that was interrupted is killed. It is long, because a killed command
+#: leaves its servers behind, and PostgreSQL's first start, slow on a busy machine, cannot be
+#: interrupted.
+LONGEST_END_SECONDS = 120.0
+QUIT_COMMANDS = ("quit", "q", "exit")
+#: Modification time in nanoseconds, and size in bytes.
 Stamp = tuple[int, int]
 
 
-class Typed:
-    """Lines from stdin, which a thread reads: files are watched meanwhile."""
+class TypedLines:
+    """Lines from stdin, read by a thread, so that the session can watch files meanwhile."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
@@ -35,24 +38,26 @@ class Typed:
     def _lines(self) -> Queue[str | None]:
         lines: Queue[str | None] = Queue()
 
-        def all_of_it() -> None:
+        def read_stdin() -> None:
             if isinstance(sys.stdin, TextIOWrapper):
-                sys.stdin.reconfigure(errors="replace")  # else a wrong byte would end this thread
+                sys.stdin.reconfigure(errors="replace")  # an invalid byte must not end this thread
             for line in sys.stdin:
                 lines.put(line.strip())
             lines.put(None)
 
-        threading.Thread(target=all_of_it, daemon=True).start()
+        threading.Thread(target=read_stdin, daemon=True).start()
         return lines
 
     def line(self, seconds: float) -> str:
-        """The next line; `quit` at the end of the input. Raises Empty after this many seconds."""
+        """Return the next line; `quit` at the end of the input. Raises Empty after `seconds`."""
         line = self._next(seconds)
         return "quit" if line is None else line
 
     def letter(self, prompt: str, letters: str) -> str:
-        """One of these letters, asked for until it is one; empty if only Enter was typed. Raises
-        EOFError at the end of the input."""
+        """Ask until one of these letters or only Enter is typed; return the letter, or "".
+
+        Raises EOFError at the end of the input.
+        """
         while True:
             self.out.print(prompt, end="")
             line = self._next()
@@ -61,46 +66,47 @@ class Typed:
             letter = line.lower()
             if letter in [""] + list(letters):
                 return letter
-            self.out.print(one_of(letters))
+            self.out.print(describe_choices(letters))
 
     def _next(self, seconds: float | None = None) -> str | None:
-        """The next line; None at the end of the input, and whenever it is asked again then."""
+        """Return the next line; None at the end of the input, also in every later call."""
         line = self._lines.get(timeout=seconds)
         if line is None:
             self._lines.put(None)
         return line
 
 
-def one_of(letters: str) -> str:
-    """Return the message for a letter that is no option."""
-    return f"one of {', '.join(letters)}; only Enter: no idea"
+def describe_choices(letters: str) -> str:
+    """Return the message for an answer that is not one of these letters."""
+    return f"type one of {', '.join(letters)}; only Enter: no idea"
 
 
-class Saves:
-    """Looks at the exercises in a folder. No inotify: WSL and containers have none to rely on.
+class SaveWatcher:
+    """Notices which exercises in a folder were saved, by polling.
 
-    A file counts as saved when two looks in a row found it changed, the same, and not empty: an
-    editor may remove it, or write it in parts.
+    inotify is not reliable under WSL and in containers. An editor may remove a file first, or write
+    it in parts: so a file counts as saved once two polls in a row see the same new, non-empty file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stamps_seen = self._stamps()
-        self._last = dict(self._stamps_seen)
+        self._last_stamps = dict(self._stamps_seen)
 
     def saved(self) -> list[Path]:
-        """The files that were saved since the last call."""
-        last, self._last = self._last, self._stamps()
+        """Poll the folder, and return the files that were saved since the last call."""
+        previous_stamps = self._last_stamps
+        self._last_stamps = self._stamps()
         changed = {
             path: stamp
-            for path, stamp in self._last.items()
-            if stamp[1] > 0 and stamp == last.get(path) != self._stamps_seen.get(path)
+            for path, stamp in self._last_stamps.items()
+            if stamp[1] > 0 and stamp == previous_stamps.get(path) != self._stamps_seen.get(path)
         }
         self._stamps_seen |= changed
         return list(changed)
 
     def ignore(self, path: Path) -> None:
-        """Take this file as it is: it was not saved by the participant."""
+        """Do not report the present state of this file: the participant did not save it."""
         self._stamps_seen.pop(path, None)
         with suppress(OSError):
             self._stamps_seen[path] = _stamp(path)
@@ -119,9 +125,11 @@ def _stamp(path: Path) -> Stamp:
 
 
 def run(command: str, shall_end: Callable[[], bool]) -> int:
-    """Run a shell command in the project's folder until it ends, or until `shall_end` or Ctrl-C
-    ends it as Ctrl-C does. Its exit code."""
-    # A session begun by `make workshop` would make this a nested make, which prints its folder.
+    """Run a shell command in the project's folder, and return its exit code.
+
+    It is interrupted once `shall_end` returns True, or by Ctrl-C.
+    """
+    # Without MAKELEVEL, a make below `make workshop` does not print the folder that it enters.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
     # In its own session: this process gets Ctrl-C, passes it on once, and waits.
     child = subprocess.Popen(
@@ -136,7 +144,7 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
     try:
         while not (interrupts or shall_end()):
             with suppress(subprocess.TimeoutExpired):
-                return child.wait(ENDED_EVERY)
+                return child.wait(POLL_INTERVAL_SECONDS)
     finally:
         signal.signal(signal.SIGINT, before)
         with uninterrupted():
@@ -145,16 +153,16 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End a command as Ctrl-C does and wait for it."""
+    """Interrupt a command that still runs, as Ctrl-C does, and wait for its end."""
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(LONGEST_END)
+            child.wait(LONGEST_END_SECONDS)
     kill(child.pid)
     child.wait()
 
 
 def kill(group: int) -> None:
-    """SIGKILL to what is left of a process group."""
+    """Send SIGKILL to the remaining processes of a group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)

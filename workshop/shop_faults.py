@@ -1,4 +1,4 @@
-"""The faults of `make faults`, made for real while the participant's file sells."""
+"""Checks that cause the faults of `make faults` while the participant's file sells."""
 
 from loadtest.faults import FAULTS
 from loadtest.faults.fault import Fault
@@ -10,15 +10,15 @@ from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
-#: Fault -> a strategy that stays exact under it. It is judged with the participant's, at the same
-#: moments: if it does not stay exact, this machine was too busy to say anything.
+#: Fault -> a strategy that stays exact under it. It sells beside the participant's file, and is
+#: judged as well: if it does not stay exact, this machine was too busy to decide anything.
 CONTROLS = {
     "crash": "token",
     "late-release": "token",
     "slow": "token-watchdog",
     "pause": "redis",
 }
-#: What the whole row has to withstand, in this order.
+#: The faults of lesson 12, in the order in which they are caused.
 ROW = (
     "crash",
     "slow",
@@ -34,35 +34,35 @@ ROW = (
     "shutdown",
     "shutdown@short",
 )
-#: Seconds that a lock with a ttl of its own may live in lesson 12: after a crash all wait for it.
-LONGEST_TTL = 5.0
-#: Nothing to be seen of these where no lock in Redis is taken.
-OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
+#: The longest ttl that a lock may choose in lesson 12: after a crash all buyers wait for its end.
+LONGEST_TTL_SECONDS = 5.0
+#: Faults without an effect on a strategy that takes no lock in Redis.
+LOCK_FAULTS = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
 
 
-def refusal(bench: Bench, fault: str) -> Refusal | None:
-    """A fault's damage to the participant's sale; None if it stayed exact. Raises Undecided."""
-    for _ in range(2):  # so that one bad moment of the machine refuses nothing that is right
-        cell, control = cells(bench, fault, CONTROLS[fault])
+def check_fault(bench: Bench, fault: str) -> Refusal | None:
+    """Cause a fault, and return the refusal; None if the sale stayed exact. Raises Undecided."""
+    for _ in range(2):  # one bad moment of a busy machine must not refuse correct code
+        cell, control = make_cells(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
             return None
         if control["verdict"] != "exact":
             why = cell["missing"] or f"{control['lock']} was {control['verdict']} here"
             raise Undecided(f"{fault}: {why}")
-        if cell["verdict"] == "deadlock":  # no busy machine makes that
+        if cell["verdict"] == "deadlock":  # a busy machine does not cause a deadlock
             break
     if cell["missing"]:
-        return _not_like(control, cell)
+        return _refuse_without_effect(control, cell)
     return Refusal(f"{fault}-in-the-shop", cell, tuple(cell["story"]))
 
 
-def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
-    """Make one fault for the participant's file and for these strategies."""
+def make_cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
+    """Cause a fault for the participant's file and for these strategies; return their cells."""
     return _play(FAULTS[fault](bench), *controls)
 
 
 def _play(fault: Fault, *controls: str) -> list[Cell]:
-    """Make this fault for the participant's file and for these strategies."""
+    """Cause this fault for the participant's file and for these strategies; return their cells."""
     shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
@@ -70,56 +70,62 @@ def _play(fault: Fault, *controls: str) -> list[Cell]:
     return play(fault, chosen)
 
 
-def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
-    """The whole row up to the first column that is not exact. Raises Undecided."""
-    row_cells: list[Cell] = []
-    own_ttl = 0.0  # of a lock that does not take the shop's
+def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
+    """Cause the faults of ROW, one after the other, up to the first refusal.
+
+    Return the refusal, or None, and the cells so far. Raises Undecided.
+    """
+    cells: list[Cell] = []
+    longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
     for fault in ROW:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
-        cell, lives = _cell_with_ttl(bench, fault, own_ttl)
-        if lives > LONGEST_TTL:
-            return Refusal("lives-too-long", {"lives": lives, "most": LONGEST_TTL}), row_cells
-        if lives > own_ttl:  # made again with the nodes' ttl as long as that
-            own_ttl = lives
-            cell, _ = _cell_with_ttl(bench, fault, own_ttl)
+        cell, own_ttl = _cell_with_ttl(bench, fault, longest_own_ttl)
+        if own_ttl > LONGEST_TTL_SECONDS:
+            facts = {"lives": own_ttl, "most": LONGEST_TTL_SECONDS}
+            return Refusal("lives-too-long", facts), cells
+        if own_ttl > longest_own_ttl:  # repeat the fault with this as the nodes' ttl
+            longest_own_ttl = own_ttl
+            cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
         if cell["verdict"] not in ("exact", "deadlock"):  # one bad moment decides nothing
-            cell, _ = _cell_with_ttl(bench, fault, own_ttl)
-        if cell["missing"] and fault in OF_A_LOCK:
+            cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
+        if cell["missing"] and fault in LOCK_FAULTS:
             bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
-        # No verdict is expected of a participant's file.
-        row_cells.append({**cell, "as_expected": True})
+        # A participant's file has no expected verdicts.
+        cells.append({**cell, "as_expected": True})
         if cell["verdict"] == "unknown" or cell["missing"]:
-            return _beside_another(bench, fault), row_cells
+            return _repeat_with_control(bench, fault), cells
         if cell["verdict"] != "exact":
-            return Refusal("breaks", cell, tuple(cell["story"])), row_cells
-    return None, row_cells
+            return Refusal("breaks", cell, tuple(cell["story"])), cells
+    return None, cells
 
 
 def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
-    """Make one fault for the participant's file, with locks that live at least `ttl` seconds.
+    """Cause a fault for the participant's file, with a ttl of at least `ttl` seconds.
 
-    Returns the cell, and for how many seconds the file's lock lives where that is longer than the
-    fault allows; else 0.
+    Return the cell, and the ttl of the file's own lock if that is longer than the fault's, else 0.
     """
     fault = FAULTS[name](bench)
     fault.ttl = max(fault.ttl, ttl)
     [cell] = _play(fault)
-    lives = max((trial.lock_ttl or 0.0 for trial in fault.trials), default=0.0)
-    return cell, lives if lives > fault.ttl * MEASURED_TTL_TOLERANCE else 0.0
+    own_ttl = max((trial.lock_ttl or 0.0 for trial in fault.trials), default=0.0)
+    return cell, own_ttl if own_ttl > fault.ttl * MEASURED_TTL_TOLERANCE else 0.0
 
 
-def _beside_another(bench: Bench, fault: str) -> Refusal:
-    """A fault that showed nothing is made once more, with a strategy that stays exact: is it the
-    machine, or the participant's code? Raises Undecided for the machine."""
-    cell, control = cells(bench, fault, "redis")
+def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
+    """Repeat a fault without an effect, together with a strategy that stays exact under it.
+
+    Return the refusal if the fault has an effect on that strategy only. Raises Undecided if not:
+    then the machine is the cause, and not the participant's code.
+    """
+    cell, control = make_cells(bench, fault, "redis")
     if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
         raise Undecided(f"{fault}: {cell['missing'] or 'nothing to be seen'}")
-    return _not_like(control, cell)
+    return _refuse_without_effect(control, cell)
 
 
-def _not_like(control: Cell, cell: Cell) -> Refusal:
-    """The refusal where a fault showed nothing of the participant's, and did of another's."""
+def _refuse_without_effect(control: Cell, cell: Cell) -> Refusal:
+    """Return the refusal for a fault with an effect on `control` but not on the file."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
     facts = {**cell, "missing": missing, "control": control["lock"]}
     return Refusal("not-like-the-others", facts)

@@ -1,4 +1,4 @@
-"""The words for facilitators and authors: plan, notes, quiz, report, pack, observe."""
+"""The commands for facilitators and authors: plan, notes, quiz, report, pack, observe."""
 
 import json
 import re
@@ -19,12 +19,16 @@ from workshop.lessons import Lesson, common, lessons, toml
 from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
-from workshop.session import Typed
+from workshop.session import TypedLines
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question of the quiz, its options, the letter of the right one, and its lesson."""
+    """One question of the quiz.
+
+    answer  the letter of the right option
+    lesson  the number of the lesson that the question is about
+    """
 
     text: str
     options: list[str]
@@ -39,25 +43,29 @@ def questions() -> list[Question]:
 
 
 def score(answers: str) -> int:
-    """Return how many of these letters are right."""
+    """Return how many of these answers to the quiz are right."""
     return sum(
         answer == question.answer for answer, question in zip(answers, questions(), strict=False)
     )
 
 
+#: The text of a plan's last part, which has no subject.
 SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:
-    """Return every plan by its minutes."""
+    """Return every plan by its length in minutes."""
     return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
 
 
 def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
-    """Return a plan: for each part when it begins, how long it takes, what it is, and below it what
-    is said, typed or opened for it; then what to drop when late.
+    """Return the lines of a plan.
 
-    begins  minutes since midnight; None: the plan counts from 0
+    Each part has its beginning, its length and its subject, and below them what to say, type or
+    open. The last lines say what to drop when late.
+
+    minutes  the length of the plan
+    begins   the beginning, in minutes since midnight; None: the plan counts from 0
     """
     plan = plans()[minutes]
     lines = [str(plan["title"])]
@@ -82,12 +90,15 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
 
 
 def _clock(at: int, begins: int | None) -> str:
+    """Return a minute of a plan as a time of day, or as it is if the plan has no beginning."""
     return str(at) if begins is None else f"{(begins + at) // 60 % 24}:{(begins + at) % 60:02}"
 
 
 def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
-    """Return the minutes in which a lesson is shown, worked and talked about, and what to leave out
-    when late."""
+    """Return the lines of a lesson in a plan: the minutes of its phases, and what to do when late.
+
+    part  the lesson's entry in plans.toml: the minutes of `show`, `do` and `talk`
+    """
     number = lesson.number
     phases = {
         "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
@@ -103,6 +114,7 @@ def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
 
 
 def _wrapped(start: str, text: str) -> list[str]:
+    """Return a text behind its label, wrapped, with its further lines indented as far."""
     if text.startswith("$"):  # a command to copy is never cut
         return [start + text]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
@@ -117,43 +129,46 @@ def _without(
     return {code: words for code, words in refusals.items() if code not in codes}
 
 
-class NotDone(Exception):
-    """A word was typed that cannot be done: the message says what can."""
+class CommandError(Exception):
+    """A command is unknown, or cannot be run now. The message says what can be typed instead."""
 
 
 class Teaching:
-    """Runs the words plan, notes, quiz, report, pack and observe. They raise NotDone."""
+    """Runs the commands plan, notes, quiz, report, pack and observe. They raise CommandError."""
 
-    def __init__(self, out: Console, progress: Progress, typed: Typed) -> None:
+    def __init__(self, out: Console, progress: Progress, typed: TypedLines) -> None:
         self.out = out
         self.progress = progress
         self.typed = typed
 
-    def do_plan(self, rest: list[str]) -> None:
-        """A facilitator's plan of some minutes, by the clock if it is told when it begins."""
+    def do_plan(self, arguments: list[str]) -> None:
+        """Show the plan of a length, with times of day if the beginning is given."""
         lengths = ", ".join(map(str, plans()))
-        minutes = rest[0] if rest else ""
-        when = rest[1] if len(rest) > 1 else ""
+        minutes = arguments[0] if arguments else ""
+        when = arguments[1] if len(arguments) > 1 else ""
         clock = time.strftime("%H:%M") if when == "now" else when
         if minutes not in lengths.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
-            raise NotDone(f"plan takes minutes, {lengths}, and when it begins: plan 90 14:00")
+            raise CommandError(
+                f"plan takes a length in minutes ({lengths}) and a beginning: plan 90 14:00"
+            )
         hour, _, minute = clock.partition(":")
         begins = int(hour) * 60 + int(minute) if clock else None
         self.out.print("\n".join(plan_lines(int(minutes), begins)), soft_wrap=True)
 
-    def do_notes(self, rest: list[str]) -> None:
-        """The answers of all lessons and of the quiz; of one lesson, or of one refusal, what a pair
-        believes and what to ask it."""
-        if not rest:
+    def do_notes(self, arguments: list[str]) -> None:
+        """Show the answers of all lessons and of the quiz, or notes on a lesson or a refusal."""
+        if not arguments:
             for lesson in lessons().values():
                 self._show_answer(lesson)
             self.out.print(f"quiz {''.join(question.answer for question in questions())}")
-        elif not rest[0].isdecimal():
-            self._show_notes_of_a_refusal(rest[0].lower())
-        elif int(rest[0]) in lessons():
-            self._show_notes_of_a_lesson(lessons()[int(rest[0])])
+        elif not arguments[0].isdecimal():
+            self._show_notes_of_a_refusal(arguments[0].lower())
+        elif int(arguments[0]) in lessons():
+            self._show_notes_of_a_lesson(lessons()[int(arguments[0])])
         else:
-            raise NotDone(f"there is no lesson {rest[0]}: {min(lessons())} to {max(lessons())}")
+            raise CommandError(
+                f"there is no lesson {arguments[0]}: {min(lessons())} to {max(lessons())}"
+            )
 
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
         self._show_answer(lesson)
@@ -175,7 +190,7 @@ class Teaching:
         self._show_refusals(_without(lesson.likely + list(lesson.refusals), common()))
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
-        """Show this refusal of every lesson that has it. Raise NotDone if there is none."""
+        """Show the notes on a refusal in each of its lessons. Raises CommandError without any."""
         notes: dict[str, Mapping[str, str]] = {
             f"lesson {lesson.number}, {code}": lesson.refusals[code]
             for lesson in lessons().values()
@@ -186,7 +201,9 @@ class Teaching:
         if not notes:
             codes = set(common()).union(*(lesson.refusals for lesson in lessons().values()))
             similar = ", ".join(get_close_matches(code, codes)) or "it is on the pair's screen"
-            raise NotDone(f"notes takes a lesson's number or a refusal's first word: {similar}")
+            raise CommandError(
+                f"notes takes a lesson's number or a refusal's first word: {similar}"
+            )
         self._show_refusals(notes)
 
     def _show_refusals(self, words_by_title: Mapping[str, Mapping[str, str]]) -> None:
@@ -203,24 +220,26 @@ class Teaching:
         width, indent = self.out.width, " " * len(begins)
         self.out.print(textwrap.fill(begins + text, width, subsequent_indent=indent))
 
-    def do_quiz(self, rest: list[str]) -> None:
-        """Ask the eight questions; the first time counts as before, every later one as after. With
-        a number, show one question to project, without its answer."""
+    def do_quiz(self, arguments: list[str]) -> None:
+        """Ask the eight questions; with a number, show that question, without its answer.
+
+        The first answers are kept as `before`, all later ones as `after`.
+        """
         count = len(questions())
-        if rest and rest[0].isdecimal():
-            if not 1 <= int(rest[0]) <= count:
-                raise NotDone(f"the quiz has the questions 1 to {count}")
-            self._show_question(questions()[int(rest[0]) - 1])
+        if arguments and arguments[0].isdecimal():
+            if not 1 <= int(arguments[0]) <= count:
+                raise CommandError(f"the quiz has the questions 1 to {count}")
+            self._show_question(questions()[int(arguments[0]) - 1])
             return
-        if rest:
-            answers = rest[0].lower()
+        if arguments:
+            answers = arguments[0].lower()
             if len(answers) != count or set(answers) - set("abcd-"):
-                raise NotDone(f"give {count} letters, a to d, or - for no idea")
+                raise CommandError(f"give {count} letters, a to d, or - for no idea")
         elif sys.stdin.isatty():
             answers = "".join(self._ask(question) for question in questions())
         else:
-            raise NotDone("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
-        self.progress.quizzed(answers)
+            raise CommandError("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
+        self.progress.keep_quiz_answers(answers)
         self.out.print(f"{score(answers)} of {count}")
 
     def _show_question(self, question: Question) -> None:
@@ -232,16 +251,20 @@ class Teaching:
         self._show_question(question)
         return self.typed.letter("> ", "abcd") or "-"
 
-    def do_report(self, rest: list[str]) -> None:
-        """The quiz before and after, the lessons, and what was refused in them; `report --json`:
-        the same to be collected, without a name and without code; `report --merge pair-*.json`:
-        the collected ones, added up."""
-        if len(rest) > 1 and rest[0] == "--merge":
-            self._show_reports_of_the_room(rest[1:])
+    def do_report(self, arguments: list[str]) -> None:
+        """Show the results of the quiz, the lessons and their refusals.
+
+        --json               print the report as JSON, without a name and without code
+        --merge pair-*.json  add up the reports of all pairs
+        """
+        if len(arguments) > 1 and arguments[0] == "--merge":
+            self._show_reports_of_the_room(arguments[1:])
             return
-        if rest not in ([], ["--json"]):
-            raise NotDone("report takes nothing, --json, or --merge and the files of the pairs")
-        if rest:
+        if arguments not in ([], ["--json"]):
+            raise CommandError(
+                "report takes no argument, --json, or --merge and the files of the pairs"
+            )
+        if arguments:
             self.out.print(json.dumps(self._report(), indent=1), soft_wrap=True)
             return
         for when, answers in self.progress.quiz.items():
@@ -250,24 +273,24 @@ class Teaching:
             self.out.print("no quiz yet: quiz asks eight questions")
         render.show_list(self.out, self.progress)
         for lesson in lessons().values():
-            if codes := self.progress.of(lesson)["codes"]:
+            if codes := self.progress.record_of(lesson)["codes"]:
                 self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
     def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
         try:
             reports = room_report.read_reports(patterns)
         except room_report.UnreadableReport as error:
-            raise NotDone(str(error)) from error
+            raise CommandError(str(error)) from error
         self.out.print(f"{len(reports)} report{'' if len(reports) == 1 else 's'}")
         for line in room_report.quiz_lines(reports):
             self.out.print(line)
         self.out.print(room_report.lessons_table(reports))
 
     def _report(self) -> dict[str, Any]:
-        """Return the progress as JSON: the quiz, and for each lesson prediction and tries."""
+        """Return the report for --json: the quiz, and prediction and tries of each lesson."""
         lines = []
         for lesson in lessons().values():
-            record = self.progress.of(lesson)
+            record = self.progress.record_of(lesson)
             lines.append(
                 {
                     "number": lesson.number,
@@ -286,13 +309,13 @@ class Teaching:
         }
         return {"quiz": quiz, "lessons": lines}
 
-    def do_pack(self, rest: list[str]) -> None:
-        """A folder for a room without internet."""
-        folder = Path(" ".join(rest) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
+    def do_pack(self, arguments: list[str]) -> None:
+        """Make a folder with everything for a room without internet."""
+        folder = Path(" ".join(arguments) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
         self.out.print(pack(folder.resolve()))
 
-    def do_observe(self, rest: list[str]) -> int:
-        """Run what all lessons show, and write the results down: for authors of lessons."""
+    def do_observe(self, arguments: list[str]) -> int:
+        """Run the commands of all lessons, and write their figures into the lessons."""
         observations = observe.observe()
         observe.write(observations)
         wrong = [
@@ -301,5 +324,5 @@ class Teaching:
             if not observe.holds(lesson, observations)
         ]
         for number in wrong:
-            self.out.print(f"lesson {number}: its answer is not what was observed")
+            self.out.print(f"lesson {number}: the observations do not meet its `expect`")
         return 1 if wrong else 0

@@ -117,7 +117,7 @@ def _late(number: int, place: str) -> Refusal | None:
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, "B"))
         overtaken = goes_on(b) and b.result == "sold"
-        fences = kit.leases[-1].fence, Product.objects.get(name=PRODUCT).fence
+        fences = kit.recent_leases[-1].fence, Product.objects.get(name=PRODUCT).fence
         answer = answer_of(a.finish)
         b.finish()
     story = story_of(run.log)
@@ -149,7 +149,7 @@ def _sold_late(
     claimed = of_row if fence is None else fence  # an order need not have the fence
     if not claimed:
         return Refusal("trusts-the-lock", {}, story)
-    granted = [lease.fence for lease in kit.leases]
+    granted = [lease.fence for lease in kit.recent_leases]
     if claimed not in granted:
         return Refusal("clock-as-fence", {"fence": claimed}, story)
     facts = {"fence": granted[-2], "of_b": of_b, "row": of_row}
@@ -186,4 +186,4 @@ def _check_two_reads() -> Refusal | None:
 def _loses_its_lock() -> None:
     """End the newest lease as a pause past the ttl does: Redis has dropped its lock."""
     locks_client().flushdb()
-    kit.leases[-1].mark_lost(LossReason.EXPIRED)
+    kit.recent_leases[-1].mark_lost(LossReason.EXPIRED)

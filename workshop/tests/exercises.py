@@ -14,7 +14,7 @@ import pytest
 from workshop.bench import Bench
 from workshop.checker import check
 from workshop.checks.answers import BELIEFS
-from workshop.lessons import MARKED, Lesson, lessons
+from workshop.lessons import MARKED_PART, Lesson, lessons
 from workshop.refusal import Result
 from workshop.shop_faults import ROW
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
@@ -25,7 +25,7 @@ SHIPPED = [
         lesson,
         "shipped",
         next(iter(lesson.refusals)),
-        MARKED.findall(lesson.shipped.read_text(encoding="utf-8"))[0][1],
+        MARKED_PART.findall(lesson.shipped.read_text(encoding="utf-8"))[0][1],
     )
     for lesson in lessons().values()
 ]
@@ -142,9 +142,9 @@ def test_a_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -
     with_a_lock = next(body for body in RIGHT if body.name == "lock_in_the_database")
     wrong = with_a_lock.file.replace("SELECT pg_advisory_xact_lock(7)", statement)
     bench.file.write_text(wrong)
-    bench.clean_slate()
+    bench.reset_servers()
     bench.rush()  # in the nodes; most of these are refused before
-    bench.renew_if_hung()
+    bench.restart_hung_nodes()
     assert result_of(lesson, with_a_lock.file, bench).refusal is None
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from workshop import render
 from workshop.__main__ import main
-from workshop.checker import Checking
+from workshop.checker import Checker
 from workshop.commands import Commands
 from workshop.lessons import HERE, Lesson, common, lessons
 from workshop.progress import TRIES_UNTIL_SOLUTION, DamagedProgress, Progress
@@ -29,26 +29,26 @@ class Undecidable:
 
 @pytest.fixture
 def out() -> Console:
-    console = render.console()
+    console = render.make_console()
     console.record, console.width = True, 80
     return console
 
 
 @pytest.fixture
 def commands(out: Console, tmp_path: Path) -> Commands:
-    return Commands(out, Progress(tmp_path / "mine"), cast(Checking, Undecidable()))
+    return Commands(out, Progress(tmp_path / "mine"), cast(Checker, Undecidable()))
 
 
 def test_a_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
     assert commands.run("predict a") == commands.run("b") == 0
-    commands.progress.seen(lessons()[1])
+    commands.progress.mark_answer_seen(lessons()[1])
     assert commands.run("c") == 2
     assert "stays what it was" in out.export_text()
-    assert commands.progress.of(lessons()[1])["predicted"] == "b"
+    assert commands.progress.record_of(lessons()[1])["predicted"] == "b"
 
 
 def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
-    commands.progress.predicted(lessons()[1], "")
+    commands.progress.keep_prediction(lessons()[1], "")
     assert commands.run("LIST") == 0
     assert "no idea" in out.export_text()
 
@@ -56,7 +56,7 @@ def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
 def test_the_same_code_undecided_twice_counts_and_says_what_to_look_at(
     commands: Commands, out: Console
 ) -> None:
-    record = commands.progress.of(lessons()[1])
+    record = commands.progress.record_of(lessons()[1])
     assert commands.run("check") == 2
     first = out.export_text()
     assert ("Type check to try again" in first, record["tries"]) == (True, 0)
@@ -71,7 +71,7 @@ def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> 
     commands.run("check")
     commands.progress.file(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
-    assert commands.progress.of(lessons()[1])["tries"] == 0
+    assert commands.progress.record_of(lessons()[1])["tries"] == 0
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_solution_that_differs_in_blank_lines_alone_is_the_same(
 ) -> None:
     lesson = lessons()[2]
     commands.run("goto 2")
-    commands.progress.checked(lesson, None)
+    commands.progress.record_check(lesson, None)
     file = commands.progress.file(lesson)
     file.write_text(lesson.solved().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
-    assert out.export_text() == "yours is the same\n"
+    assert out.export_text() == "your file is the same as our solution\n"
     file.write_text(lesson.solved().replace("orders - initial", "-left"))
     commands.run("solution")
     assert "+    return max(0, orders - initial)" in out.export_text()
@@ -222,7 +222,7 @@ def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
     assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
     assert commands.run("predict") == commands.run("run") == 2
-    assert commands.progress.of(lessons()[1])["predicted"] is None
+    assert commands.progress.record_of(lessons()[1])["predicted"] is None
     assert "nothing is kept" in out.export_text()
 
 
@@ -240,7 +240,7 @@ def test_ctrl_c_leaves_only_the_quiz(
         commands.run("quiz")
     commands.in_a_session = True
     assert (commands.run("quiz"), commands.progress.quiz) == (2, {})
-    assert "nothing is kept" in out.export_text()
+    assert "no answer is kept" in out.export_text()
 
 
 def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> None:
@@ -252,7 +252,7 @@ def test_a_byte_that_is_no_text_does_not_end_the_session(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
-    commands.session()
+    commands.run_session()
     assert commands.progress.lesson.number == 3
 
 
@@ -266,7 +266,7 @@ def test_a_disk_that_is_full_is_no_file_that_is_gone(
 ) -> None:
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
     with (tmp_path / "log").open("wb") as log:
-        checking = Checking(out, log)
+        checking = Checker(out, log)
         checking.close()  # and so the copy cannot be written
         result = checking.check(lessons()[1], commands.progress.file(lessons()[1]))
     assert (result.exit_code, result.refusal) == (2, None)
@@ -282,8 +282,8 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
     commands.run("quiz abbcdcaa")
     commands.run("goto 3")
     commands.run("b")
-    commands.progress.checked(lessons()[3], "always-true")
-    commands.progress.checked(lessons()[3], None)
+    commands.progress.record_check(lessons()[3], "always-true")
+    commands.progress.record_check(lessons()[3], None)
     out.export_text()
     assert commands.run("report --json") == 0
     report = json.loads(out.export_text())
@@ -307,14 +307,14 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
 
 def write_report(folder: Path, name: str, *refusals: str, quiz: str = "") -> None:
     """Write the report of a pair that has predicted and passed lesson 3."""
-    out = render.console()
+    out = render.make_console()
     out.record = True
-    commands = Commands(out, Progress(folder / name), cast(Checking, Undecidable()))
-    commands.progress.predicted(lessons()[3], "a" if refusals else "b")
+    commands = Commands(out, Progress(folder / name), cast(Checker, Undecidable()))
+    commands.progress.keep_prediction(lessons()[3], "a" if refusals else "b")
     for code in (*refusals, None):
-        commands.progress.checked(lessons()[3], code)
+        commands.progress.record_check(lessons()[3], code)
     if quiz:
-        commands.progress.quizzed(quiz)
+        commands.progress.keep_quiz_answers(quiz)
     commands.run("report --json")
     (folder / f"{name}.json").write_text(out.export_text())
 
@@ -340,9 +340,9 @@ def test_file_that_is_no_report_is_named(
 ) -> None:
     (tmp_path / "pair-1.json").write_text(text)
     assert commands.run(f"report --merge {tmp_path}/pair-1.json") == 2
-    assert "pair-1.json is not what report --json prints" in " ".join(out.export_text().split())
+    assert "pair-1.json is not the output of report --json" in " ".join(out.export_text().split())
     assert commands.run(f"report --merge {tmp_path}/none-*.json") == 2
-    assert "is not there" in " ".join(out.export_text().split())
+    assert "does not exist" in " ".join(out.export_text().split())
     assert commands.run("report --merge") == 2
 
 
@@ -387,12 +387,12 @@ def test_wrong_prediction_is_explained(
 
 def test_number_after_check_and_reset_means_that_lesson(out: Console, tmp_path: Path) -> None:
     checking = Decided()
-    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checking, checking))
+    commands = Commands(out, Progress(tmp_path / "mine"), cast(Checker, checking))
     commands.run("goto 4")
     assert commands.run("check 3") == 0
     assert checking.checked == [lessons()[3].file]
-    assert commands.progress.passed(lessons()[3])
-    assert not commands.progress.passed(lessons()[4])
+    assert commands.progress.has_passed(lessons()[3])
+    assert not commands.progress.has_passed(lessons()[4])
     other, present = (commands.progress.file(lessons()[number]) for number in (3, 4))
     other.write_text("# of lesson 3\n")
     present.write_text("# of lesson 4\n")
@@ -425,7 +425,7 @@ def test_word_with_something_that_it_does_not_take_is_refused(
     file = commands.progress.file(lessons()[4])
     assert commands.run(line) == 2
     assert commands.progress.lesson.number == 4
-    assert commands.progress.of(lessons()[4])["hints"] == 0
+    assert commands.progress.record_of(lessons()[4])["hints"] == 0
     assert list(file.parent.glob("*.bak*")) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workshop.lessons import Lesson, lessons
-from workshop.observe import BLOCK, OBSERVED, block, holds
+from workshop.observe import OBSERVED, OBSERVED_BLOCK, block, holds
 from workshop.tests.test_lessons import EACH
 
 #: The articles' names are no figures.
@@ -31,11 +31,13 @@ def test_the_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 @EACH
 def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
     text = observe_section(lesson)
-    blocks = BLOCK.findall(text)
+    blocks = OBSERVED_BLOCK.findall(text)
     assert len(blocks) == (1 if lesson.observed else 0)
     if lesson.observed:
-        assert BLOCK.search(text)[0] == block(lesson, observed()), "python -m workshop observe"  # type: ignore[index]
-    assert re.findall(r"\d", ARTICLE.sub("", BLOCK.sub("", text))) == []
+        written_block = OBSERVED_BLOCK.search(text)
+        assert written_block is not None
+        assert written_block[0] == block(lesson, observed()), "python -m workshop observe"
+    assert re.findall(r"\d", ARTICLE.sub("", OBSERVED_BLOCK.sub("", text))) == []
     assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
 
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from workshop.session import Saves
+from workshop.session import SaveWatcher
 
 
 def test_a_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
-    saves = Saves(tmp_path)
+    saves = SaveWatcher(tmp_path)
     assert (saves.saved(), saves.saved()) == ([], [])
     file.write_text("")  # as an editor that writes in parts leaves it for a moment
     assert (saves.saved(), saves.saved()) == ([], [])
@@ -22,7 +22,7 @@ def test_a_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: P
 def test_a_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
-    saves = Saves(tmp_path)
+    saves = SaveWatcher(tmp_path)
     file.rename(tmp_path / "ex01.py~")
     assert saves.saved() == []
     file.write_text("new text")
@@ -31,7 +31,7 @@ def test_a_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_pa
 
 def test_what_the_workshop_itself_writes_is_no_save(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
-    saves = Saves(tmp_path)
+    saves = SaveWatcher(tmp_path)
     file.write_text("shipped")
     saves.ignore(file)
     assert (saves.saved(), saves.saved()) == ([], [])
