@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from loadtest.commands.load import parts
+from loadtest.commands.load import find_pids
 from loadtest.commands.main import exit_code_of
 from loadtest.commands.output import Output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
@@ -172,7 +172,7 @@ def _measure_idle_nodes(setting: Setting, out: Output) -> float:
     with stack_and_buyers(small, log=out.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
             rush(stack, buyers, replace(setting, buyers=WARM_UP_BUYERS), lock)
-        return sample(parts(stack)).memory / MB
+        return sample(find_pids(stack)).memory / MB
 
 
 def _measure_rush(
@@ -186,7 +186,7 @@ def _measure_rush(
     percent of one processor during the rush: of each part, of its busiest process as `... (one)`,
     and of the whole machine, other programs included.
     """
-    with watched({**parts(stack), "Locust": [buyers.pid]}) as samples:
+    with watched({**find_pids(stack), "Locust": [buyers.pid]}) as samples:
         run = rush(stack, buyers, setting, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
     grown = {

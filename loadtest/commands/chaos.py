@@ -1,9 +1,11 @@
 """Rushes for the sound strategies and for canaries, with random faults at random times.
 
-Every rush has its own seed, drawn from the run's, for which faults come when and for how long.
-A seed repeats the faults but not the interleaving of threads and servers, so the history of a
-violation is kept. Canaries are locks that break under such faults. A run in which one of them
-does not break could have missed a broken sound lock too, so it is inconclusive.
+Every rush has its own seed, drawn from the run's seed. It decides which faults come, when and for
+how long. A seed repeats the faults but not the interleaving of threads and servers, so the history
+of a violation is kept.
+
+Canaries are locks that break under such faults. A run in which a canary does not break is
+inconclusive: it could have missed a flaw of a sound strategy as well.
 """
 
 import time
@@ -38,17 +40,18 @@ from loadtest.stack.strategies import complaints_of
 #: Locks that must break in every run.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 MAX_DISTURBANCES_PER_RUSH = 3
-#: Milliseconds between check and decrement, in rushes with a disturbance that may take the lock
-#: away, and in rushes without one. With 0 the critical section takes about 1 ms: few faults hit it.
+#: Milliseconds between check and decrement. The first list is for rushes with a disturbance that
+#: may take the lock away, the second for the others. With 0 the critical section takes about 1 ms,
+#: and few faults hit it.
 HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
 HOLDS_MS_LOCK_KEPT = [60, 0]
 #: A disturbance that was tried this often and never seen to happen does not work.
 MIN_TRIES = 3
-#: Share of the rushes that may fail; the remaining results still count.
+#: Share of the rushes that may fail before the whole run is inconclusive.
 MAX_FAILED_RUSH_SHARE = 0.01
 
 
-def all_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
+def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the sales of all rushes."""
     cells: list[Cell] = []
     for rush in rushes:
@@ -60,14 +63,14 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     """Return each canary that broke, and the number of the first rush in which it did."""
     return {
         cell["lock"]: cell["round"]
-        for cell in reversed(all_sales(rushes))
+        for cell in reversed(list_sales(rushes))
         if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0)
     }
 
 
 def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the sales in which a sound strategy broke. Inconclusive sales do not count."""
-    sound_sales = [sale for sale in all_sales(rushes) if sale["lock"] not in CANARIES]
+    sound_sales = [sale for sale in list_sales(rushes) if sale["lock"] not in CANARIES]
     unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
@@ -87,7 +90,7 @@ def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
         if count >= MIN_TRIES and name not in seen_disturbances
     ]
     slow_locks = dict.fromkeys(
-        sale["lock"] for sale in all_sales(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
+        sale["lock"] for sale in list_sales(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
     )
     unbroken_canaries = [name for name in CANARIES if name not in find_broken_canaries(rushes)]
     reasons = []
@@ -118,10 +121,10 @@ def exit_code(rushes: Sequence[ChaosRush]) -> int:
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
     """Run one rush after the other until the time is over or a sound strategy breaks.
 
-    Writes summary.json after each. Returns what `exit_code` returns. Raises StackError for a server
-    that is not the run's own, and EmbeddedError when a part does not start.
+    Writes summary.json after each rush. Returns the exit code; see exit_code(). Raises StackError
+    if an external server is configured, and EmbeddedError if a part does not start.
 
-    seed  for the random numbers from which the rushes' own seeds are drawn
+    seed  the seed from which the rushes' own seeds are drawn; None: a random one
     """
     refuse_external_servers()
     if seed is None:
@@ -152,7 +155,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     for reason in find_shortcomings(rushes):
         console.print(f"inconclusive: {reason}", style="yellow")
     console.print(
-        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in all_sales(rushes))} orders, "
+        f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_sales(rushes))} orders, "
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
         f"{len(violated_sales)} violations; "
@@ -192,7 +195,7 @@ def _run_rushes(
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [finished.as_summary() for finished in rushes]
-        summary["runs"] = all_sales(rushes)
+        summary["runs"] = list_sales(rushes)
         summary["canaries"] = find_broken_canaries(rushes)
         report.write_summary(out.path, summary)
         if rush.disturbance_errors or rush.failure:

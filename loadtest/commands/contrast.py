@@ -1,10 +1,10 @@
-"""The contrast on a running shop; with arguments, one plain Locust run on it.
+"""The rush under three locks on a running shop; with arguments, a plain Locust run on that shop.
 
-    python -m loadtest.commands.contrast                         none, token, redis: a verdict each
-    python -m loadtest.commands.contrast --headless --lock redis  what `locust` would do with these
+    python -m loadtest.commands.contrast                          none, token and redis, in turn
+    python -m loadtest.commands.contrast --headless --lock redis  the same as `locust` with these
 
-LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN, or the file that SHOP_RESTOCK_TOKEN_FILE
-names, opens its sales. Nothing is started but Locust.
+LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN is the token that opens its sales, or
+SHOP_RESTOCK_TOKEN_FILE names a file with the token. Only Locust is started.
 """
 
 import os
@@ -22,9 +22,10 @@ from servers.loopback import ask_loopback_directly
 
 
 def run(console: Console) -> int:
-    """Return 0 if every lock has its expected verdict, 1 if not, 2 if a rush could not be run.
+    """Run the rushes and print their table. Return 0 if every verdict is the expected one, else 1.
 
-    With arguments this process becomes Locust, and the exit code is Locust's.
+    With arguments this process becomes Locust, and the exit code is Locust's. Raises
+    ShopUnreachable, StackError.
     """
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")
@@ -35,15 +36,15 @@ def run(console: Console) -> int:
         locust = [sys.executable, "-m", "locust", "--host", host]
         os.execv(sys.executable, locust + arguments)
     ask_loopback_directly()
-    Shop(host).strategies()  # a shop that is not there says so better than Locust would
+    Shop(host).strategies()  # raises ShopUnreachable, which is clearer than Locust's own error
     runs = []
     with LocustProcess(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
             console.print(f"[dim]the rush, lock: {lock}[/]")
-            run_of_lock = buyers.rush(Setting().plan(lock, [host], token))
-            runs.append(with_expectation(run_of_lock))
+            plan = Setting().plan(lock, [host], token)
+            runs.append(with_expectation(buyers.rush(plan)))
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
-    return 0 if all(compared_run["as_expected"] for compared_run in runs) else 1
+    return 0 if all(run_of_lock["as_expected"] for run_of_lock in runs) else 1
 
 
 if __name__ == "__main__":

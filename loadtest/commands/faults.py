@@ -26,13 +26,13 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
-#: A few buyers of every strategy wait at the same time.
+#: Enough threads for the buyers of all strategies, which wait at the same time.
 THREADS_PER_NODE = 160
 #: After this many faults in a row whose servers did not come back, the remaining ones are not made.
-BROKEN_IN_A_ROW = 2
+MAX_BROKEN_IN_A_ROW = 2
 #: Up to this many cells are also printed one per line.
 MAX_CELLS_PRINTED = 16
-#: Variables that lead to servers which the run did not start.
+#: Variables that name external servers: faults are made only on servers that the run started.
 EXTERNAL_SERVER_VARIABLES = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -50,19 +50,18 @@ def run(
     server: str = SERVERS[0],
     database: str = POSTGRES,
 ) -> int:
-    """Run the named faults against the named strategies; an empty list means all.
+    """Run the named faults against the named strategies. Return the exit code; see exit_code().
 
-    On another database than PostgreSQL an empty list of faults means DATABASE_FAULTS. Print the
-    matrix and write the results: summary.json after every fault, the rest at the end, also when the
-    run ends early.
+    Prints the matrix and writes the results: summary.json after every fault, the other files at the
+    end, also if the run ends early.
 
-    faults    names of FAULTS
-    locks     names of strategies
+    faults    names of FAULTS; empty: all, or DATABASE_FAULTS on another database than PostgreSQL
+    locks     names of strategies; empty: all
     server    the application server of the nodes, one of SERVERS
     database  the database of the shop, one of DATABASES
 
-    Returns the exit code: see `exit_code`. Raises StackError, with what to do, if no fault applies,
-    or an external server is configured; and EmbeddedError if a server does not start.
+    Raises StackError if no fault applies or an external server is configured, and EmbeddedError if
+    a server does not start.
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     names = [name for name in FAULTS if name in (faults or default_faults)]
@@ -121,7 +120,7 @@ def exit_code(cells: Sequence[Cell]) -> int:
     """Return the exit code of a run with these cells.
 
     0: every verdict is the expected one. 1: a strategy did what it must not do.
-    EXIT_CODES["unknown"]: none did, but some cells are inconclusive. (2: the run failed.)
+    EXIT_CODES["unknown"]: no strategy did, but some cells are inconclusive.
     """
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     if not all(is_inconclusive(cell) for cell in unexpected_cells):
@@ -130,10 +129,10 @@ def exit_code(cells: Sequence[Cell]) -> int:
 
 
 def is_inconclusive(cell: Cell) -> bool:
-    """Return whether a cell off its expected verdict proves nothing against its strategy.
+    """Return whether an unexpected verdict proves nothing against the strategy.
 
-    It has no conclusion, or a flawed strategy came out exact: its fault did not hit the flaw, as on
-    a machine so busy that a ttl passes before its holder runs again.
+    That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault did
+    not hit the flaw. On a busy machine, for instance, a ttl may pass before its holder runs again.
     """
     if cell["wrong"]:
         return False
@@ -144,19 +143,22 @@ def is_inconclusive(cell: Cell) -> bool:
 def _make_all(
     names: Sequence[str], strategies: Sequence[StrategyFacts], testbed: Testbed, out: Output
 ) -> Iterator[list[Cell]]:
-    """Make one fault after the other, and return its cells. After BROKEN_IN_A_ROW faults whose
-    servers did not come back, the remaining ones are not made."""
-    broken = 0
+    """Make one fault after the other, and yield the cells of each.
+
+    After MAX_BROKEN_IN_A_ROW faults whose servers did not come back, the cells of the remaining
+    faults are unknown.
+    """
+    broken_in_a_row = 0
     for number, name in enumerate(names, 1):
         out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
         began = time.monotonic()
         try:
-            if broken >= BROKEN_IN_A_ROW:
+            if broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
             cells = _make(name, strategies, testbed)
-            broken = 0
+            broken_in_a_row = 0
         except Exception as error:
-            broken += 1
+            broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
             cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
@@ -164,9 +166,10 @@ def _make_all(
 
 
 def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
-    """Make one fault for all strategies at once, and return its cells.
+    """Make one fault for all strategies at the same time, and return its cells.
 
-    On SQLite for one after the other: a second victim could not begin its transaction.
+    On SQLite it is made for one strategy after the other: SQLite has one writing transaction at a
+    time, so a second victim could not begin its own.
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := why_not_made(name, vendor):

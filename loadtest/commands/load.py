@@ -1,4 +1,4 @@
-"""Sustained sales: buyers who keep coming, under each strategy in turn, in interleaved rounds."""
+"""Sustained sales: buyers keep coming, under each strategy in turn, in interleaved rounds."""
 
 import json
 import os
@@ -36,14 +36,14 @@ from servers import embedded
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: Connections to PostgreSQL that all nodes together may keep: it allows 400.
+#: Connections to PostgreSQL that all nodes together may keep. The server allows 400.
 MAX_POOLED_CONNECTIONS = 300
 #: Clients started per second by each worker.
 SPAWN_RATE = 200
-#: Time for purchases that are under way at the end to get their last answer.
+#: Time until purchases that are under way at the end have got their last answer.
 DRAIN_SECONDS = 60
 #: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to
-#: write what it measured and to end.
+#: write its measurements and to end.
 OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
 LOCUST_BUSY_MESSAGE = (
@@ -53,12 +53,12 @@ LOCUST_BUSY_MESSAGE = (
 
 
 def run(console: Console, **options: Any) -> int:
-    """Load each strategy once a round, print the table, write the results.
-
-    `options` are fields of LoadOptions.
+    """Load each strategy once in each round, print the table, and write the results.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
-    StackError for what cannot be loaded, and EmbeddedError when a part does not start.
+    StackError, with what to do, and EmbeddedError if a part does not start.
+
+    options  the fields of LoadOptions
     """
     chosen = LoadOptions(**options)
     pool = min(20, max(2, MAX_POOLED_CONNECTIONS // (chosen.nodes * chosen.workers)))
@@ -79,7 +79,7 @@ def run(console: Console, **options: Any) -> int:
             raise StackError("; ".join(complaints))
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
-            # another order in each round: no strategy always follows the same other one
+            # Another order in each round, so that no strategy always follows the same one.
             chance = random.Random(number)
             for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
@@ -127,9 +127,9 @@ def _load(
             for product in products
         },
         hosts=[node.url for node in stack.nodes],
-        pids=parts(stack),
+        pids=find_pids(stack),
     )
-    measurement = _locust(stack, plan, out)
+    measurement = _run_locust(stack, plan, out)
     run: dict[str, Any] = {
         "lock": lock,
         "fault": fault,
@@ -145,45 +145,46 @@ def _load(
     return {**run, **conclusion(run, measurement, plan)}
 
 
-def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
-    """Run Locust for this plan, and wait for it.
+def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
+    """Run Locust with this plan until it ends, and return its measurement.
 
-    Raises StackError if it measured nothing, or if a server ended meanwhile, which it names.
-
-    However this ends, Locust and its workers have ended. Its own report lies next to the table.
+    Locust and its workers are stopped, also if this raises. Locust's own report is written beside
+    the table. Raises StackError if Locust measured nothing, or if a server ended meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         file = Path(folder) / "plan.json"
         file.write_text(json.dumps(asdict(plan)))
         process = ServerProcess("Locust", out.log)
         port = str(free_port())
-        words = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
-        words += ["--headless", "--only-summary"]
-        words += ["--users", str(plan.users)]
-        words += ["--spawn-rate", str(SPAWN_RATE * plan.locust_workers)]
-        words += ["--host", plan.hosts[0]]
-        words += ["--stop-timeout", str(DRAIN_SECONDS)]
-        words += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
-        words += ["--master-port", port, "--master-bind-port", port]
+        arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
+        arguments += ["--headless", "--only-summary"]
+        arguments += ["--users", str(plan.users)]
+        arguments += ["--spawn-rate", str(SPAWN_RATE * plan.locust_workers)]
+        arguments += ["--host", plan.hosts[0]]
+        arguments += ["--stop-timeout", str(DRAIN_SECONDS)]
+        arguments += ["--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"]
+        arguments += ["--master-port", port, "--master-bind-port", port]
         if plan.locust_workers > 1:
-            words += ["--processes", str(plan.locust_workers)]
-        words += ["--html", str(out.path / f"{plan.lock}.html")]
-        words.append("Arrivals" if plan.arrivals_per_second else "Client")
+            arguments += ["--processes", str(plan.locust_workers)]
+        arguments += ["--html", str(out.path / f"{plan.lock}.html")]
+        arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
         environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
-        pid = process.start(words, folder=ROOT, environment=environment)
-        longest = (
+        pid = process.start(arguments, folder=ROOT, environment=environment)
+        longest_seconds = (
             plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         )
         try:
             embedded.adopt(pid)
             assert process.process is not None
-            stack.run_while_alive(partial(process.process.wait, longest))
+            stack.run_while_alive(partial(process.process.wait, longest_seconds))
         except subprocess.TimeoutExpired as error:
             log = process.log_name
-            raise StackError(f"Locust did not end within {longest:.0f} s; see {log}") from error
+            raise StackError(
+                f"Locust did not end within {longest_seconds:.0f} s; see {log}"
+            ) from error
         finally:
-            process.stop(0)  # the whole session at once: there is nothing in it to be lost
-            with suppress(OSError):  # workers whose master has died
+            process.stop(0)  # kills at once: the measurement is written, or the run failed
+            with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
         if not file.with_name("window.json").exists():
             raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
@@ -191,9 +192,10 @@ def _locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
 
 
 def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
-    """`as_expected` and `why` of a run. A measurement that failed is never as expected.
+    """Return `as_expected` and `why` of a run. A measurement that failed is never as expected.
 
-    A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
+    A flawed strategy cannot oversell before its stock has run out. Until then lost updates count as
+    the expected flaw.
     """
     has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.shares < plan.locust_workers:
@@ -209,13 +211,18 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     elif run["verdict"] != run["expected"] and not has_lost:
         why = run["why"]
     else:
-        return {"as_expected": True, "why": LOCUST_BUSY_MESSAGE if measurement.is_busy else ""}
+        return {
+            "as_expected": True,
+            "why": LOCUST_BUSY_MESSAGE if measurement.locust_is_busy else "",
+        }
     return {"as_expected": False, "why": why}
 
 
-def parts(stack: Stack) -> dict[str, list[int]]:
-    """The processes of the nodes, of PostgreSQL and of Valkey, each with its descendants; an empty
-    list for servers that are not this run's own, of which nothing is known."""
+def find_pids(stack: Stack) -> dict[str, list[int]]:
+    """Return the pids of the nodes, of PostgreSQL and of Valkey.
+
+    The list is empty for external servers, whose processes are unknown.
+    """
     pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
     for node in stack.nodes:
         for server in (node.server, node.settler):

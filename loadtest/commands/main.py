@@ -61,9 +61,9 @@ def main(arguments: Sequence[str], description: str | None = None) -> int:
 
 
 def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
-    """Return the command and its options, by the names of the command's parameters.
+    """Return the options, named like the parameters of the command's function, and `command`.
 
-    Without a command it is `demo`. A wrong argument ends the process with a message and code 2.
+    The default command is `demo`. A wrong argument ends the process with a message and exit code 2.
     """
     parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -110,7 +110,7 @@ def _add_faults(commands: Any) -> None:
     parser.add_argument(
         "--fault",
         dest="faults",
-        type=names("fault", FAULTS),
+        type=names_parser("fault", FAULTS),
         default=(),
         metavar="NAMES",
         help="faults, comma-separated; default: all, and on another database than "
@@ -133,13 +133,13 @@ def _add_chaos(commands: Any) -> None:
         type=number_parser(0.01, 24 * 60),
         default=2.0,
         metavar="MINUTES",
-        help="how long; default: 2",
+        help="length of the run; default: 2",
     )
     parser.add_argument(
         "--seed",
         type=whole_number_parser(0, 10**12 - 1),
         metavar="N",
-        help="repeats what was drawn",
+        help="repeats the faults of an earlier run, which printed this seed",
     )
 
 
@@ -172,13 +172,13 @@ def _add_target(commands: Any) -> None:
         type=whole_number_parser(1, 1000),
         default=10,
         metavar="N",
-        help="rushes at most; default: 10",
+        help="the most rushes; default: 10",
     )
     parser.add_argument(
         "--i-may-load",
         default="",
         metavar="HOST",
-        help="the name of a machine, not this one, that you may rush",
+        help="the host name of another machine that you may rush",
     )
     parser.add_argument(
         "--expect",
@@ -221,7 +221,7 @@ def _add_load(commands: Any) -> None:
         type=whole_number_parser(1, MAX_CLIENTS),
         default=default.cap,
         metavar="N",
-        help="open model: buyers who wait for an answer, at most; default: %(default)s",
+        help="open model: the most buyers who wait for an answer at a time; default: %(default)s",
     )
     parser.add_argument(
         "--seconds",
@@ -235,7 +235,7 @@ def _add_load(commands: Any) -> None:
         type=number_parser(0, 60),
         default=default.warm_up,
         metavar="SECONDS",
-        help="time of selling before that; default: 1",
+        help="time of selling before each measurement; default: 1",
     )
     parser.add_argument(
         "--products",
@@ -249,14 +249,15 @@ def _add_load(commands: Any) -> None:
         type=number_parser(0, 5),
         default=default.skew,
         metavar="EXPONENT",
-        help="of --products: Zipf's exponent, 0 for equal shares; default: %(default)s",
+        help="Zipf's exponent of the demand for --products, 0 for equal shares; "
+        "default: %(default)s",
     )
     parser.add_argument(
         "--rounds",
         type=whole_number_parser(1, 100),
         default=default.rounds,
         metavar="N",
-        help="each strategy is measured once in each; default: %(default)s",
+        help="rounds; each strategy is measured once in each; default: %(default)s",
     )
 
 
@@ -270,10 +271,10 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument(
         "--mine",
         dest="own_strategy_file",
-        type=own_file,
+        type=parse_own_file,
         default=argparse.SUPPRESS,  # argparse would parse a default that is a string
         metavar="FILE",
-        help="a file of yours that sells as the lock `mine`",
+        help="a strategy of yours, which the page shows as the lock `mine`",
     )
     _add_server(parser)
 
@@ -289,7 +290,7 @@ def _add_lock(parser: argparse.ArgumentParser, default: Sequence[str] = ()) -> N
     parser.add_argument(
         "--lock",
         dest="locks",
-        type=names("lock", EXPECTED),
+        type=names_parser("lock", EXPECTED),
         default=default,
         metavar="NAMES",
         help=f"strategies, comma-separated; default: {','.join(default) or 'all'}",
@@ -374,8 +375,8 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def names(kind: str, choices: Collection[str]) -> Parse:
-    """Return a parser of comma-separated names. It raises ArgumentTypeError for unknown names."""
+def names_parser(kind: str, choices: Collection[str]) -> Parse:
+    """Return a parser of comma-separated names, which raises ArgumentTypeError for unknown ones."""
 
     def parse_names(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -390,8 +391,8 @@ def names(kind: str, choices: Collection[str]) -> Parse:
     return parse_names
 
 
-def own_file(text: str) -> str:
-    """Return the absolute path of a file. Raises ArgumentTypeError if there is none."""
+def parse_own_file(text: str) -> str:
+    """Return the absolute path of a file. Raises ArgumentTypeError if the file does not exist."""
     path = Path(text).resolve()
     if not path.is_file() or "," in str(path):
         raise argparse.ArgumentTypeError(f"{text!r} is not a file, or its path contains a comma")
@@ -399,9 +400,9 @@ def own_file(text: str) -> str:
 
 
 def exit_code_of(run: Callable[[Console], int]) -> int:
-    """Call `run` and return its exit code; print what it raises. docs/verdicts.md lists the codes.
+    """Call `run`, print the error that it raises, and return the exit code; see docs/verdicts.md.
 
-    Everything that was started is stopped before anything is printed.
+    All started processes are stopped before an error is printed.
     """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()
@@ -409,15 +410,17 @@ def exit_code_of(run: Callable[[Console], int]) -> int:
     try:
         return run(console)
     except (StackError, EmbeddedError, ShopUnreachable) as error:
-        failed = str(error)
+        message = str(error)
     except OSError as error:
-        failed = explain(error)
+        message = explain(error)
     except (RedisError, psycopg.Error) as error:
-        failed = f"a server failed in the run: {type(error).__name__}: {error}; see its log in var/"
+        message = (
+            f"a server failed in the run: {type(error).__name__}: {error}; see its log in var/"
+        )
     except KeyboardInterrupt:
         embedded.detach()
         console.print("stopped; everything that was started is stopped too")
         return 130
     embedded.detach()
-    console.print(failed, style="red", markup=False, soft_wrap=True)
+    console.print(message, style="red", markup=False, soft_wrap=True)
     return 2

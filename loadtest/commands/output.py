@@ -39,7 +39,7 @@ def console_on_stdout() -> Console:
 
 
 class Progress(Status):
-    """One line with the present step; where there is no terminal, a line for each step."""
+    """A line with the present step; without a terminal, a printed line for each step."""
 
     def __init__(self, console: Console) -> None:
         super().__init__("starting", console=console)

@@ -1,4 +1,4 @@
-"""`demo` and `matrix`: the rush, without a lock and with one, and under every strategy."""
+"""The commands `demo` and `matrix`: the rush under three locks, or under every strategy."""
 
 import os
 import time
@@ -32,19 +32,19 @@ from servers.waiting import wait_for
 CONTRAST = ("none", "token", "redis")
 #: Without a transaction, in one, with RedisLock.
 SQLITE_CONTRAST = ("autocommit", "none", "redis")
-#: How long to wait for the last keys to disappear: a release may still be on its way.
+#: Time until a key of a lock counts as leaked: its release may still be on its way.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
-#: Seconds after which the orders are read again. Later changes go unseen.
+#: Seconds after the last rush at which the orders are read again. Later changes go unseen.
 LOOK_AGAIN_SECONDS = 1.0
 #: The finding for a sale whose orders changed after it was judged.
 CHANGED_LATER = "changed_later"
-#: What the words of the table mean, and what to do next.
+#: The legend of the table, and what to do next.
 NEXT_STEPS_TEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
 p50 ms: half of the answers came sooner
 report.html has the charts, for a browser; make serve has a page with a Start button
 """
-#: Why the verdicts of SQLite are not those of a server.
+#: The reason why the verdicts on SQLite differ from those on a database server.
 SQLITE_NOTE = """
 SQLite's transactions are serializable: none, which sells in a transaction, is exact here and
 oversells on PostgreSQL and MySQL. Without a transaction (autocommit) it oversells here, too.
@@ -59,13 +59,12 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 class Setting:
     """The options of a run.
 
-    hold_ms         milliseconds
-    deadline        seconds after which buyers give up
-    own_strategy_file
-                    the user's file, which serve adds as the strategy `mine`
-    server          as in Stack
-    database        as in Stack
-    locust_workers  number of processes of the buyers
+    locks              the strategies; empty: all
+    hold_ms            milliseconds between check and decrement
+    deadline           seconds after which buyers give up
+    own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
+    server, database   as in Stack
+    locust_workers     the number of processes of the buyers
     """
 
     locks: Sequence[str] = CONTRAST
@@ -83,9 +82,9 @@ class Setting:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker: enough for all buyers of its node, and for page and reports.
+        """Threads of each worker: enough for all buyers of its node, for the page and reports.
 
-        The connections of a node do not split evenly between its workers.
+        One worker may get all connections of its node.
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
@@ -107,12 +106,12 @@ class Setting:
 
 
 def demo(console: Console, **options: Any) -> int:
-    """Run the rush under each lock, print the table, write the results.
-
-    `options` are fields of Setting.
+    """Run the rush under each lock, print the table, and write the results.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
-    EmbeddedError when a part does not start.
+    EmbeddedError if a part does not start.
+
+    options  the fields of Setting
     """
     setting = on_chosen_database(Setting(**options))
     is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
@@ -131,21 +130,21 @@ def demo(console: Console, **options: Any) -> int:
 
 
 def on_chosen_database(setting: Setting) -> Setting:
-    """Return the setting with the database that DATABASE_URL leads to. Raises StackError."""
+    """Return the setting with the database of DATABASE_URL, if that is set. Raises StackError."""
     embedded.read_env()
     url = os.environ.get("DATABASE_URL", "")
     return replace(setting, database=choose_database(setting.database, url))
 
 
 def results_filename(table: str, database: str) -> str:
-    """Return the name of a table's file. Tables of other databases than PostgreSQL say which."""
+    """Return the name of a table's file; it names the database unless that is PostgreSQL."""
     return f"{table}.md" if database == POSTGRES else f"{table}-{database}.md"
 
 
 def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
-    """Run the rush under every strategy, and print the table and write the results as `demo` does.
+    """Run the rush under every strategy, print the table, and write the results; see demo().
 
-    Strategies with another expected verdict in a single process are rushed there, too.
+    Strategies whose expected verdict differs in a single process are also rushed on one process.
     """
     setting = on_chosen_database(Setting(locks=locks, **options))
     with Output(console) as out:
@@ -163,8 +162,8 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
         name = results_filename("matrix", setting.database)
         out.write(summary, events, name, table, title="every strategy under the rush")
     runs = summary["runs"]
-    off = sum(not run["as_expected"] for run in runs)
-    legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
+    unexpected = sum(not run["as_expected"] for run in runs)
+    legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
     sheet = report.sheet(runs, report.MATRIX_COLUMNS)
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
@@ -173,10 +172,12 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 def stack_and_buyers(
     setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Start the stack for a setting, and Locust meanwhile; `stack_options` are those of Stack.
+    """Run the stack of a setting, and Locust for its buyers, while the block lasts.
 
-    Raises EmbeddedError when a part does not start, StackError when a process may not open as many
+    Raises EmbeddedError if a part does not start, and StackError if a process may not open as many
     files as a rush needs.
+
+    stack_options  further options of Stack
     """
     processes = setting.locust_workers
     allow_connections(
@@ -203,18 +204,18 @@ def stack_and_buyers(
         )
         stack.watched_servers.append(buyers)
         parts.enter_context(stack)
-        parts.push(buyers)  # stopped first: then no connection keeps a node
+        parts.push(buyers)  # is stopped before the stack, so that no node waits for a connection
         yield stack, buyers
 
 
 def rush_each(
     setting: Setting, out: Output, *, fault: str = "rush", is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """Run the rush under each lock of the setting, or under all, on nodes that record.
+    """Run the rush under each lock of the setting on recording nodes. Return summary and events.
 
-    A strategy whose server is not installed is `not_run`. Returns the summary and all events.
+    A strategy whose server is not installed gets the verdict `not_run`.
 
-    is_demo  print each verdict at once, and keep Locust's own report of each rush
+    is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     extras = not setting.locks or not NEED_EXTRAS.isdisjoint(setting.locks)
     with stack_and_buyers(
@@ -245,10 +246,10 @@ def rush_each(
 
 
 def not_run(strategy: StrategyFacts, **size: int) -> Run:
-    """Return the run of a strategy that cannot be tried.
+    """Return the run of a strategy that cannot be run here.
 
-    As expected if it does not exist on this database, or if its server is not installed; in CI no
-    server may be missing.
+    It is as expected if the strategy does not exist on this database, or if its server is not
+    installed. In CI no server may be missing.
     """
     run = {
         "lock": strategy["name"],
@@ -262,7 +263,10 @@ def not_run(strategy: StrategyFacts, **size: int) -> Run:
 
 
 def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
-    """Return the run, which is not as expected if the shop describes the strategy wrongly."""
+    """Return the run with the strategy's complaint, if any; then it is not as expected.
+
+    The complaint says that the shop's description of the strategy differs from the expected one.
+    """
     complaint = strategy.get("complaint")
     if not complaint:
         return run
@@ -280,10 +284,10 @@ def rush(
 ) -> Run:
     """Run one rush under one lock. Return the run, compared with the expected verdict.
 
-    If the nodes record, it is judged by their records, too. Raises StackError, which names a server
-    that ended meanwhile, ShopUnreachable, OSError.
+    If the nodes record, their records are judged, too. Raises StackError if a server ended
+    meanwhile, ShopUnreachable, OSError.
 
-    locust_report  the file that Locust's own report goes to
+    locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
     plan = setting.plan(lock, hosts, stack.token, locust_report=locust_report)
@@ -296,7 +300,7 @@ def rush(
 
 
 def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run one rush on nodes that record, and judge it by all records."""
+    """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.leaked_keys()
     report = buyers.run_unjudged(plan)
     report.append_to(stack.records / BUYERS)
@@ -321,7 +325,7 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
 
 
 def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
-    """Return a rush with the verdict that is expected of its strategy on this database."""
+    """Return the run with the expected verdict of its strategy on this database."""
     expected = expected_on(run["lock"], fault, database)
     as_expected = run["verdict"] == expected
     compared_run = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
@@ -336,11 +340,11 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
 
 
 def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
-    """Look again at the sales of these runs: at their orders, and, of those that have been closed
-    since they were judged, at what was left at the close, also in buckets or in rows of units.
+    """Read the sales of judged runs again, and add what has changed to the runs' findings.
 
-    A run whose units vanished has the finding `lost_at_close`, one whose orders changed
-    `changed_later`. Either makes it `unknown`, unless it is worse. Raises ShopUnreachable.
+    If the orders have changed, the run violates `changed_later`. If a sale was closed meanwhile and
+    its stock left has changed, the run violates `lost_at_close`. Either makes an exact run
+    `unknown`. Raises ShopUnreachable.
     """
     for run in runs:
         whole = {name: run.get(name) for name in ("sale", "orders")}
@@ -349,21 +353,21 @@ def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
                 continue
             sale, left, orders = int(judged["sale"]), judged["left"], judged["orders"]
             now = shop.sale(sale)
-            # A report counts units; orders of several units are a finding already.
+            # The report counts units, so orders of several units differ; `wrong_amount` says so.
             if now["orders"] != orders and "wrong_amount" not in run["violations"]:
                 finding = f"sale {sale} had {orders} orders, and has {now['orders']} now"
-                _find_later(run, CHANGED_LATER, finding)
+                _add_finding(run, CHANGED_LATER, finding)
                 if run["verdict"] == "unknown" and now["orders"] > now["initial_stock"]:
                     run["verdict"] = "oversold"
             if not now["open"] and now["stock_left"] != left:
                 finding = (
                     f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
                 )
-                _find_later(run, "lost_at_close", finding)
+                _add_finding(run, "lost_at_close", finding)
 
 
-def _find_later(run: Any, rule: str, finding: str) -> None:
-    """Add a finding to a run that was judged before."""
+def _add_finding(run: Any, rule: str, finding: str) -> None:
+    """Add a finding, and the rule that it violates, to a run that was judged before."""
     run["findings"] = [*run.get("findings", ()), finding]
     run["violations"] = [*run["violations"], rule]
     run["as_expected"] = False

@@ -27,7 +27,7 @@ from servers.process import ServerProcess
 #: The usual ports of the shop and of Locust's web UI.
 PORTS = (8000, 8089)
 ADMIN_NAME = "demo"
-#: Time to discuss a step of the page in a class; see SHOP_DEMO_STEP_TIMEOUT.
+#: SHOP_DEMO_STEP_TIMEOUT: long enough for a class to discuss a step on the page.
 STEP_TIMEOUT_SECONDS = "600"
 #: Short, because Locust's web UI has nothing to save.
 LOCUST_STOP_TIMEOUT_SECONDS = 2.0
@@ -46,9 +46,9 @@ def serving(
     """Run the shop and Locust while the block lasts.
 
     Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
-    shop's page. Raises EmbeddedError when a part does not start.
+    shop's page. Raises EmbeddedError if a part does not start.
 
-    ports  of the first node and of Locust's web UI; a port that is taken is replaced by a free one
+    ports  the ports of the first node and of Locust's web UI; a free one replaces a taken one
     """
     variables = {
         "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT_SECONDS,
@@ -77,8 +77,10 @@ def serving(
             "SHOP_RESTOCK_TOKEN": stack.token,
             "PYTHONUTF8": "1",
         }
-        words = [sys.executable, "-m", "locust"] + _shop(stack) + ["--web-port", str(port)]
-        embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
+        arguments = (
+            [sys.executable, "-m", "locust"] + _host_options(stack) + ["--web-port", str(port)]
+        )
+        embedded.adopt(locust.start(arguments, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
         locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
         stack.watched_servers.append(locust)
@@ -89,9 +91,10 @@ def serving(
 def make_admin(stack: Stack) -> str:
     """Create the admin user ADMIN_NAME in this run's own database. Return its random password.
 
-    If DATABASE_URL names the database, create no user and return "". Raises StackError.
+    In the database of DATABASE_URL no user is created, and "" is returned. Raises StackError.
 
-    The nodes listen on 127.0.0.1 only, and the database is dropped when the run ends.
+    The password may be printed: the nodes listen on 127.0.0.1 only, and the database is dropped
+    when the run ends.
     """
     if os.environ.get("DATABASE_URL"):
         return ""
@@ -102,8 +105,8 @@ def make_admin(stack: Stack) -> str:
     return password
 
 
-def _shop(stack: Stack) -> list[str]:
-    """Return the options of plain Locust that name this stack."""
+def _host_options(stack: Stack) -> list[str]:
+    """Return Locust's options for the addresses of this stack's nodes."""
     urls = [node.url for node in stack.nodes]
     options = ["--host", urls[0]]
     if len(urls) > 1:
@@ -111,28 +114,29 @@ def _shop(stack: Stack) -> list[str]:
     return options
 
 
-def plain_locust(stack: Stack) -> str:
+def plain_locust_command(stack: Stack) -> str:
     """Return the command that runs one rush on this stack with plain Locust."""
     locust = Path(sys.executable).with_name("locust")
     if locust.is_relative_to(ROOT):
         locust = locust.relative_to(ROOT)
-    words = [str(locust), "--headless", "--lock", "redis"] + _shop(stack)
+    words = [str(locust), "--headless", "--lock", "redis"] + _host_options(stack)
     return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(words)}"
 
 
 def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
-    """Print that a URL has another port than usual, if it has."""
+    """Print a remark if a URL does not have its usual port."""
     port = url.rpartition(":")[2]
     if port != str(usual_port):
         console.print(f"        port {usual_port} is taken, so this is {port}", style="yellow")
 
 
 def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
-    """Start the shop and Locust, print their addresses, and wait for Ctrl-C, the normal end.
+    """Start the shop and Locust, print their addresses, and wait for Ctrl-C. Return 0.
 
-    `options` are fields of Setting.
+    Raises EmbeddedError if a part does not start, and StackError if a server ends.
 
-    Raises EmbeddedError when a part does not start, and StackError when a server ends.
+    locks    the locks for whose steps a link is printed
+    options  the other fields of Setting
     """
     setting = Setting(locks=locks, **options)
     progress = Progress(console)
@@ -156,11 +160,11 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
         _print_if_moved(console, locust_url, PORTS[1])
         console.print("plain Locust, in another terminal:")
-        console.print(f"  {plain_locust(stack)}", soft_wrap=True)
+        console.print(f"  {plain_locust_command(stack)}", soft_wrap=True)
         if len(urls) > 1:
             console.print(f"more nodes of the shop: {', '.join(urls[1:])}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        # Printed last, after an empty line: the user asked for these links.
+        # The links that the user asked for come last, so that they are not overlooked.
         if locks or setting.own_strategy_file:
             console.print()
         for lock in locks:

@@ -1,4 +1,4 @@
-"""The rush against a shop of your own, which a file says how to buy from."""
+"""The rush against a shop of your own; a file of yours describes how to buy from it."""
 
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -20,9 +20,9 @@ from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load
 from servers.loopback import ask_loopback_directly
 
-#: The stock is divided by each of these in turn: many units are many chances for a race, few units
-#: have more buyers for each.
-CONTENTION = (1, 2, 5)
+#: The stock is divided by these in turn. Many units are many chances for a race; with fewer units
+#: there are more buyers for each.
+STOCK_DIVISORS = (1, 2, 5)
 NEXT_STEPS_TEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
 next: docs/your-shop.md says where to look and which repair fits"""
@@ -40,16 +40,16 @@ def run(
     repeat: int = 10,
     expect: str = "exact",
 ) -> int:
-    """Rush the target until something is found, at most `repeat` times; print and write results.
+    """Rush the target until a verdict is not exact, at most `repeat` times. Write the results.
 
-    target      the file that says how to buy
-    i_may_load  the name of another machine that may be rushed
-    deadline    seconds until buyers give up
-    expect      the verdict that is no failure; of a sound shop `exact`
+    target      the file with the subclass of Target
+    i_may_load  the host name of another machine that may be rushed
+    deadline    seconds after which buyers give up
+    expect      the expected verdict; of a sound shop `exact`
 
-    Returns 0 if the verdict was the expected one, else 1. Raises ShopUnreachable or StackError,
-    with what to do, where the target is wrong or its shop does not answer; then no results are
-    written.
+    Returns 0 if the last verdict was the expected one, else 1. Raises ShopUnreachable or
+    StackError, with what to do, if the target is wrong or its shop does not answer; then no results
+    are written.
     """
     ask_loopback_directly()
     target = target.absolute()
@@ -68,7 +68,7 @@ def run(
         )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
-            units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
+            units = max(1, stock // STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
                 run = _rush_and_look_again(crowd, replace(plan, stock=units))
@@ -98,7 +98,7 @@ def run(
 
 
 def _rush_and_look_again(crowd: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Return the run of a rush. One that was exact is judged again a moment later."""
+    """Run a rush, and return its run. An exact rush is judged again after LOOK_AGAIN_SECONDS."""
     run = crowd.rush(plan)
     if run["verdict"] == "exact":
         time.sleep(LOOK_AGAIN_SECONDS)
@@ -119,11 +119,13 @@ def _print_conclusion(
 
 
 def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str]) -> None:
-    """Judge a rush that was exact by how its orders and its stock have changed since: too many
-    orders are an oversell; any other change makes it `unknown`, with the finding `changed_later`.
+    """Change an exact run if orders or stock have changed since it was judged.
 
-    orders   how many orders there are now
-    changes  how orders and stock differ from those that it was judged by, in sentences
+    More orders than units make it `oversold`, any other change `unknown`; either way it violates
+    `changed_later`.
+
+    orders   the number of orders now
+    changes  a sentence on each difference from the orders and the stock that were judged
     """
     if not changes:
         return
@@ -141,14 +143,16 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
 
 
 def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
-    """Return the sentences of all rushes under `judged` or `not_judged`, each with its rushes where
-    it does not hold for all of them."""
-    rushes_of: dict[str, list[int]] = {}
+    """Return the sentences of all rushes under `judged` or `not_judged`.
+
+    A sentence that does not hold for all rushes begins with the numbers of its rushes.
+    """
+    rushes_by_sentence: dict[str, list[int]] = {}
     for number, run in enumerate(runs, 1):
         for sentence in run[title]:
-            rushes_of.setdefault(sentence, []).append(number)
+            rushes_by_sentence.setdefault(sentence, []).append(number)
     merged = []
-    for sentence, numbers in rushes_of.items():
+    for sentence, numbers in rushes_by_sentence.items():
         if len(numbers) < len(runs):
             noun = "rush" if len(numbers) == 1 else "rushes"
             sentence = f"{noun} {', '.join(map(str, numbers))}: {sentence}"
@@ -157,7 +161,7 @@ def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
 
 
 def conclusion(runs: Sequence[Run]) -> str:
-    """Return the result of these rushes: of a shop that was exact each time, how little that is."""
+    """Return a sentence on the result: exact rushes are no proof, and it says so."""
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"
     if not any(0 < run["initial_stock"] < run["buyers"] for run in runs):

@@ -1,10 +1,10 @@
-"""Sustained sales: started by `python -m loadtest load`, which writes the plan that it reads.
+"""The locustfile of sustained sales, which `python -m loadtest load` starts with a plan.
 
     LOAD_PLAN=plan.json locust -f loadtest/load/clients.py --headless Client
 
 `Client` is the closed model, `Arrivals` the open one. In the closed model a client that waits for
-its answer sends nothing meanwhile: a shop that stalls is asked less, and the buyers who would have
-come in that time are missing from the figures (coordinated omission). The run ends by itself.
+its answer sends nothing meanwhile: a shop that stalls gets fewer requests, and the buyers who would
+have come in that time are missing from the figures (coordinated omission). The run ends by itself.
 """
 
 import json
@@ -41,14 +41,14 @@ SOLD = f"POST /buy [{PLAN.lock}] sold"
 POLL_INTERVAL_SECONDS = 0.25
 #: The requests of this process, by product.
 requests_by_product: dict[str, list[Request]] = defaultdict(list)
-#: The times of the arrivals above the cap.
+#: The times of the arrivals above the cap, which send no request.
 turned_away: list[float] = []
 
 ask_loopback_directly()
 
 
 class PlannedBuyer(FastHttpUser):
-    """Buys as the plan says."""
+    """Buys under the plan's strategy, a product drawn with the plan's skew each time."""
 
     abstract = True
     network_timeout = 45.0  # longer than the shop's own wait for a lock
@@ -66,7 +66,7 @@ class PlannedBuyer(FastHttpUser):
 
     @property
     def goes_on(self) -> bool:
-        """True while the run goes on."""
+        """Whether the run goes on: a purchase is not repeated after its end."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
@@ -95,9 +95,10 @@ class PlannedBuyer(FastHttpUser):
             request = Request(request.attempt, time.monotonic_ns())
 
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
-        """Send the purchase once. Locust counts each outcome separately.
+        """Send the purchase once, and record its answer.
 
-        Every answer that a correct shop may give counts as a success.
+        Locust counts each outcome under a name of its own. Every answer that a correct shop may
+        give counts as a success.
         """
         headers = {"Idempotency-Key": request.attempt}
         with self.client.post(
@@ -115,8 +116,8 @@ class Client(PlannedBuyer):
 
     @task
     def buy(self) -> None:
-        # All its purchases are one task. Locust kills a user that it finds between two tasks, and
-        # the kill comes when the next one has begun: its answer would be lost.
+        # All purchases of a client are one task. Locust decides between two tasks to kill a user,
+        # but the kill comes after the next task has begun, and its answer would be lost.
         while self.goes_on:
             self.purchase(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
@@ -139,7 +140,7 @@ class Arrivals(PlannedBuyer):
             self.next_arrival += self.chance.expovariate(1 / self.mean_interval)
         gevent.sleep(max(0.0, self.next_arrival - time.monotonic()))
         if self.pool.full():
-            turned_away.append(self.next_arrival)  # the run did not reach its rate
+            turned_away.append(self.next_arrival)  # so the run did not reach its rate
             return
         self.pool.spawn(self.purchase, PLAN.hosts[self.bought % len(PLAN.hosts)], self.next_arrival)
 
@@ -150,43 +151,45 @@ class Arrivals(PlannedBuyer):
 
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
+    """Start the measurement once all users are there; the master, or the only process, does it."""
     if not isinstance(environment.runner, WorkerRunner):
 
-        def begin(**_: Any) -> None:
+        def begin_measurement(**_: Any) -> None:
             gevent.spawn(measure, environment.runner)
 
-        environment.events.spawning_complete.add_listener(begin)
+        environment.events.spawning_complete.add_listener(begin_measurement)
 
 
 def measure(runner: Any) -> None:
     """Wait for the warm-up, measure, wait for the last answers, and end the run."""
     parts = {**PLAN.pids, "Locust": [os.getpid()]}
     gevent.sleep(PLAN.warm_up)
-    began = time.monotonic()
+    began_at = time.monotonic()
+    end_at = began_at + PLAN.seconds
     cpu_before = [cpu_seconds(pids) for pids in parts.values()]
-    while time.monotonic() < began + PLAN.seconds:
-        seconds_left = max(0.0, began + PLAN.seconds - time.monotonic())
+    while time.monotonic() < end_at:
+        seconds_left = max(0.0, end_at - time.monotonic())
         gevent.sleep(min(POLL_INTERVAL_SECONDS, seconds_left))
         if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
             # Workers report at intervals, so this may be noticed seconds late. The figures are cut
             # off at the sale of the last unit.
             break
-    ended = time.monotonic()
+    ended_at = time.monotonic()
     cpu_after = [cpu_seconds(pids) for pids in parts.values()]
-    is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
+    locust_is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
     cpu: dict[str, float | None] = {}
     for part, before, after in zip(parts, cpu_before, cpu_after, strict=True):
         cpu[part] = None
         if before is not None and after is not None:
             cpu[part] = after - before
-    window = {"begin": began, "end": ended, "cpu": cpu, "is_busy": is_busy}
+    window = {"begin": began_at, "end": ended_at, "cpu": cpu, "locust_is_busy": locust_is_busy}
     PLAN_FILE.with_name("window.json").write_text(json.dumps(window))
     runner.quit()
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """Return the processor seconds of these processes and their descendants, also of ended ones.
+    """Return the processor seconds of these processes and their descendants, ended ones included.
 
     None if they cannot be read, or if there is no process. Only Linux keeps the time of children
     that have ended, and shows the processes of other users.
@@ -203,7 +206,7 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
 
 
 @events.test_stop.add_listener
-def write(environment: Environment, **_: Any) -> None:
+def write_requests(environment: Environment, **_: Any) -> None:
     """Write the requests of this process, once all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):
         return

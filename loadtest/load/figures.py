@@ -1,4 +1,4 @@
-"""The figures of a load run: throughput, times to answer, fairness, processor time."""
+"""The figures of a load run: throughput, time to answer, fairness, processor time."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,22 +12,25 @@ from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.rush.timing import percentiles
 
-#: A measurement of this length or less would divide by nothing.
+#: The shortest window: the sales are divided by its length, which must not be 0.
 MIN_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """The time in which a run is measured, in nanoseconds, and the purchases that fall into it."""
+    """The time in which a run is measured, in nanoseconds, and its purchases.
+
+    The window ends with the sale of the last unit, if that comes before the measurement's end.
+    """
 
     plan: LoadPlan
     measurement: Measurement
 
     @cached_property
     def sold_purchases(self) -> list[tuple[int, str]]:
-        """The time of the answer and the attempt of every purchase that was sold a unit, by time.
+        """The time of the answer and the attempt of every purchase that got a unit, by time.
 
-        They include those outside of the window.
+        Purchases before and after the window are included.
         """
         return sorted(
             (purchase[-1].answered_at or 0, purchase[-1].attempt)
@@ -37,7 +40,7 @@ class MeasuredWindow:
 
     @cached_property
     def ran_out(self) -> bool:
-        """True if the last unit was sold before the measurement ended."""
+        """Whether the last unit was sold before the measurement ended."""
         units = self.plan.stock * self.plan.products
         if not 0 < units <= len(self.sold_purchases):
             return False
@@ -61,7 +64,7 @@ class MeasuredWindow:
 
     @cached_property
     def arrived(self) -> list[list[Request]]:
-        """The purchases that were due in the window."""
+        """The purchases whose first request was due in the window."""
         return [
             purchase
             for purchase in self.measurement.purchases
@@ -79,17 +82,15 @@ class MeasuredWindow:
 
 
 def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
-    """Return the figures of a run as `summary.json` has them.
+    """Return the figures of a run, as in `summary.json`.
 
-    A sale that ran out is measured until its last unit was sold.
-
-    measured_s       seconds that were measured, without the warm-up
+    measured_s       seconds of the measured window, without the warm-up
     ended_by         `time` or `stock`
-    sold, sold_per_s units sold in that time, and per second
-    answer_ms        of the buyers who arrived in that time and were sold a unit or answered
-                     sold_out: from when the request was due to the last answer
-    p99_to_p50       how unevenly buyers wait
-    jain             of the units sold to each client; None in the open model
+    sold, sold_per_s units sold in the window, and per second of it
+    answer_ms        percentiles of the time from when a request was due to its purchase's last
+                     answer, of purchases that were due in the window and ended sold or sold_out
+    p99_to_p50       p99 divided by p50: the higher, the more unevenly buyers wait
+    jain             fairness of the units sold to each client; None in the open model
     errors           answers that were neither sold nor sold_out
     cpu_ms_per_sale  milliseconds of processor time per sold unit, by part; None if unknown
     """
@@ -112,7 +113,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
         "cpu_ms_per_sale": {
             part: _cpu_ms_per_sale(seconds, sold) for part, seconds in measurement.cpu.items()
         },
-        "locust_is_busy": measurement.is_busy,
+        "locust_is_busy": measurement.locust_is_busy,
         "turned_away": measurement.turned_away,
     }
 
@@ -130,7 +131,7 @@ def jain_index(counts: Iterable[float]) -> float | None:
 
 
 def _waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
-    """Return how long the buyers waited for a final answer, in milliseconds."""
+    """Return the times from due to final answer in milliseconds, of purchases that have one."""
     return [
         (purchase[-1].answered_at - purchase[0].sent_at) / 1e6
         for purchase in purchases

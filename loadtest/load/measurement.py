@@ -15,18 +15,18 @@ from loadtest.judge.intervals import Request, group_by
 class Measurement:
     """Locust's records from `begin` to `end`, in seconds of the monotonic clock.
 
-    requests     by product; the first request of a purchase has the time at which it was due
-    cpu          processor seconds of each part in that time; None if they cannot be read
-    is_busy      whether Locust computed for more than 90 % of the time
-    turned_away  open model: arrivals above the cap
-    shares       number of processes whose buyers are known
+    requests        by product; the first request of a purchase has the time at which it was due
+    cpu             processor seconds of each part in that time; None if they cannot be read
+    locust_is_busy  whether Locust computed for more than 90 % of the time
+    turned_away     open model: the number of arrivals above the cap
+    shares          the number of Locust's processes that have written their requests
     """
 
     requests: Mapping[str, Sequence[Request]]
     begin: float
     end: float
     cpu: Mapping[str, float | None] = field(default_factory=dict)
-    is_busy: bool = False
+    locust_is_busy: bool = False
     turned_away: int = 0
     shares: int = 1
 

@@ -6,10 +6,10 @@ from math import ceil
 
 #: The most clients, and the most buyers of the open model who wait for an answer at a time.
 MAX_CLIENTS = 2_000
-#: The longest measurement.
+#: The longest measurement of a strategy in a round.
 MAX_SECONDS = 600.0
 MAX_ARRIVALS_PER_SECOND = 5_000
-#: How the times between arrivals are distributed.
+#: The distributions of the time between two arrivals.
 EXPONENTIAL = "exponential"
 CONSTANT = "constant"
 #: The strategies without --lock: no lock, then three sound ones that wait in different places.
@@ -22,9 +22,9 @@ MAX_CLOSED_MODEL_THREADS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """The options of `python -m loadtest load`, whose help says what each field means.
+    """The options of `python -m loadtest load`; its --help explains the fields.
 
-    arrivals_per_second  0 is the closed model
+    arrivals_per_second  0: the closed model
     """
 
     locks: Sequence[str] = DEFAULT_LOCKS
@@ -45,7 +45,7 @@ class LoadOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker. All clients of a node may meet the same worker."""
+        """Threads of each worker: one worker may get all clients of its node."""
         if self.arrivals_per_second:
             return OPEN_MODEL_THREADS
         clients_of_a_node = ceil(self.clients / self.nodes)
@@ -53,7 +53,7 @@ class LoadOptions:
 
     @property
     def users(self) -> int:
-        """Number of Locust's users: the clients, or one source of arrivals in each process."""
+        """Number of Locust's users: the clients, or in the open model one source per process."""
         if self.arrivals_per_second:
             return self.locust_workers
         return self.clients

@@ -1,15 +1,15 @@
 """One script made of ES modules, for a page that is opened from disk and cannot import a file.
 
-Each imported module becomes a function that is called once: it takes what the module imports, keeps
-what it does not export, and returns what it exports. The entry comes last, as it is. Comments on
-lines of their own are left out: a page is smaller without them.
+Each imported module becomes a function that is called once and returns the module's exports; its
+other names stay local. The entry module comes last and is not wrapped. Comments on lines of their
+own are left out, to make the page smaller.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The two forms that modules are written in here; any other one is refused.
+#: The two forms of import and export that can be bundled; any other form is refused.
 IMPORT = re.compile(r'^import \{([^}]+)\} from "(\.[^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:(?:async )?function|class|const) ([\w$]+))", re.MULTILINE)
 #: A comment with nothing else on its lines.
@@ -18,16 +18,16 @@ OTHER_FORM = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class BundleError(Exception):
-    """A module cannot be bundled; the message names it and says why."""
+    """A module cannot be bundled. The message names the module and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
     """A file as a module.
 
-    imports  the names that it imports, by the file that has them
-    exports  the names that it exports
-    body     its text without import, export and comments
+    imports  the imported names, by the file that exports them
+    exports  the exported names
+    body     the text without `import`, `export` and comments
     """
 
     path: Path
@@ -37,27 +37,27 @@ class Module:
 
     @property
     def variable(self) -> str:
-        """The variable of the bundle that has its exports."""
+        """The variable of the bundle that holds the module's exports."""
         return f"{self.path.stem}_js"
 
 
 def bundle(entry: Path) -> str:
-    """Return one script that does what the module `entry` does. Raises BundleError."""
+    """Return one script that has the same effect as the module `entry`. Raises BundleError."""
     modules: dict[Path, Module] = {}
     _add(entry.resolve(), modules, [])
-    *imported, last = modules.values()
-    variables = [module.variable for module in imported]
-    for module in imported:
+    *imported_modules, entry_module = modules.values()
+    variables = [module.variable for module in imported_modules]
+    for module in imported_modules:
         if variables.count(module.variable) > 1:
             raise BundleError(f"{module.path}: another module has the same file name; rename one")
-    functions = [_function(module, modules) for module in imported]
-    return "".join(functions) + _imports(last, modules) + last.body
+    functions = [_wrap_in_function(module, modules) for module in imported_modules]
+    return "".join(functions) + _destructure_imports(entry_module, modules) + entry_module.body
 
 
 def _add(path: Path, modules: dict[Path, Module], importers: list[Path]) -> None:
-    """Add a module to `modules`, after those that it imports."""
+    """Add a module to `modules`, after the modules that it imports. Raises BundleError."""
     if path in importers:
-        raise BundleError(f"{path}: imports itself, by way of {importers[-1].name}")
+        raise BundleError(f"{path}: an import cycle by way of {importers[-1].name}; remove it")
     if path in modules:
         return
     module = _read(path)
@@ -80,11 +80,14 @@ def _read(path: Path) -> Module:
     body = EXPORT.sub("", IMPORT.sub("", text))
     other_form = OTHER_FORM.search(body)
     if other_form:
-        raise BundleError(f"{path}: {other_form[0]!r} is not of the forms that can be bundled")
+        raise BundleError(
+            f"{path}: {other_form[0]!r} cannot be bundled; use `import {{ name }} from` and "
+            "`export` before a declaration"
+        )
     return Module(path, imports, EXPORT.findall(text), body)
 
 
-def _imports(module: Module, modules: dict[Path, Module]) -> str:
+def _destructure_imports(module: Module, modules: dict[Path, Module]) -> str:
     """Return the lines that take the imported names from the variables of their modules."""
     return "".join(
         f"const {{ {', '.join(names)} }} = {modules[path].variable};\n"
@@ -92,9 +95,9 @@ def _imports(module: Module, modules: dict[Path, Module]) -> str:
     )
 
 
-def _function(module: Module, modules: dict[Path, Module]) -> str:
+def _wrap_in_function(module: Module, modules: dict[Path, Module]) -> str:
     exports = ", ".join(module.exports)
     return (
-        f"const {module.variable} = (() => {{\n{_imports(module, modules)}{module.body}"
+        f"const {module.variable} = (() => {{\n{_destructure_imports(module, modules)}{module.body}"
         f"return {{ {exports} }};\n}})();\n"
     )

@@ -1,6 +1,6 @@
 """The report.html of a run: one file that opens from disk, without a network.
 
-It is assembled from the files of page/, the shared assets and the data; its script draws the rest.
+It is assembled from the files of page/, the shared assets and the data, which its script draws.
 """
 
 import html
@@ -23,7 +23,7 @@ NAME = "report.html"
 PAGE = Path(__file__).parent / "page"
 ASSETS = ROOT / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
-#: The charting library asks to keep these texts.
+#: The texts that the licence of the charting library requires to be included.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
 
 
@@ -38,9 +38,9 @@ def write(
     """Write report.html into a folder and return its path.
 
     summary  the content of summary.json
-    events   the history of all its runs, oldest first; a run without events has no timeline
+    events   the history of all runs, oldest first; a run without events has no timeline
     title    a few words on what was run
-    faults   the effect of each fault, by name; without any the report is a table of rushes
+    faults   the title of each fault, by name; without faults the report is a table of rushes
     """
     data = {
         **report_data(summary, events),
@@ -73,12 +73,15 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
 
 
 def as_json(data: Any) -> str:
-    """Return JSON for the inside of a <script>: it opens and closes no tag and no comment."""
+    """Return JSON that can stand inside a <script>: without `<`, no text in it can be a tag."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def as_script(text: str) -> str:
-    """Escape a script for the inside of <script>. Both words occur in its strings only."""
+    """Return a script that can stand inside a <script>.
+
+    Only its strings contain `</script` and `<!--`, so a backslash in them changes nothing.
+    """
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -89,8 +92,8 @@ def _read(path: Path) -> str:
 def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     """Return the runs of the summary, each with its `timeline` (None if nothing was recorded).
 
-    The attempts of a rush begin with the run's `attempts`; those of a cell name its fault and its
-    strategy; the last part of an attempt's id is the buyer.
+    The events of a run are found by the id of their attempt. It ends with the buyer's name. In a
+    rush it begins with the run's `attempts`; in a cell it names the fault and the strategy.
     """
     fault_events = (event for event in events if event["by"] == "fault")
     events_by_fault = group_by(fault_events, itemgetter("f"))

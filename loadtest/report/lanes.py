@@ -1,7 +1,7 @@
-"""One run as lanes, one per buyer: its waits, its holds of the lock, its commits, its refusals.
+"""The timeline of one run: a lane per buyer with its waits, its holds of the lock, its commits.
 
-Small arrays and no objects, because a matrix has thousands of lanes. Times are milliseconds since
-the first buyer of the run asked.
+The rows are arrays instead of objects, because a matrix has thousands of lanes. Times are
+milliseconds since the first request of the run.
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,25 @@ Row: TypeAlias = list[object]
 class CommitState(IntEnum):
     """The effect of a commit, as the page draws it."""
 
-    #: No event shows whether it happened.
+    #: No event shows whether the commit happened.
     UNKNOWN = 0
     SOLD = 1
-    #: It sold, and erased the decrements of other orders.
+    #: The commit sold a unit, and erased the decrements of other orders.
     STALE = 2
 
 
 def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
-    """Return what the page draws for a run; None if no buyer was recorded.
+    """Return the tables that the page draws for a run; None if no buyer was recorded.
 
-    lanes     [buyer, node] in the order of their first requests; below, a lane is an index into it
+    lanes     [buyer, node], in the order of the first requests; `lane` below is an index into it
     requests  [lane, sent, answered or None, outcome, order or None]
     holds     [lane, asked or None, start, end, fence or None, outcome of the release]
     commits   [lane, read or None, committed, stock that was read or None, order or None,
               CommitState]
-    overlaps  [lane, start, end, the other's lane]: two for every two holds that overlap
-    faults    [when, phase, type, what]
-    shelf     [when, orders, stock] after each commit
-    end       when the last event happened
+    overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
+    faults    [time, phase, type, what]
+    shelf     [time, orders, stock] after each commit
+    end       the time of the last event
     """
     if not history.requests:
         return None
@@ -73,7 +73,7 @@ class Timeline:
         }
 
     def milliseconds(self, time_ns: int | None) -> float | None:
-        """Return the milliseconds since the first buyer asked, to the hundredth."""
+        """Return the milliseconds since the first request, rounded to the hundredth."""
         if time_ns is None:
             return None
         return round((time_ns - self.start) / 1e6, 2)
@@ -135,8 +135,8 @@ class Timeline:
     def shelf_table(self) -> list[Row]:
         """Return the stock after each commit.
 
-        Without lost updates every order took one unit. With them each commit left the stock that
-        it had read, less one.
+        Without lost updates each commit takes one unit. With lost updates each commit writes back
+        the stock that it had read, less one.
         """
         initial = self.run["initial_stock"]
         orders = self.run["orders"]
@@ -156,8 +156,8 @@ class Timeline:
     def _commits_by_order(self) -> list[Commit]:
         """Return the last commit of each lane, in the order of the commits.
 
-        This project's shop numbers its orders in that order. Another shop may not, and may have
-        numbers of several types; its commits are sorted by time alone.
+        This project's shop numbers its orders in the order of the commits. Another shop may not,
+        and its numbers may be of several types: its commits are sorted by time alone.
         """
         commits = [
             commit
@@ -166,12 +166,12 @@ class Timeline:
         ]
         is_numbered = "target" not in self.run
 
-        def place(commit: Commit) -> tuple[int, int]:
+        def sort_key(commit: Commit) -> tuple[int, int]:
             if is_numbered and isinstance(commit.order, int):
                 return commit.order, commit.begun_at
             return 0, commit.begun_at
 
-        return sorted(commits, key=place)
+        return sorted(commits, key=sort_key)
 
     def _states_by_attempt(self) -> dict[str, CommitState]:
         states = {

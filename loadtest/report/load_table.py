@@ -16,7 +16,7 @@ p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: The path of each figure in a run, where it may be None, and its format.
+#: Each figure -> its path in a run, and its format. The value at the path may be None.
 FIGURES = {
     "sold/s": ("sold_per_s", ".0f"),
     "p50 ms": ("answer_ms p50", ".0f"),
@@ -30,24 +30,25 @@ FIGURES = {
     "CPU ms Locust": ("cpu_ms_per_sale Locust", ".2f"),
     "settled after ms": ("settlement_lag_ms", ".0f"),
 }
-#: Omitted if no strategy has one: figures of the closed model, and of orders written later.
+#: Columns that are omitted if no strategy has a value: Jain exists in the closed model only, and
+#: `settled after ms` only for strategies that write orders later.
 OPTIONAL_COLUMNS = ("Jain", "settled after ms")
 
 
 def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
-    """Return the medians over the rounds by strategy; None where a round lacks the figure.
+    """Return the median of each figure over the rounds, by strategy; None if a round lacks it.
 
-    Of errors it is the maximum: a median would hide a round in which the shop hardly sold.
+    For errors the maximum is returned: a median would hide a round in which the shop hardly sold.
     """
     figures_by_strategy: dict[str, dict[str, float | None]] = {}
     for lock in dict.fromkeys(run["lock"] for run in runs if run["verdict"] != "not_run"):
         rounds = [run for run in runs if run["lock"] == lock]
-        figures_by_strategy[lock] = {name: _typical(name, rounds) for name in FIGURES}
+        figures_by_strategy[lock] = {name: _summarize_rounds(name, rounds) for name in FIGURES}
     return figures_by_strategy
 
 
-def _typical(name: str, rounds: Sequence[Any]) -> float | None:
-    """Return the median of a figure over the rounds, or None if a round lacks it."""
+def _summarize_rounds(name: str, rounds: Sequence[Any]) -> float | None:
+    """Return the median of a figure over the rounds, or the maximum of errors; None if unknown."""
     path, _ = FIGURES[name]
     values: list[Any] = [reduce(getitem, path.split(), run) for run in rounds]
     if None in values:
@@ -72,7 +73,7 @@ def sheet(summary: Summary) -> report.Sheet:
         rounds = (run for run in runs if run["lock"] == lock)
         worst = min(rounds, key=itemgetter("as_expected"))  # the first unexpected one, if any
         figures = figures_by_strategy.get(lock)
-        texts = [_cell(name, figures[name]) if figures else "" for name in columns]
+        texts = [_format_cell(name, figures[name]) if figures else "" for name in columns]
         row: Any = {**worst, "verdict": _verdict_words(worst)}
         rows.append((row, texts))
     return report.Sheet(columns, rows)
@@ -92,8 +93,8 @@ def markdown(summary: Summary) -> str:
     return sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
 
 
-def _cell(name: str, value: float | None) -> str:
-    """Format a figure. A processor time of 0 was measured; None is unknown."""
+def _format_cell(name: str, value: float | None) -> str:
+    """Format a figure. None is `unknown` for a processor time, and a dash for other figures."""
     if value is None:
         return "unknown" if name.startswith("CPU") else "-"
     return f"{value:{FIGURES[name][1]}}"
@@ -120,7 +121,7 @@ def _count_nodes(count: int) -> str:
 
 
 def _setup(summary: Summary) -> str:
-    """Return the setup of the load, and how many exact sales have the right stock left."""
+    """Return the setup of the load, and in how many exact sales stock and orders add up."""
     load = summary["load"]
     rounds = summary["rounds"]
     processes = load["locust_workers"]
@@ -129,7 +130,7 @@ def _setup(summary: Summary) -> str:
     for run in runs:
         if run["verdict"] == "exact":
             sales += run["products"]
-    even = sum(sale["asked"] == sale["orders"] + sale["left"] for sale in sales)
+    balanced = sum(sale["asked"] == sale["orders"] + sale["left"] for sale in sales)
     orders = sum(sale["orders"] for sale in sales)
     repetitions = "One round"
     if rounds > 1:
@@ -142,5 +143,5 @@ def _setup(summary: Summary) -> str:
         f"threads, Locust in {processes} process{'es' * (processes > 1)}; "
         f"{report.machine_and_date(summary)}. "
         f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
-        f"orders + left in {even} of {len(sales)}."
+        f"orders + left in {balanced} of {len(sales)}."
     )

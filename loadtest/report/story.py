@@ -20,23 +20,23 @@ from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.outcomes import RETRIED_REFUSALS
 from loadtest.judge.verdict import Judgement
 
-#: Including the last line, which sums up.
+#: The length of a story, with its last line, which sums up the rest.
 MAX_LINES = 14
-#: Buyers whose every step is shown.
+#: The number of buyers whose steps are shown.
 MAX_CAST = 3
-#: Violations whose attempts explain a broken sale, the best explanation first.
+#: The rules whose findings explain a broken sale, the best explanation first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
 #: The outcome of a release -> its words.
 RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
-#: Stops at these points, which have a line as a read or as a sale.
-SHOWN_OTHERWISE = ("after_read", "after_commit")
+#: Stops at these points are not shown: the read, or the sale, has a line of its own.
+POINTS_WITH_OTHER_LINES = ("after_read", "after_commit")
 #: The number of holders -> its word.
 NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the story. If there are too many, those of the lowest `weight` are omitted."""
+    """One line of the story, at the time `t`. The lines of the lowest weight are omitted first."""
 
     t: int
     weight: int
@@ -44,9 +44,9 @@ class Line:
 
 
 def tell_story(sale: Judgement) -> list[str]:
-    """Return at most MAX_LINES lines: the seconds since the first one, and the event.
+    """Return at most MAX_LINES lines: the seconds since the first line, and the event.
 
-    The findings decide whose steps matter.
+    The buyers of the findings are shown first; see _cast.
     """
     cast = _cast(sale)
     sales = _sales(sale, cast)
@@ -54,7 +54,7 @@ def tell_story(sale: Judgement) -> list[str]:
     lines += sales
     lines += _answers(sale, cast)
     lines.sort(key=attrgetter("t"))
-    lines.sort(key=attrgetter("weight"), reverse=True)  # among equals the earliest stays first
+    lines.sort(key=attrgetter("weight"), reverse=True)  # stable: equal weights stay sorted by time
     kept = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
     start = 0
     if kept:
@@ -88,7 +88,7 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
 
 
 def _cast(sale: Judgement) -> list[str]:
-    """Return the attempts to follow: those of the findings, the victims, and then the rivals."""
+    """Return at most MAX_CAST attempts to follow: of the findings, the victims, then the rivals."""
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
     def rank_of(finding: Finding) -> int:
@@ -124,15 +124,15 @@ def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         if hold.fence is not None:
             text += f", fence {hold.fence}"
         if others:
-            text += f": {_company(others, hold.start, commits)}"
+            text += f": {_describe_holders(others, hold.start, commits)}"
         weight = 3 if others or hold is sale.holds[0] else 2
         yield Line(hold.start, weight, text)
 
 
-def _company(others: Sequence[LockHold], time: int, commits: Mapping[str, Commit]) -> str:
-    """Return how many hold the lock once one more joins `others` at this time.
+def _describe_holders(others: Sequence[LockHold], time: int, commits: Mapping[str, Commit]) -> str:
+    """Return the number of holders, in words, once one more buyer joins `others` at this time.
 
-    If all the others have sold by then, the text says what they have not done yet.
+    If all the others have sold by then, the text says that they have not released the lock yet.
     """
     number = NUMBER_WORDS.get(1 + len(others), str(1 + len(others)))
     if not all(_has_sold(other, time, commits) for other in others):
@@ -164,12 +164,14 @@ def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
             last_amounts[attempt] = amount
         elif event["f"] == "released":
             yield from _release_lines(sale, event)
-        elif event["f"].startswith("stops at ") and not event["f"].endswith(SHOWN_OTHERWISE):
+        elif event["f"].startswith("stops at ") and not event["f"].endswith(
+            POINTS_WITH_OTHER_LINES
+        ):
             yield Line(event["t"], 3, f"{buyer_name(attempt)} {event['f']}")
 
 
 def _fault_lines(event: Event) -> Iterator[Line]:
-    """Yield a line for a fault and for its evidence; its preparation has none."""
+    """Yield the line for an event of a fault: it fires, or its evidence. `arm` has no line."""
     text = event.get("what", event["f"])
     phase = event.get("phase")
     if phase == "prove" and event["type"] == "fail":
@@ -181,7 +183,7 @@ def _fault_lines(event: Event) -> Iterator[Line]:
 
 
 def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
-    """Yield a line for a release that went wrong."""
+    """Yield a line for a release that failed, or that deleted the lock of another buyer."""
     time = event["t"]
     attempt = event["attempt"]
     outcome = str(event.get("outcome"))
@@ -222,7 +224,7 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
 
 
 def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each refusal of the cast: when it came first, and how often."""
+    """Yield a line for each outcome but `sold` that a buyer of the cast got, at its first time."""
     refusals = [
         request
         for request in sale.requests

@@ -1,4 +1,4 @@
-"""The table of a run, for the terminal and for the documents, and its summary.json."""
+"""The table of a run, for the terminal and for Markdown files, and its summary.json."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from rich.table import Table
 
 from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
-#: The strategy that durations are compared with.
-YARDSTICK = "row-lock"
-#: The rush against a single process.
+#: The strategy with whose duration the others are compared.
+REFERENCE_STRATEGY = "row-lock"
+#: The `fault` of a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
 
 
@@ -40,12 +40,12 @@ MATRIX_COLUMNS = (
     "seconds",
     "time / row-lock",
 )
-#: Omitted from a table in which every buyer has an answer.
+#: The column that is omitted if every buyer has an answer.
 OPTIONAL_COLUMN = "no answer"
 
 
 def verdict_cell(run: Run) -> str:
-    """Return the verdict with a color, and a sign for readers who see no color."""
+    """Return the verdict with a color, and with a sign for readers who see no color."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     cell = f"[bold {colour}]{sign} {run['verdict'].upper()}[/]"
@@ -56,17 +56,17 @@ def verdict_cell(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table for the terminal and for the documents: a row for each run, with its verdict.
+    """A table for the terminal and for Markdown: a row for each run, with its verdict.
 
-    headings  of the figures, which follow the name and the verdict
-    rows      each run and the texts of its figures
+    headings  the headings of the figures, which follow the strategy and the verdict
+    rows      each run, and the texts of its figures
     """
 
     headings: Sequence[str]
     rows: Sequence[tuple[Run, Sequence[str]]]
 
     def table(self) -> Table:
-        """Return the table for a terminal of 80 columns: each word of a heading has a line."""
+        """Return the table for a terminal of 80 columns: a heading has one word per line."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column(self.heads[0], no_wrap=True)
         table.add_column(self.heads[1])
@@ -129,14 +129,14 @@ def reasons(runs: Sequence[Run]) -> list[str]:
 
 
 def sentences(run: Run) -> list[str]:
-    """Return the reason why a run has no verdict, if it has none, and its findings."""
+    """Return why a run has no verdict, if that is so, and its findings, one sentence each."""
     texts = [run.get("why", "")] + list(run.get("findings", ()))
     without_repetitions = dict.fromkeys(texts)
     return [f"{label_of(run)}: {text}" for text in without_repetitions if text]
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:
-    """Print lines verbatim: a text of another shop may look like markup."""
+    """Print lines without interpreting markup: another shop's text may look like it."""
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
@@ -182,7 +182,7 @@ def label_of(run: Run, quote: str = "") -> str:
 
 
 def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """Return the texts of the columns for a run; empty for one that was not run."""
+    """Return the texts of the columns for a run; empty texts for a run that was not made."""
     if run["verdict"] == "not_run":
         return [""] * len(columns)
     return [_format_figure(name, run, runs) for name in columns]
@@ -220,11 +220,12 @@ def _count_or_dash(figure: int | None) -> str:
 
 
 def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
-    """Format the duration of a run, divided by the median of those under YARDSTICK."""
+    """Format the duration of a run, divided by the median of REFERENCE_STRATEGY."""
     durations = [
         other["duration_s"]
         for other in runs
-        if other["lock"] == YARDSTICK and "duration_s" in other  # a run that was not made has none
+        if other["lock"] == REFERENCE_STRATEGY
+        and "duration_s" in other  # missing if the run was not made
     ]
     if not durations:
         return "-"

@@ -69,7 +69,7 @@ asked = clients.requests_by_product["a"]
 json.dumps([list(fields_of_request(request)) for request in asked])
 least = time.process_time() - began
 began = time.process_time()
-clients.write(SimpleNamespace(runner=None))
+clients.write_requests(SimpleNamespace(runner=None))
 took = time.process_time() - began
 assert took < 5 * least, f"{took} s, and JSON needs {least} s"
 """

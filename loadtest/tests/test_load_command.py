@@ -304,7 +304,7 @@ def test_verdict_is_compared_with_that_of_the_rush(
     [
         (measure(turned_away=3), False, "lower --arrivals-per-second"),
         (measure(shares=0), False, "1 of Locust's workers were lost"),
-        (measure(is_busy=True), True, "its own limit was measured"),
+        (measure(locust_is_busy=True), True, "its own limit was measured"),
     ],
 )
 def test_failed_measurement_is_never_as_expected(
