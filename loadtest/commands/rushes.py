@@ -18,7 +18,7 @@ from loadtest.report import html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
-from loadtest.rush.locust.locust_process import BUYERS, LocustProcess
+from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
@@ -303,7 +303,7 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.leaked_keys()
     report = buyers.run_unjudged(plan)
-    report.append_to(stack.records / BUYERS)
+    report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.new_events()
     sale = stack.shop().settled_sale(report.sale)
     wait_for(lambda: stack.leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)

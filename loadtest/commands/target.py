@@ -14,7 +14,7 @@ from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust.locust_process import BUYERS, LocustProcess, NotSold
+from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, NotSold
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load
@@ -57,7 +57,7 @@ def run(
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as crowd:
-        recorded = out.path / BUYERS
+        recorded = out.path / BUYERS_HISTORY
         plan = RushPlan(
             hosts=[host],
             buyers=buyers,

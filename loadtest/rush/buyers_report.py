@@ -1,4 +1,4 @@
-"""The part of a rush that only the processes of its buyers know."""
+"""The report of a rush's buyers: their requests, which only their processes know."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from loadtest.judge.intervals import Request, fields_of_request
 
 @dataclass(frozen=True, kw_only=True)
 class BuyersReport:
-    """The sale and the requests of a rush that is over.
+    """The sale and the requests of a finished rush.
 
-    lock      the strategy, or the name of another shop
-    sale      the number of the sale; 0 in another shop
+    lock      the strategy, or the name of the target
+    sale      the number of the sale; 0 for a target
     attempts  the prefix of the buyers' Idempotency-Keys
     arrived   how many buyers were ready to buy
     stopped   whether the rush was stopped before every buyer had an answer
-    lost      the processes that ended after the release, in sentences
+    lost      a sentence for each process that ended after the release
     """
 
     lock: str

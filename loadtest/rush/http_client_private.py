@@ -1,7 +1,7 @@
-"""Every private or replaced name of the HTTP client of Locust's users, which is geventhttpclient.
+"""All uses of private names of geventhttpclient, the HTTP client of Locust's users.
 
-A new version of geventhttpclient may rename them: `install` says which one is missing. This module
-does not import Locust, which patches the process; loadtest/rush/locust/locust_private.py does.
+A new version of geventhttpclient may rename them: `install` says which name is missing. This module
+must not import Locust, which patches the whole process; locust/locust_private.py imports it.
 """
 
 import select
@@ -14,8 +14,8 @@ from geventhttpclient.client import HTTPClient
 from geventhttpclient.connectionpool import ConnectionPool
 from geventhttpclient.useragent import UserAgent
 
-#: Python's own poll(): gevent's lets other greenlets run, so that answers would be read while
-#: buyers have yet to send.
+#: Python's own poll(). gevent's poll() would let other greenlets run, and they would read answers
+#: while some buyers have not sent their requests yet.
 _poll = monkey.get_original("select", "poll")
 _take_connection = ConnectionPool.get_socket
 
@@ -102,7 +102,7 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
 def check_each_host(session: Any, check: Callable[[str], object]) -> None:
     """Call `check` with the host of each request and each redirect of this FastHttpSession.
 
-    What `check` raises ends the request before anything is sent.
+    An exception of `check` ends the request before anything is sent.
     """
     open_url = session.client._urlopen
 
@@ -114,7 +114,7 @@ def check_each_host(session: Any, check: Callable[[str], object]) -> None:
 
 
 def is_counted(response: Any) -> bool:
-    """Return whether the `with` block of a response was entered: at its end Locust counts it."""
+    """Return whether a response was used in a `with` block, at whose end Locust counts it."""
     return bool(response._entered)  # of Locust's ResponseContextManager
 
 

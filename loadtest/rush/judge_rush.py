@@ -23,15 +23,14 @@ def judge_rush(
     nodes_recorded: bool = False,
     leaked_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the run of a rush, as in `summary.json`, without what is expected of it.
+    """Return the run of a rush, as in `summary.json`, without its expected verdict.
 
-    events         of the buyers, and of the nodes if they recorded
+    events         the events of the buyers, and of the nodes if they recorded
     stock_left     None if the shop shows no stock
     judging_scope  what is judged and what is not, as describe_judging_scope() returns it
 
-    The other parameters are those of the judge, as SaleRecord describes them. The caller has to
-    call `mark_incomplete_as_unknown`: this function does not consider whether the rush was stopped
-    or lost buyers.
+    SaleRecord describes the other parameters. The caller has to call mark_incomplete_as_unknown():
+    the verdict here does not consider whether the rush was stopped or lost buyers.
     """
     judgement = Judgement(
         events=events,

@@ -21,14 +21,14 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer, Target
 
-#: How long gevent runs ready greenlets before it looks for answers. During a release it is longer,
-#: so that every buyer sends first.
+#: Time for which gevent runs ready greenlets before it reads answers: longer during a release,
+#: so that every buyer sends its request before an answer is read.
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 RELEASE_SWITCH_SECONDS = 1.0
 
 
 def wait_forever() -> NoReturn:
-    """Wait until Locust stops this user: it would replace one that ends."""
+    """Wait until Locust stops this user, because Locust replaces a user that ends."""
     while True:
         Event().wait()
 
@@ -37,14 +37,17 @@ def wait_forever() -> NoReturn:
 class LocalBuyers:
     """The buyers of this process in one rush.
 
-    Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
-    some buyers would still be connecting.
+    They are released once all have arrived at the barrier, so that they buy within some tens of
+    milliseconds. Locust's `spawning_complete` is too early: some buyers are still connecting then.
 
     id            the id of the rush
     numbers       the numbers of the buyers of this process
-    send_message  sends a message to the process that opened the sale
-    ahead         by how many seconds this machine's clock is ahead of that process's
-    requests      by the buyer's key
+    send_message  sends a message to the coordinator, the process that opened the sale
+    ahead         the seconds by which this machine's clock is ahead of the coordinator's
+    requests      the requests of each buyer, by its key
+    arrived       the number of buyers at the barrier
+    left          the number of buyers with their last answer
+    released_at   the time of the release on this machine's monotonic clock; 0 before
     """
 
     id: str
@@ -68,7 +71,7 @@ class LocalBuyers:
     def add_buyer(self, user: Any) -> Buyer:
         """Return the next buyer for a Locust user, and choose its node of the shop.
 
-        A surplus user waits forever: `w` was pressed in Locust's terminal.
+        A surplus user waits forever. There is one if `w` was pressed in Locust's terminal.
         """
         number = next(self._free_numbers, None)
         if number is None:
@@ -98,7 +101,7 @@ class LocalBuyers:
 
     def _wait_at_barrier(self) -> None:
         """Wait until every buyer of the rush has arrived."""
-        if self._barrier.is_set():  # too late: this buyer is not waited for any more
+        if self._barrier.is_set():  # the buyers were released without this one
             wait_forever()
         self.arrived += 1
         if self.arrived == len(self.numbers):
@@ -110,7 +113,7 @@ class LocalBuyers:
     def release(self, at: float) -> None:
         """Release all waiting buyers at `at`, a time on the coordinator's monotonic clock."""
         released_at = at + self.ahead
-        gc.freeze()  # no collection walks through thousands of buyers while they send
+        gc.freeze()  # so that no collection scans thousands of buyers while they send
         sys.setswitchinterval(RELEASE_SWITCH_SECONDS)
         gevent.sleep(max(0.0, released_at - time.monotonic()))
         self.released_at = released_at
@@ -119,16 +122,16 @@ class LocalBuyers:
     def ask(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer send its purchase, and record its times and its answer.
 
-        The first request waits at the barrier when only its bytes are left to be sent.
+        The first request waits at the barrier once it is built, and only its bytes are to be sent.
         """
         self._purchasing.add(buyer.key)
         answer = buy(buyer)
-        self.send(buyer.key)  # if buy() made no request
+        self.send(buyer.key)  # has an effect only if buy() made no request
         answer.record(self.requests[buyer.key][-1])
         return answer
 
     def read(self, response: Any) -> Answer:
-        """Return the meaning of an answer of this project's shop. Locust counts it accordingly."""
+        """Return the meaning of an answer of this project's shop, and let Locust count it."""
         answer = self.target.read(response)
         answer.count(response)
         return answer
@@ -150,32 +153,32 @@ class LocalBuyers:
         return True
 
     def leave(self) -> NoReturn:
-        """Let a buyer with its last answer wait. The last buyer reports for all."""
+        """Note that a buyer has its last answer, and wait. The last buyer reports for all."""
         self.left += 1
         if self.left == self.arrived:
             self.report()
         wait_forever()
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
-        """Report that the target is wrong: there will be no verdict."""
+        """Report that the target is wrong, so that the rush ends without a verdict, and wait."""
         self.send_message(messages.BROKEN, error=str(error))
         wait_forever()
 
     def hear(self, message: Any) -> None:
-        """Take a message of the process that opened the sale."""
+        """Handle a message of the coordinator."""
         if message.type == messages.GO:
             gevent.spawn(self.release, message.data["at"])
         elif message.type == messages.END:
             self.close()
 
     def close(self) -> None:
-        """End the rush: buyers send nothing any more. Report the requests so far."""
+        """End the rush: let the buyers send no more requests, and report those so far."""
         self._is_over = True
         self._barrier.set()
         self.report()
 
     def report(self) -> None:
-        """Send all requests of these buyers and their answers, once, in the coordinator's time."""
+        """Send the report, once: all requests and answers, in the coordinator's time."""
         if self._has_reported:
             return
         self._has_reported = True

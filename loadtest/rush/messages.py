@@ -1,7 +1,7 @@
-"""The messages between Locust's master and its workers in a rush, as msgpack can encode them.
+"""The messages between Locust's master and its workers in a rush; msgpack can encode them.
 
-Without workers the same messages stay in the process: Locust's local runner calls the listeners.
-The announcement of a rush is no message: Locust sends its options to each worker with its users.
+Without workers, Locust's local runner passes the same messages to the listeners in its process. The
+announcement of a rush is not a message: it is one of the options that Locust sends to each worker.
 """
 
 import logging
@@ -30,7 +30,7 @@ REPORT = "rush_report"
 BROKEN = "rush_broken"
 KINDS = (GO, END, HERE, ARRIVED, REPORT, BROKEN)
 
-#: Clocks that differ by less are the same: to read two clocks takes some microseconds.
+#: Clocks that differ by less count as the same clock: reading two clocks takes some microseconds.
 SAME_CLOCK_SECONDS = 0.001
 CLOCK_SAMPLES = 5
 
@@ -38,9 +38,8 @@ CLOCK_SAMPLES = 5
 def clock_offset() -> float:
     """Return the seconds from the monotonic clock to the time of day.
 
-    All processes of a machine have the same offset, so it shows whether another process runs on
-    another machine. Takes the fastest of five samples, because the process may be descheduled
-    between two readings.
+    All processes of a machine have the same offset, so another offset shows another machine. The
+    result is the fastest of several samples: the process may be descheduled between two readings.
     """
     fastest_duration = float("inf")
     offset = 0.0
@@ -57,7 +56,7 @@ def clock_offset() -> float:
 def seconds_ahead(remote_offset: float) -> float:
     """Return by how much this machine's monotonic clock is ahead of another machine's.
 
-    It is as exact as the two machines agree on the time of day.
+    The result is as exact as the agreement of the two machines on the time of day.
 
     remote_offset  the clock_offset() of the other machine
     """

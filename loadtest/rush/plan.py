@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class RushPlan:
-    """The plan of one rush. It is sent between processes as `dataclasses.asdict` returns it.
+    """The plan of one rush. Processes send it to each other as the dict of dataclasses.asdict().
 
-    Raises ValueError for a plan without an address or without a buyer, and TypeError for a field
-    that no plan has. Who parses the other fields checks their bounds, and so does the shop.
+    Raises ValueError for a plan without an address or without a buyer. The bounds of the other
+    fields are checked by the parsers of the options, and by the shop.
 
     hosts          the addresses of the shop, which the buyers use in turn
     deadline       seconds after which buyers give up
-    lock           the strategy; this, `hold_ms` and `product` are of this project's shop alone
+    lock           the strategy; like `hold_ms` and `product`, for this project's shop alone
     hold_ms        milliseconds between check and decrement
-    target         the file of another shop; empty: this project's
-    i_may_load     the name of a machine, not this one, that may be rushed
+    target         the file that describes another shop; empty: this project's shop
+    i_may_load     the host name of another machine that may be rushed
     restock_token  the shop's SHOP_RESTOCK_TOKEN; it is not sent to the buyers
     judge          whether the process that opens the sale judges the rush; otherwise it returns a
-                   BuyersReport, because others have the records of the nodes, too
-    history        the file that the buyers' requests are appended to; empty: none
-    result         the file that the run is written to; empty: none
+                   BuyersReport, and the caller judges it together with the nodes' records
+    history        the file to which the buyers' requests are appended; empty: none
+    result         the file to which the run is written; empty: none
     locust_report  the file of Locust's own report; empty: none
     """
 

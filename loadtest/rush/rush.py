@@ -1,8 +1,8 @@
 """One rush, in the process that opens its sale.
 
-That process announces the rush to the processes that have the buyers, releases the buyers when the
-last of them is at the barrier, and takes one report of each process. It judges the rush unless the
-plan leaves that to others. A rush that lost a process is never exact.
+That process announces the rush to the processes with the buyers, releases the buyers when the last
+of them is at the barrier, and gets one report from each process. It judges the rush, unless the
+plan's `judge` is False. A rush that lost a process is never exact.
 """
 
 import socket
@@ -45,7 +45,7 @@ POLL_INTERVAL_SECONDS = 0.2
 REPORT_TIMEOUT_SECONDS = 5.0
 #: How long to wait for answers after the buyers' deadline.
 ANSWER_GRACE_SECONDS = 60.0
-#: Buyers that a process prepares per second at least.
+#: The lowest rate at which the buyers arrive at the barrier; the timeout is computed from it.
 ARRIVALS_PER_SECOND = 20
 
 
@@ -53,9 +53,11 @@ ARRIVALS_PER_SECOND = 20
 class BuyerProcess:
     """A process with buyers.
 
-    id      Locust's name of the process: the machine's name and a random part
-    buyers  the numbers of its buyers
-    pid     its process id; 0 until it has reported that it has buyers
+    id        Locust's name of the process: the machine's name and a random part
+    buyers    the numbers of its buyers
+    pid       its process id; 0 until it has reported that it has buyers
+    arrived   whether all its buyers are at the barrier
+    reported  whether it has sent its report
     """
 
     id: str
@@ -86,10 +88,11 @@ class Rush:
     workers       Locust's ids of the processes with the buyers; empty if this process has them
     released_at   the monotonic time at which the buyers may buy; 0 before the release
     stopped       whether the rush was stopped before every buyer had an answer
-    failure       a wrong target, or a process that ended before the release: no verdict
-    lost          the processes that ended after the release, with buyers that had no answer
+    failure       the reason why there is no verdict: the target is wrong, or a process ended before
+                  the release
+    lost          a sentence for each process that ended after the release
     judged_orders the orders by which the rush was judged
-    judged_stock  the stock by which it was judged; None if the shop shows none
+    judged_stock  the stock by which the rush was judged; None if the shop shows none
     is_concluded  whether conclude() has been called
     """
 
@@ -156,7 +159,7 @@ class Rush:
 
     @property
     def is_over(self) -> bool:
-        """True if the rush is concluded, or will have no verdict."""
+        """Whether the rush is concluded, has failed, or has lost a process."""
         return bool(self.failure or self.lost or self.is_concluded)
 
     def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:
@@ -184,19 +187,19 @@ class Rush:
         return client is None or client in clients.missing or process.has_ended()
 
     def lose(self, process: BuyerProcess) -> None:
-        """Record that a process is gone. The requests of its buyers since the release are lost."""
+        """Record that a process has ended. Its buyers' requests since the release are lost."""
         worker = f"worker {process.buyers.start} on {process.machine}"
         buyers = len(process.buyers)
         if self.released_at:
             self.lost.append(f"{worker} is gone, {buyers} of its buyers had no answer")
             return
         self.failure = self.failure or ShopUnreachable(
-            f"{worker} is gone, and with it {buyers} of {self.plan.buyers} buyers: nobody was "
-            "released. Its log says why; start it and the rush again"
+            f"{worker} is gone, and with it {buyers} of {self.plan.buyers} buyers: no buyer was "
+            "released. The worker's log says why; start it and the rush again"
         )
 
     def hear(self, message: Any) -> None:
-        """Take a message of a process with buyers. Messages of other processes are ignored."""
+        """Handle a message of a process with buyers. Messages of other processes are ignored."""
         process = self.processes.get(message.node_id)
         if process is None:
             return
@@ -220,8 +223,8 @@ class Rush:
     def conclude(self) -> dict[str, Any]:
         """Collect the missing reports, and return the run of this rush.
 
-        If the plan leaves the verdict to others, it is the BuyersReport as JSON instead. The
-        verdict is `unknown`, with an `error`, if the rush could not be judged.
+        If the plan's `judge` is False, return the BuyersReport as JSON instead. The verdict is
+        `unknown`, with an `error`, if the rush could not be judged.
         """
         try:
             self._collect_reports()
@@ -231,7 +234,7 @@ class Rush:
         except ShopUnreachable as error:
             logger.error("%s", error)
             reason = str(error)
-        except Exception as error:  # any: if this ended here, the run would never end
+        except Exception as error:  # any: without a result Locust's run would never end
             logger.exception("the rush was not judged")
             reason = f"the rush was not judged: {error!r}"
         sale = {"lock": self.target.name, "sale": self.target.sale}
@@ -250,7 +253,7 @@ class Rush:
         )
 
     def report(self) -> BuyersReport:
-        """Return what the processes with the buyers have reported."""
+        """Return the joint report of the processes with the buyers."""
         return BuyersReport(
             lock=self.target.name,
             product=self.target.product,
@@ -265,7 +268,7 @@ class Rush:
     def compute_run(self) -> dict[str, Any]:
         """Judge the rush by the shop's own record, and return its run as in `summary.json`.
 
-        A rush that was stopped, or lost buyers, is `unknown` unless it had oversold by then. Raises
+        A rush that was stopped or lost buyers is `unknown`, unless it had oversold. Raises
         ShopUnreachable.
         """
         last_requests = {request.attempt: request for request in self.requests}
@@ -303,9 +306,11 @@ class Rush:
     def _add_foreign_shop_findings(
         self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], missing: Sequence[str]
     ) -> None:
-        """Add findings that only another shop's run can have.
+        """Add the findings that only a target's run can have.
 
-        They come from orders that are missing after the wait, and from orders of before the rush.
+        They come from orders that are missing after the wait, and from orders from before the rush.
+
+        missing  the sentences of SaleCounter.settle()
         """
         if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
             run |= {"verdict": "unknown", "why": missing[0]}

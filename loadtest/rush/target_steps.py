@@ -1,6 +1,6 @@
 """The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
 
-Locust counts each request by what the target reads in its answer: sold out is no failure.
+Locust counts a request as a failure only if the target's read() says so: sold out is none.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,12 +30,13 @@ HTML_HINT = (
 
 @dataclass
 class TargetSteps:
-    """The steps of one buyer of another shop, which has these addresses.
+    """The steps of one buyer of a target's shop.
 
-    client     the buyer's HTTP client; requests to any other host are refused from now on
-    give_up    called if the target is wrong: the rush ends without a verdict
-    responses  the responses that Locust has not counted yet, each with whether it was requested
-               with catch_response
+    nodes      the addresses of the shop: the buyer may send requests to their hosts only
+    client     the buyer's HTTP client
+    give_up    called if the target is wrong; it ends the rush without a verdict
+    responses  the responses that Locust has not counted yet; True: the target's code has passed
+               catch_response=True, so an error is allowed
     """
 
     target: Target
@@ -57,12 +58,12 @@ class TargetSteps:
         return response
 
     def connect(self, buyer: Buyer) -> None:
-        """Take the steps before the barrier: login, cart."""
+        """Make the requests before the barrier, such as login and cart."""
         try:
             try:
                 call(self.target, self.target.prepare, buyer)
             finally:
-                self._require_success()  # an answer that is an error explains later exceptions
+                self._require_success()  # an error in an answer explains an exception of prepare()
         except TargetError as error:
             self.give_up(error)
 
@@ -129,8 +130,8 @@ def _count(response: Any, failed: bool) -> None:
 def read_answer(target: Target, response: Any) -> Answer:
     """Return the meaning of a response to buy(). If none came, the outcome is unknown.
 
-    Raises TargetError if buy() returned no response, or if the target cannot read it. A 5xx that it
-    cannot read is an answer that leaves the outcome open.
+    Raises TargetError if buy() returned no response, or if read() raises an exception or returns no
+    Answer. If read() raises for a status of 500 or above, the outcome is open instead.
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):
@@ -147,7 +148,7 @@ def read_answer(target: Target, response: Any) -> Answer:
             return Answer("error", why=excerpt(response), open=True)
         content_type = str((response.headers or {}).get("Content-Type", ""))
         hint = HTML_HINT if "html" in content_type else ""
-        note = f"It was to read {excerpt(response)}. {hint}"
+        note = f"The response was {excerpt(response)}. {hint}"
         raise build_target_error(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(

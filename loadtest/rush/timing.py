@@ -9,10 +9,10 @@ from loadtest.judge.intervals import Request, group_by
 
 
 def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the timing figures of a run in summary.json, which judge/run.py describes.
+    """Return the timing figures of a run in summary.json; judge/run.py describes them.
 
-    `buy_ms` is about each buyer's whole purchase, `requests` about each single request, repeated
-    ones included.
+    `buy_ms` has the durations of whole purchases, `requests` those of single requests, repeated
+    requests included.
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
@@ -41,7 +41,10 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
 
 
 def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
-    """Return the largest number of requests that were sent and not yet answered at one instant."""
+    """Return the largest number of unanswered requests at one instant.
+
+    intervals  when each request was sent and answered
+    """
     changes: list[tuple[float, int]] = []
     for sent, answered_at in intervals:
         changes += [(sent, 1), (answered_at, -1)]
@@ -62,5 +65,5 @@ def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
 
 
 def _answer_times(purchase: Sequence[Request]) -> list[float]:
-    """Return when the requests of a purchase were answered, in seconds."""
+    """Return the times at which the requests of a purchase were answered, in seconds."""
     return [request.answered_at / 1e9 for request in purchase if request.answered_at is not None]

@@ -1,10 +1,10 @@
-"""A shop that the rush is run against: a file of twenty lines says how it is bought from.
+"""Targets: shops that the rush can be run against, each described by a file of twenty lines.
 
     locust -f loadtest/locustfile.py --headless --target my_shop.py --host http://127.0.0.1:8001
     python -m loadtest target my_shop.py --host http://127.0.0.1:8001
 
-docs/your-shop.md shows how to write one; examples/targets/ has some. The shop of this project is
-the target in ours.py.
+docs/your-shop.md shows how to write such a file; examples/targets/ has some. ours.py has the target
+for the shop of this project.
 """
 
 from loadtest.target.answer import Answer, again, error, sold, sold_out

@@ -1,4 +1,4 @@
-"""The ways to count what a shop has: over HTTP, or in its database."""
+"""The two ways to count the orders and the stock of a shop: over HTTP, or in its database."""
 
 import json
 import sqlite3
@@ -24,9 +24,9 @@ def ask(
     body: Any = None,
     headers: Mapping[str, str] | None = None,
 ) -> Any:
-    """Send a request, with `body` as JSON, and return the JSON of its answer, None if it is empty.
+    """Send a request, with `body` as JSON. Return the JSON of its answer; None if that is empty.
 
-    Raises TargetError for no answer, for a status of 400 or above, and for an answer without JSON.
+    Raises TargetError if there is no answer, a status of 400 or above, or an answer without JSON.
     """
     try:
         all_headers = {"Accept": "application/json", **(headers or {})}
@@ -56,12 +56,13 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
            mysql://user:password@host/database (also MariaDB; ?unix_socket=/path)
     query  with %s in the place of each value (PostgreSQL, MySQL), or ? (SQLite)
 
-    Raises TargetError with what the database says.
+    Raises TargetError with the message of the database.
     """
     try:
         if dsn.startswith("sqlite:///"):
             file = dsn.removeprefix("sqlite:///")
-            address = f"file:{quote(file)}?mode=rw"  # a name that is wrong makes no new database
+            # mode=rw: a wrong path is an error, and does not create an empty database.
+            address = f"file:{quote(file)}?mode=rw"
             with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)) as own, own:
                 return own.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):

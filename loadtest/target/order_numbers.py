@@ -1,4 +1,4 @@
-"""Order numbers as a shop means them: an answer may spell a number otherwise than orders() does."""
+"""The spellings of an order number, which may differ between an answer and orders()."""
 
 import re
 from collections.abc import Callable, Collection
@@ -8,8 +8,10 @@ Spelling = Callable[[Number], Number]
 
 
 def as_written(number: object) -> Number:
-    """Return a number that is written as text as that number, and any other text as it is: a
-    database may give a UUID."""
+    """Return a number for the text of a whole number, and any other text as it is.
+
+    Orders may have UUIDs instead of numbers.
+    """
     text = str(number)
     if text.isdecimal() and text == str(int(text)):
         return int(text)
@@ -17,8 +19,10 @@ def as_written(number: object) -> Number:
 
 
 def as_value(number: object) -> Number:
-    """Return what a number means without its padding: 000101, #101 and 101.0 are 101, and a UUID
-    is its 32 digits, with dashes or without, in capitals or not."""
+    """Return a number without its notation: 000101, #101 and 101.0 are 101.
+
+    A UUID becomes its 32 digits, without dashes, in lower case.
+    """
     text = str(number).strip().strip("#{}").casefold()
     if re.fullmatch(r"\d+(\.0+)?", text):
         return int(text.partition(".")[0])
@@ -29,21 +33,21 @@ def as_value(number: object) -> Number:
 
 
 def as_serial(number: object) -> Number:
-    """Return the last digits of a reference as a number: KITE-000101 is 101."""
+    """Return the digits at the end of a reference as a number: KITE-000101 is 101."""
     serial = re.search(r"\d+\Z", str(as_value(number)))
     if serial is None:
         return as_value(number)
     return int(serial[0])
 
 
-#: From the strictest to the loosest.
+#: The spellings, from the strictest to the loosest.
 SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 
 
 def common_spelling(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
 ) -> Spelling | None:
-    """Return the strictest spelling in which an answered number is a listed one, or None.
+    """Return the strictest spelling in which an answered number equals a listed one, or None.
 
     A spelling in which two numbers of one side become equal does not count.
     """

@@ -173,7 +173,7 @@ class SaleCounter:
         return [order for order in orders if _identity(order) not in earlier]
 
     def find_changed_earlier_orders(self) -> list[str]:
-        """Return in sentences which orders from before the sale are gone or have another buyer now.
+        """Return a sentence if orders from before the sale are gone or have another buyer now.
 
         Raises ShopUnreachable, TargetError.
         """
@@ -187,7 +187,7 @@ class SaleCounter:
             raise self._return_error("orders", returned, "a whole number, or a list of Order")
         orders = [self._read_order(listed) for listed in returned]
         for (number, key), times in Counter(map(_identity, orders)).items():
-            if times > 1:  # counted, it would be an oversell
+            if times > 1:  # counting it twice would look like an oversell
                 buyer = f" of {key}" if key else ""
                 raise TargetError(
                     f"{file_of(self.target)}: orders() lists order {number}{buyer} {times} "
@@ -199,7 +199,7 @@ class SaleCounter:
     def _read_order(self, listed: Any) -> dict[str, Any]:
         """Return an entry of orders() with the key of its buyer. Raises TargetError."""
         order = listed
-        if isinstance(order, Order):  # this project's own shop has keys, taken as they are
+        if isinstance(order, Order):  # this project's own shop returns mappings instead
             buyer = NO_BUYER if order.buyer is None else str(order.buyer)
             order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
         if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
@@ -219,7 +219,7 @@ class SaleCounter:
 
 
 def describe_changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return in sentences how the orders `now` differ from those at the `first` look."""
+    """Return a sentence on each difference between the orders `now` and at the `first` look."""
     if isinstance(first, int) or isinstance(now, int):
         before, after = count_orders(first), count_orders(now)
         if before == after:
@@ -262,7 +262,7 @@ def _listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
 
 
 def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return number and key: two buyers may each have an order of the same number."""
+    """Return the number and the key, because two buyers may have orders of the same number."""
     return order["order"], order["key"]
 
 
@@ -328,7 +328,7 @@ def _spell_as_listed(
 def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Raise TargetError if answers and orders() name the same orders in different ways.
 
-    That is known if each buyer whose answer names an order has exactly one.
+    It is certain if each buyer whose answer names an order has exactly one order.
     """
     orders_by_key = group_by(reported, itemgetter("key"))
     orders_of_buyers = [orders_by_key.get(request.attempt, []) for request in naming]
@@ -343,7 +343,7 @@ def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Requ
 def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Let an answer name its buyer's only order as orders() does if both end with the same digits.
 
-    Of EU-7 and US-7, either may be 7 in the answer to its own buyer.
+    So `7` in an answer is EU-7 if that is the buyer's order, although there may be a US-7.
     """
     orders_by_key = group_by(reported, itemgetter("key"))
     for request in naming:
@@ -412,7 +412,7 @@ def _assign_owners(
 
 
 def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
-    """Return the message for orders of which neither the buyer nor the number is known."""
+    """Return the message for orders that can be assigned neither by their buyer nor by number."""
     naming = f"names {order['key']!r}, and no buyer of this rush"
     if order["key"] == NO_BUYER:
         naming = f"names no buyer (of order {order['order']!r}, say)"
@@ -431,9 +431,9 @@ def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) ->
 def describe_unmatched_numbers(
     orders: Sequence[Mapping[str, Any]], requests: Sequence[Request]
 ) -> list[str]:
-    """Return in sentences how the numbers in the answers differ from those of the orders.
+    """Return a sentence if the answers seem to number the orders otherwise than orders() does.
 
-    Empty unless each side has numbers that the other lacks, and those orders name no buyer.
+    That is so if each side has a number that the other lacks, and the order names no buyer.
     """
     attempts = {request.attempt for request in requests}
     listed = {order["order"] for order in orders}
@@ -454,9 +454,9 @@ def describe_unmatched_numbers(
 
 
 def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return in sentences which orders from before the rush are gone or have another buyer now.
+    """Return a sentence if orders from before the rush are gone or have another buyer now.
 
-    Nothing if the shop only returns how many orders there are.
+    The list is empty if the shop returns only the number of its orders.
     """
     if isinstance(before, int) or isinstance(now, int):
         return []
@@ -491,7 +491,7 @@ def _assign_by_total(count: int, requests: Sequence[Request]) -> list[dict[str, 
 def describe_judging_scope(
     *, repeatable: bool, listed: bool, shows_stock: bool, matched_by_number: int = 0
 ) -> dict[str, list[str]]:
-    """Return in sentences what the verdict on a target is based on, and what it leaves open.
+    """Return what the verdict on a target is based on, and what it leaves open, as sentences.
 
     repeatable         whether a buyer whose answer was lost may ask again
     listed             whether orders() returned a list

@@ -12,7 +12,7 @@ from loadtest.target.answer import Answer
 
 T = TypeVar("T")
 EXCERPT_LENGTH = 120
-#: The methods that every target has to override -> what each has to do.
+#: Each method that a target has to override -> its task, for a message.
 REQUIRED_METHODS = {
     "open": "put up `stock` units for sale",
     "buy": "send the request that buys, and return its response",
@@ -27,19 +27,22 @@ class Buyer:
     """One buyer of a rush."""
 
     number: int  # 0, 1, 2, ...
-    key: str  # its own in every rush: an idempotency key, or a name that no rush has used before
+    key: str  # new in every rush: to be used as an idempotency key, or as the name of a customer
     client: Any  # a Locust FastHttpSession with the buyer's own cookies: get, post, ...
-    kept: dict[str, Any] = field(default_factory=dict)  # of prepare() for buy(): a token, a cart
+    kept: dict[str, Any] = field(default_factory=dict)  # from prepare() to buy(): a token, a cart
 
     @property
     def name(self) -> str:
-        """The same in every rush: buyer-0, buyer-1, ..."""
+        """The name of the buyer, the same in every rush: buyer-0, buyer-1, ..."""
         return f"buyer-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order of the shop: its number, and the `name` or `key` of its buyer."""
+    """One order of the shop.
+
+    buyer  the `name` or the `key` of the Buyer
+    """
 
     number: int | str
     buyer: str
@@ -50,19 +53,27 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 
 class Target:
-    """The way to buy from one shop and to count its orders. Override the four methods that
-    raise NotImplementedError; override other methods and the attributes as needed. `host` is
-    the address of the shop, without a slash at its end."""
+    """The way to buy from one shop and to count its orders.
 
-    name: str = ""  # the shop's in tables; the name of the file by default
-    #: A buyer whose answer was lost may ask again and not buy twice: it takes an idempotency key.
+    Override the four methods that raise NotImplementedError, and other methods and attributes as
+    needed.
+
+    host  the address of the shop, without a slash at its end
+    """
+
+    name: str = ""  # the name of the shop in tables; by default that of the file
+    #: Whether a buyer may repeat a request after a lost answer without buying twice; the shop needs
+    #: idempotency keys for that.
     repeatable: bool = False
-    warm_up: str = "/"  # a path that every buyer gets before the rush, to be connected; "": none
-    prepare_s: float = 30.0  # that all buyers may take for prepare(), and 50 ms for each buyer
-    settles_s: float = 10.0  # that orders and stock may be written after the answers: a queue, say
-    file: str = ""  # the file of this class
-    #: Only this project's shop has these.
-    records_keys: bool = False  # each order has the key that it was bought with
+    warm_up: str = "/"  # each buyer requests this path before the rush, to connect; "": none
+    #: Seconds that all buyers together may take for prepare(), besides 50 ms for each buyer.
+    prepare_s: float = 30.0
+    #: Seconds after the answers within which the shop, a queue of it for instance, may still write
+    #: orders and stock.
+    settles_s: float = 10.0
+    file: str = ""  # the file that defines this class
+    #: The following attributes are for this project's shop alone.
+    records_keys: bool = False  # whether each order has the key of its purchase
     product: str = "unit"
     hold_ms: int = 0
     sale: int = 0
@@ -71,20 +82,24 @@ class Target:
         self.host = host.rstrip("/")
 
     def open(self, stock: int) -> None:
-        """Put `stock` units up for sale. Earlier orders may stay: they are not counted."""
+        """Put `stock` units up for sale. Orders from before may stay: they are not counted."""
         raise NotImplementedError
 
     def prepare(self, buyer: Buyer) -> None:
-        """Do all that comes before the request that buys: login, CSRF token, cart. The rush has
-        not begun. An answer with a status of 400 or above ends the run with a message, unless the
-        request was sent with catch_response=True."""
+        """Do everything that precedes the request that buys: login, CSRF token, cart.
+
+        It is called before the rush begins. An answer with a status of 400 or above ends the run
+        with a message, unless the request was sent with catch_response=True.
+        """
         if self.warm_up:
             buyer.client.get(self.warm_up, name="warm-up", catch_response=True)
 
     def buy(self, buyer: Buyer) -> Any:
-        """Send the one request that buys with buyer.client, and return its response. It is called
-        before the release: the request is built, and waits at the barrier. It is called again after
-        an answer that says so (`again`)."""
+        """Send the one request that buys with buyer.client, and return its response.
+
+        It is called before the release: the request is built, and then waits at the barrier. It is
+        called again if read() returned again().
+        """
         raise NotImplementedError
 
     def read(self, response: Any) -> Answer:
@@ -95,18 +110,22 @@ class Target:
         raise NotImplementedError
 
     def orders(self) -> Orders:
-        """All orders there are: how many, or a list of Order. With a list each answer is compared
-        with the order of its buyer."""
+        """Return the number of all orders, or a list of all orders.
+
+        With a list, each answer is compared with the order of its buyer.
+        """
         raise NotImplementedError
 
     def stock(self) -> int | None:
-        """Units that the shop shows as left; None where it shows none."""
+        """Return the units left, or None if the shop does not show them."""
         return None
 
     def unsettled(self) -> int | None:
-        """Orders that were promised and are not written yet: the length of a queue, say. They are
-        waited for, `settles_s` seconds at most. Only this project's shop may return None, where
-        it does not know how many."""
+        """Return how many promised orders are not written yet: the length of a queue, for instance.
+
+        The run waits for them, at most `settles_s` seconds. Only this project's shop may return
+        None, which means that the number is unknown.
+        """
         return 0
 
 
@@ -115,7 +134,7 @@ def load(path: Path | str, host: str) -> Target:
     file = Path(path)
     if not file.is_file():
         raise TargetError(f"there is no file {path}: name the file of your target; {SEE_DOCS}")
-    target_class = _class(file)
+    target_class = _find_target_class(file)
     missing = [
         name for name in REQUIRED_METHODS if getattr(target_class, name) is getattr(Target, name)
     ]
@@ -128,18 +147,18 @@ def load(path: Path | str, host: str) -> Target:
     target_class.file = str(file)
     try:
         target = target_class(host)
-    except Exception as error:  # any: the code is not ours
+    except Exception as error:  # any: the code is the user's
         raise build_target_error(target_class, "__init__", error) from error
     target.name = target.name or file.stem
     return target
 
 
-def _class(file: Path) -> type[Target]:
+def _find_target_class(file: Path) -> type[Target]:
     """Run a file and return its only subclass of Target. Raises TargetError."""
     name = f"target_{file.stem}"
     try:
         defined = runpy.run_path(str(file), run_name=name)
-    except Exception as error:  # any: the code is not ours
+    except Exception as error:  # any: the code is the user's
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
     classes = [
@@ -163,20 +182,24 @@ class TargetError(ShopUnreachable):
 def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
     """Call a method that the author of a target wrote.
 
-    Raises TargetError, with the line, for whatever the method raises; a ShopUnreachable as it is.
+    Any exception of the method is raised as TargetError, with its line in the file; only a
+    ShopUnreachable is passed on unchanged.
     """
     try:
         return method(*arguments)
     except ShopUnreachable:
         raise
-    except Exception as error:  # any: the code is not ours
+    except Exception as error:  # any: the code is the user's
         raise build_target_error(target, method.__name__, error) from error
 
 
 def build_target_error(
     target: object, method: str, error: Exception, note: str = ""
 ) -> TargetError:
-    """Return the TargetError for an exception of a target's method. It names the file's line."""
+    """Return the TargetError for an exception of a target's method, with its line in the file.
+
+    note  sentences to put before the advice
+    """
     file = file_of(target)
     lines = [
         frame.lineno

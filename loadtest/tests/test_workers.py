@@ -77,7 +77,7 @@ def test_killed_before_it_arrived_nobody_is_released(tmp_path: Path, host: str) 
         assert master.wait(60) == UNKNOWN, locust.log.read_text()
         run = locust.run()
     assert run["verdict"] == "unknown"
-    assert "is gone, and with it 4 of 8 buyers: nobody was released" in run["error"]
+    assert "is gone, and with it 4 of 8 buyers: no buyer was released" in run["error"]
     assert list(tmp_path.glob("buy-*")) == []
 
 

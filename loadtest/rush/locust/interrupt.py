@@ -1,7 +1,7 @@
 """Ends plain Locust on Ctrl-C before its run begins, with the exit code of `unknown`.
 
-Locust takes a KeyboardInterrupt for the end of a run only once it waits for that run. One that
-comes while it starts its processes or waits for its workers would be a traceback.
+Locust itself handles a KeyboardInterrupt only once the run has begun. Before that, while it starts
+its processes or waits for its workers, Ctrl-C would print a traceback.
 """
 
 import os
@@ -15,7 +15,7 @@ from loadtest.judge.verdict import EXIT_CODES
 
 
 def install(**_: Any) -> None:
-    """Handle SIGINT from now until `restore`, unless it is ignored or handled otherwise."""
+    """Handle SIGINT until `restore` is called, unless it is ignored or has another handler."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
     first_pid = os.getpid()
@@ -27,15 +27,15 @@ def install(**_: Any) -> None:
         else:
             print("UNKNOWN: interrupted before there was a rush", file=sys.stderr, flush=True)
             exit_code = EXIT_CODES["unknown"]
-        # Python runs a signal's handler wherever it is. Raised in a finalizer, SystemExit would be
-        # printed and ignored, and Locust would wait for its workers for ever.
+        # A signal handler may run inside a finalizer. SystemExit raised there would be printed and
+        # ignored, and Locust would wait for its workers forever.
         gevent.kill(main_greenlet, SystemExit(exit_code))
 
     signal.signal(signal.SIGINT, end)
 
 
 def restore(**_: Any) -> None:
-    """Leave SIGINT to Locust, which waits for its run now."""
+    """Leave SIGINT to Locust, whose run has begun."""
     handler = signal.getsignal(signal.SIGINT)
     if getattr(handler, "__module__", "") == __name__:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -34,7 +34,8 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         )
 
     early_options = _parse_host_and_target()
-    if not early_options.target:  # with --target these are refused: other shops lack them
+    # Other shops have no strategies and products, so with --target these options are refused.
+    if not early_options.target:
         add(
             "--lock",
             "The strategy that guards the stock",
@@ -51,7 +52,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         )
         add(
             "--product",
-            "The product that they buy",
+            "The product that the buyers buy",
             RushPlan.product,
             type=RUSH_OPTIONS["product"],
         )
@@ -62,10 +63,10 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         RushPlan.deadline,
         type=RUSH_OPTIONS["deadline"],
     )
-    add("--target", "A file that says how another shop is bought from: docs/your-shop.md")
+    add("--target", "A file that describes how to buy from another shop: docs/your-shop.md")
     add(
         PERMISSION_FLAG,
-        "With --target: the name of the machine, not this one, that you may rush",
+        "With --target: the host name of another machine that you may rush",
         metavar="HOST",
     )
     add("--nodes", "More addresses of the same shop, comma-separated: buyers alternate")
@@ -91,13 +92,13 @@ def _list_strategies(host: str) -> list[str] | None:
     return [strategy["name"] for strategy in strategies]
 
 
-def plan_of_options(environment: Environment, restock_token: str = "") -> RushPlan:
+def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
     """Return the plan of a rush that Locust's options describe.
 
-    `host` and `num_users`, the buyers, are Locust's own options; `nodes` adds addresses.
+    The first address and the number of buyers are Locust's own options `host` and `num_users`.
 
-    restock_token  the value of --restock-token, which LocustRushes has removed from the options:
-                   Locust sends them to its workers
+    restock_token  the value of --restock-token. LocustRushes has removed it from the options,
+                   which Locust sends to its workers
     """
     options: Any = environment.parsed_options
     addresses = f"{environment.host or DEFAULT_HOST},{options.nodes}".split(",")
@@ -107,7 +108,7 @@ def plan_of_options(environment: Environment, restock_token: str = "") -> RushPl
         stock=int(options.stock),
         deadline=float(options.deadline),
         target=options.target,
-        i_may_load=options.i_may_load,  # the name of a machine
+        i_may_load=options.i_may_load,
         restock_token=restock_token,
         history=options.history,
         result=options.result,

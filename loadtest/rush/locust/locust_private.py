@@ -1,7 +1,7 @@
-"""Every private or replaced name of Locust.
+"""All uses of private names of Locust.
 
-A new version of Locust may rename them: `install` says which one is missing.
-loadtest/rush/http_client_private.py has those of its HTTP client.
+A new version of Locust may rename them: `install` says which name is missing.
+loadtest/rush/http_client_private.py has the private names of its HTTP client.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from loadtest.rush import http_client_private
 from loadtest.rush.http_client_private import init_assigns_attribute, raise_for_missing
 
 #: Missed heartbeats, one per second, after which Locust considers a worker lost. Its own limit of 3
-#: is too low if thousands of buyers begin at once. A worker keeps the limit of when it connected.
+#: is too low if thousands of buyers begin at once. The limit is fixed when a worker connects.
 MAX_MISSED_HEARTBEATS = 20
 
 
 def install(**_: Any) -> None:
     """Replace names of Locust and of its HTTP client, for the whole process.
 
-    To be called before a runner is made: as a listener of init_command_line_parser. Raises
+    It has to be called before the runner exists, as a listener of init_command_line_parser. Raises
     MissingName.
     """
     require_names()

@@ -1,6 +1,6 @@
 """Locust in one child process (loadtest/locust_child.py), for all rushes of a command.
 
-loadtest/locustfile.py has the buyers. Locust is not imported here, because to import it patches
+loadtest/locustfile.py has the buyers. Locust is not imported here, because importing it patches
 threading for the whole process.
 """
 
@@ -21,12 +21,12 @@ from servers.embedded import ROOT
 from servers.process import ended_message
 from servers.signals import uninterrupted
 
-#: The file of the buyers' events, next to those of the nodes.
-BUYERS = "buyers.jsonl"
+#: The file of the buyers' events, beside the files of the nodes' events.
+BUYERS_HISTORY = "buyers.jsonl"
 
 
 class NotSold(StackError):
-    """The shop or its target was wrong. The message is complete: the log has no more."""
+    """The target is wrong, or its shop does not answer. The log has no more than the message."""
 
 
 @dataclass
@@ -34,8 +34,8 @@ class LocustProcess:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
     log      the file of Locust's own log
-    workers  processes with the buyers; if it is one, the child itself has them
-    pid      the process id of the child, once it was started
+    workers  the number of processes with buyers; with 1 the child itself has the buyers
+    pid      the process id of the child; 0 before it is started
     """
 
     log: IO[bytes]
@@ -48,7 +48,7 @@ class LocustProcess:
     def __enter__(self) -> Self:
         """Start Locust without waiting for it.
 
-        Its session is its own, so that the terminal's Ctrl-C does not reach it.
+        It runs in a session of its own, which the terminal's Ctrl-C does not reach.
         """
         with uninterrupted():
             self._child = subprocess.Popen(
@@ -71,7 +71,7 @@ class LocustProcess:
             self._why_ended = self.why_ended()
             self._was_ended = True
             with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)  # there is nothing in it to be lost
+                os.killpg(self.pid, signal.SIGKILL)  # Locust has nothing to save
             self._child.communicate()
 
     def rush(self, plan: RushPlan) -> dict[str, Any]:
@@ -84,19 +84,21 @@ class LocustProcess:
         return BuyersReport.from_json(answer)
 
     def look_again(self) -> dict[str, Any]:
-        """Return how many orders the last rush has now, `orders`, and how they differ from those
-        that it was judged by, `changes`. Raises StackError."""
+        """Read the orders of the last rush again; see Rush.look_again(). Raises StackError.
+
+        Return `orders`, their number now, and `changes`, how they differ from the judged orders.
+        """
         return self._request({"look_again": True})
 
     def serve(self, folder: str, plan: RushPlan) -> None:
-        """From now on run the rushes that the shop's page asks for through this folder.
+        """Let the child run the rushes that the shop's page requests through this folder.
 
-        plan  what the page does not choose: the addresses of the shop, and its token
+        plan  the addresses of the shop and its token; the page chooses the rest
         """
         self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
-        """Return how Locust ended by itself and its log; empty while it runs or is not started."""
+        """Return how Locust ended by itself, and its log's end; empty if it has not ended."""
         if self._was_ended or not self.pid:
             return self._why_ended
         exit_code = self._child.poll()

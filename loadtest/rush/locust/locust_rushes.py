@@ -1,6 +1,6 @@
-"""The rushes of one Locust: this process opens their sales, has their buyers, or does both.
+"""The rushes of a Locust process, which opens their sales, runs their buyers, or does both.
 
-The process that opens the sales is the only one, or the master.
+The process that opens the sales is Locust's only process, or its master.
 """
 
 import gc
@@ -23,7 +23,7 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.local_buyers import LocalBuyers, wait_forever
-from loadtest.rush.locust.locust_options import load_target, plan_of_options, require_permissions
+from loadtest.rush.locust.locust_options import build_plan, load_target, require_permissions
 from loadtest.rush.locust.locust_private import FixedDispatcher, workers_by_dispatch_order
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
@@ -35,19 +35,19 @@ from loadtest.stack.open_files import allow_connections
 from loadtest.target.target import Target, TargetError
 from servers.loopback import ask_loopback_directly
 
-#: The error of a Locust that made no rush.
+#: The error of a Locust run without a rush.
 NO_RUSH = "there was no rush"
 
 
 class LocustRushes:
-    """The rushes of one Locust, one after the other.
+    """The rushes of one Locust process, one after the other.
 
-    opens_sales  whether this process opens the sales: it is no worker
-    plan         the plan of the next rush; None: Locust's options say it
-    token        the shop's SHOP_RESTOCK_TOKEN in Locust's options
+    opens_sales  whether this process opens the sales, because it is not a worker
+    plan         the plan of the next rush; None: it is built from Locust's options
+    token        the value of --restock-token, which is removed from Locust's options
     rush         the last rush whose sale this process opened
-    last_run     what the last rush that is over returned; empty before the first
-    buyers       the buyers of this process in the last rush that it had buyers in
+    last_run     the run of the last concluded rush; empty before the first
+    buyers       this process's buyers in the last rush in which it had any
     """
 
     environment: Environment
@@ -64,7 +64,7 @@ class LocustRushes:
         self.is_set_up = Event()
         self._gathering = RLock()
         self._concluding = RLock()
-        #: Ends a run that would go on forever.
+        #: Ends Locust's run, which goes on forever by itself.
         self.end_run: Callable[[], object] = self._end_run
 
     def set_up(self, environment: Any) -> None:
@@ -95,7 +95,7 @@ class LocustRushes:
     def _require_usable_target(self) -> None:
         """End the process with 2 unless there is a target that may be rushed."""
         try:
-            plan = plan_of_options(self.environment)
+            plan = build_plan(self.environment)
             load_target(plan)
             for warning in require_permissions(plan):
                 logger.warning("%s", warning)
@@ -104,7 +104,7 @@ class LocustRushes:
             sys.exit(2)
 
     def _hear(self, msg: Any, **_: Any) -> None:
-        """Pass a message on. Messages of another rush are ignored."""
+        """Pass a message on to the buyers and to the rush. Messages of other rushes are ignored."""
         for listener in (self.buyers, self.rush):
             if listener is not None and listener.id == msg.data["rush"]:
                 listener.hear(msg)
@@ -112,7 +112,7 @@ class LocustRushes:
     # --- the buyers of this process -------------------------------------------------------------
 
     def gather_buyers(self) -> LocalBuyers:
-        """Return the buyers of this process in the present rush, prepared for the first one."""
+        """Return the buyers of this process in the present rush; prepare them at the first call."""
         self.is_set_up.wait()  # a worker may have users before that
         with self._gathering:
             announcement = self.options.rush
@@ -127,11 +127,13 @@ class LocustRushes:
         """Prepare the buyers of this process for an announced rush."""
         shares = announcement["shares"]
         share = shares.get(self.runner.client_id) or shares.get(LOCAL)
-        if share is None:  # Locust has sent users nevertheless
+        if (
+            share is None
+        ):  # a process without a share of the buyers; Locust sends it users all the same
             wait_forever()
 
         def send_message(kind: str, **content: Any) -> None:
-            # Without the master, Locust ends this process after a minute.
+            # If the master is gone, nothing needs the message: Locust ends this process soon.
             with suppress(RPCError):
                 self.runner.send_message(kind, {"rush": announcement["rush"], **content})
 
@@ -158,7 +160,7 @@ class LocustRushes:
         send_message(messages.HERE, pid=os.getpid())
 
     def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
-        """Return the target, with the state that open() set where the sale was opened."""
+        """Return the target, with the attributes that open() has set in the coordinator."""
         if self.rush is not None:
             return self.rush.target
         target = load_target(plan)
@@ -171,7 +173,7 @@ class LocustRushes:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
         if not self.opens_sales:
             return
-        plan = self.plan or plan_of_options(self.environment, self.token)
+        plan = self.plan or build_plan(self.environment, self.token)
         rush = Rush(
             plan=plan,
             target=Target(plan.hosts[0]),
@@ -183,30 +185,30 @@ class LocustRushes:
         try:
             rush.target = load_target(plan)
             require_permissions(plan)
-            self.options.rush = rush.open()  # which Locust sends to each worker with its users
+            self.options.rush = rush.open()  # Locust sends its options to each worker with users
         except ShopUnreachable as error:
             rush.failure = error
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
-        """End the run when all buyers have their answers: Locust itself would not."""
+        """End Locust's run when all buyers have their answers: by itself it would go on."""
         rush.watch()
         if self._conclude(rush):
             self.end_run()
 
     def _end_run(self) -> None:
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
-            gevent.sleep(POLL_INTERVAL_SECONDS)  # its start would go on after the stop
+            gevent.sleep(POLL_INTERVAL_SECONDS)  # a stop during the start would not end the start
         if self.options.headless:
             self.runner.quit()
         else:
             self.runner.stop()
 
     def progress(self) -> dict[str, Any] | None:
-        """Return how far the present rush is, or None without one.
+        """Return the progress of the present rush, or None without one.
 
-        `left_s` is the time until its buyers give up, None before their release. With several
-        processes only the reports are known.
+        `left_s` is the time until the buyers give up, None before their release. With several
+        processes, `arrived` and `answered` change only with the messages of whole processes.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:
@@ -232,12 +234,12 @@ class LocustRushes:
     # --- its end --------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Conclude a rush that is stopped midway, by a button, a signal or --run-time."""
+        """Conclude a rush that was stopped early, by a button, a signal or --run-time."""
         if self.rush is not None:
             self._conclude(self.rush, stopped=True)
 
     def verdict(self) -> tuple[str, int]:
-        """Return the result of the last rush in words, and the exit code. A worker has none."""
+        """Return the text of the last verdict, and the exit code. In a worker they are "" and 0."""
         if not self.opens_sales:
             return "", 0
         self.end()
@@ -254,9 +256,9 @@ class LocustRushes:
             return {"error": str(error)}
 
     def _conclude(self, rush: Rush, *, stopped: bool = False) -> bool:
-        """Conclude a rush once, and keep its run. Return whether this call concluded it.
+        """Conclude a rush, unless that was done; keep its run. Return whether this call did it.
 
-        A call while another one concludes waits for that one.
+        If another greenlet is concluding the rush, wait until that has ended.
         """
         with self._concluding:
             if rush.is_concluded:
@@ -271,7 +273,7 @@ class LocustRushes:
     def _write_files(self, rush: Rush, run: dict[str, Any]) -> dict[str, Any]:
         """Write the files that the plan names, and return the run.
 
-        The verdict is `unknown` if a file cannot be written: a run without it is no evidence.
+        The verdict is `unknown` if a file cannot be written, because the evidence is incomplete.
         """
 
         def write_result(path: str) -> None:

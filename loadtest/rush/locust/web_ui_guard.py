@@ -1,9 +1,9 @@
 """Restricts Locust's web UI to its own page and to programs on this machine.
 
-A browser lets any web page send a form to http://127.0.0.1:8089, and stock Locust takes it, with
-headers that let the page read the answer. Two headers that no page can forge show such requests:
-Origin and Sec-Fetch-Site. The Host header shows DNS rebinding: the page's own name has come to
-mean 127.0.0.1, so to the browser Locust is the page's own server.
+A browser lets any web page send a form to http://127.0.0.1:8089. Locust accepts it, and its CORS
+headers let the page read the answer. Two headers that no page can forge show such requests: Origin
+and Sec-Fetch-Site. The Host header shows DNS rebinding, in which the page's own host name resolves
+to 127.0.0.1, so that the browser takes Locust for the page's own server.
 """
 
 import os
@@ -15,12 +15,12 @@ from locust.env import Environment
 
 from loadtest.rush.option_parsers import RUSH_OPTIONS
 
-#: Names under which Locust may be asked, whatever the port.
+#: Host names under which Locust may be reached, with any port.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 #: The fields that a form may have besides the options of a rush. Locust's other options name files
 #: and addresses or are secrets: they are set on its command line only.
 ALLOWED_FORM_FIELDS = {"user_count", "spawn_rate", "run_time", "profile", "host"}
-#: They forbid other pages to show Locust in a frame or to load a part of it.
+#: Headers that forbid other pages to show Locust in a frame or to load a part of it.
 EMBEDDING_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
@@ -35,8 +35,8 @@ def install(environment: Environment, web_ui: Any) -> None:
     """
     if web_ui is None:
         return
-    hosts = set(LOOPBACK) | _words(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))
-    origins = _words(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
+    hosts = set(LOOPBACK) | _split_list(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))
+    origins = _split_list(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
 
     def refuse() -> tuple[dict[str, Any], int] | None:
         reason = _refusal(flask.request, hosts, origins, environment)
@@ -53,13 +53,13 @@ def install(environment: Environment, web_ui: Any) -> None:
     web_ui.app.after_request_funcs.setdefault(None, []).insert(0, replace_cors_headers)  # runs last
 
 
-def _words(text: str) -> set[str]:
-    """Return the words of a comma-separated list, in lower case."""
+def _split_list(text: str) -> set[str]:
+    """Return the entries of a comma-separated list, in lower case."""
     return {word.strip().lower() for word in text.split(",")} - {""}
 
 
 def _is_trusted(origin: str, trusted: set[str]) -> bool:
-    """Return whether an origin is one of these, https://*.example.com among them."""
+    """Return whether an origin is trusted; https://*.example.com trusts all subdomains."""
     scheme, _, host = origin.lower().partition("://")
     parents = {f"{scheme}://*{host[dot:]}" for dot, sign in enumerate(host) if sign == "."}
     return origin.lower() in trusted or not trusted.isdisjoint(parents)
