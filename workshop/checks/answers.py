@@ -1,4 +1,4 @@
-"""Lessons 1, 2, 9 and 10, whose exercises are answers and not code that sells."""
+"""The checks of lessons 1, 2, 9 and 10, whose exercises are answers instead of code that sells."""
 
 import re
 import time
@@ -15,15 +15,15 @@ from shop.errors import CommitUnknown, ShopError
 from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
-from workshop.checks.purchases import PRODUCT, open_sale, told
+from workshop.checks.purchases import PRODUCT, describe_run, open_sale
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
 MOVES = 3
-#: What the shop passes to the functions of lesson 2, in this sequence.
+#: The arguments that the check passes to the functions of lesson 2, in this order.
 PARAMETERS = ("initial", "orders", "left")
-#: Of a sale: initial stock, orders, stock left; then how many were oversold, and how many updates
-#: were lost.
+#: Sales: initial stock, orders and stock left; then the right answers, the number of oversold units
+#: and of lost updates.
 SALES = [
     ((100, 100, 0), (0, 0)),
     ((100, 200, 97), (100, 197)),
@@ -45,11 +45,11 @@ BELIEFS = {
     ("setnx", "eviction"): "eviction-takes-all",
     ("row-lock", "redis-down"): "row-lock-needs-redis",
 }
-WORDS = ("exact", "oversold", "deadlock")
-#: How often a buyer asks at most.
-MOST = 6
-#: A strategy of the database's own: no lock is needed here.
-LOCK = "row-lock"
+VERDICTS = ("exact", "oversold", "deadlock")
+#: The most requests that the check lets a buyer send.
+MAX_REQUESTS = 6
+#: The strategy that sells here; any correct one would do.
+STRATEGY = "row-lock"
 #: The buyer whose answer is lost.
 VICTIM = "victim"
 #: Outcomes of a request that has sold nothing, after which asking again makes sense.
@@ -58,11 +58,11 @@ NextKey = Callable[[str, str], str | None]
 
 
 def schedules(module: ModuleType) -> Refusal | None:
-    """Two schedules without a lock, one that sells twice and one that does not."""
+    """Return a refusal unless the first schedule sells a unit twice and the second does not."""
     texts = [getattr(module, name) for name in ("SELLS_TWICE", "DOES_NOT")]
     if not any(texts):
         return Refusal("todo")
-    twice, once = map(_letters, texts)
+    twice, once = map(_normalize_letters, texts)
     for text, letters in zip(texts, (twice, once), strict=True):
         if sorted(letters) == sorted("AB" * MOVES):
             continue
@@ -73,7 +73,7 @@ def schedules(module: ModuleType) -> Refusal | None:
 
     runs = [run_schedule("none", schedule, units=1) for schedule in (twice, once)]
     first, second = (run.violates for run in runs)
-    story = tuple(told(run) for run in runs)
+    story = tuple(describe_run(run) for run in runs)
     if not first and second:
         return Refusal("swapped", {}, story)
     if not first:
@@ -81,14 +81,14 @@ def schedules(module: ModuleType) -> Refusal | None:
     return Refusal("sells-twice", {"given": once}, story[1:]) if second else None
 
 
-def _letters(answer: object) -> str:
+def _normalize_letters(answer: object) -> str:
     """Return a text or a list of letters as one word in capitals, without spaces."""
     text = "".join(map(str, answer)) if isinstance(answer, (list, tuple)) else str(answer)
     return re.sub("[ ,-]", "", text).upper()
 
 
 def tally(module: ModuleType) -> Refusal | None:
-    """The first sale that is counted wrong, and how; None if none is."""
+    """Return a refusal for the first sale that the functions count wrong, or None."""
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     answers = {name: [count(*sale) for sale, _ in SALES] for name, count in functions.items()}
     silent = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
@@ -96,9 +96,9 @@ def tally(module: ModuleType) -> Refusal | None:
         missing = Refusal("no-return", {"function": silent[0]})
         return missing if len(silent) == 1 else Refusal("todo")
     for place, (name, numbers) in enumerate(answers.items()):
-        if refusal := _not_a_number(name, numbers):
+        if refusal := _check_numbers(name, numbers):
             return refusal
-        if refusal := _parameters_swapped(name, functions[name], place):
+        if refusal := _check_parameter_order(name, functions[name], place):
             return refusal
     if list(answers.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
         return Refusal("swapped")
@@ -107,24 +107,28 @@ def tally(module: ModuleType) -> Refusal | None:
         counted_over = answers["oversold"][number]
         if counted_over != over:
             facts |= {"got": counted_over, "right": over}
-            return _oversold_wrong(functions["oversold"], facts)
+            return _explain_wrong_oversold(functions["oversold"], facts)
         counted_lost = answers["lost_updates"][number]
         if counted_lost != lost:
             return Refusal("misses-lost-updates", {**facts, "got": counted_lost, "right": lost})
     return None
 
 
-def _not_a_number(function: str, answers: Sequence[object]) -> Refusal | None:
-    """The refusal of the first answer that is no number."""
+def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
+    """Return a refusal for the first answer that is not a number, or None."""
     for (sale, _), answer in zip(SALES, answers, strict=True):
         is_true = isinstance(answer, bool) and answer  # False is 0, as of `a > b and a - b`
         if is_true or not isinstance(answer, Real):
             facts = {"function": function, "sale": ", ".join(map(str, sale))}
-            return Refusal("not-a-number", {**facts, "got": repr(answer), "kind": _kind(answer)})
+            return Refusal(
+                "not-a-number", {**facts, "got": repr(answer), "kind": _describe_type(answer)}
+            )
     return None
 
 
-def _parameters_swapped(name: str, function: Callable[..., object], place: int) -> Refusal | None:
+def _check_parameter_order(
+    name: str, function: Callable[..., object], place: int
+) -> Refusal | None:
     """Return a refusal if the function counts right with its arguments in another sequence only.
 
     Args:
@@ -146,8 +150,8 @@ def _parameters_swapped(name: str, function: Callable[..., object], place: int) 
     return Refusal("arguments-swapped", {"function": name, "taken": taken})
 
 
-def _kind(value: object) -> str:
-    """The type of a value, in words."""
+def _describe_type(value: object) -> str:
+    """Return the type of a value, in words."""
     match value:
         case None:
             return "nothing"
@@ -160,7 +164,9 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _oversold_wrong(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
+def _explain_wrong_oversold(
+    oversold: Callable[..., object], facts: Mapping[str, object]
+) -> Refusal:
     count = facts["got"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
@@ -169,10 +175,10 @@ def _oversold_wrong(oversold: Callable[..., object], facts: Mapping[str, object]
 
 
 def table(module: ModuleType) -> Refusal | None:
-    """The first wrong answer about which locks keep their promise under which fault, or None."""
+    """Return a refusal for the first wrong verdict in the participant's table, or None."""
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
-        return Refusal("not-a-table", {"kind": _kind(answers)})
+        return Refusal("not-a-table", {"kind": _describe_type(answers)})
     if not any(answers.values()):
         return Refusal("todo")
     for (lock, fault), belief in BELIEFS.items():
@@ -180,7 +186,7 @@ def table(module: ModuleType) -> Refusal | None:
         if answer in (None, ""):
             return Refusal("no-answer", {"lock": lock, "fault": fault})
         word = answer.strip().lower() if isinstance(answer, str) else answer
-        if word not in WORDS:
+        if word not in VERDICTS:
             return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": answer})
         if word != EXPECTED[lock][fault]:
             return Refusal(belief, {"said": answer})
@@ -192,7 +198,7 @@ class NoKey(Exception):
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
-    """Lesson 9: the first fault in what a buyer does with each answer, and with none."""
+    """Return a refusal for the first mistake in what a buyer does after an answer, or None."""
 
     def next_key(outcome: str, key: str) -> str | None:
         restart_step_timer()
@@ -204,10 +210,10 @@ def ask_again(module: ModuleType) -> Refusal | None:
 
     try:
         return (
-            _two_of_them(next_key)
-            or _answer_lost(next_key)
-            or _others(next_key)
-            or _refused_afterwards(next_key)
+            _check_two_buyers(next_key)
+            or _check_lost_answer(next_key)
+            or _check_other_outcomes(next_key)
+            or _check_refusals_after_lost_answer(next_key)
         )
     except NoKey as error:
         outcome, answer = error.args
@@ -229,11 +235,11 @@ def _pauses_skipped(module: ModuleType) -> Iterator[None]:
         yield
 
 
-def _answer_lost(next_key: NextKey) -> Refusal | None:
-    """The purchase is committed, its answer is lost."""
+def _check_lost_answer(next_key: NextKey) -> Refusal | None:
+    """Return a refusal unless a buyer whose answer is lost gets the order of that request."""
     sale = open_sale(5)
-    outcomes = _shops(next_key)
-    numbers = _orders_of_the_victim(sale)
+    outcomes = _buy_until_done(next_key)
+    numbers = _victims_order_numbers(sale)
     story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
     if " and " in numbers:
         return Refusal("new-key", {"orders": numbers}, story)
@@ -242,26 +248,25 @@ def _answer_lost(next_key: NextKey) -> Refusal | None:
     return Refusal("nags", {"outcome": "sold"}, story) if outcomes.count("sold") > 1 else None
 
 
-def _orders_of_the_victim(sale: int) -> str:
-    """Return the numbers of the victim's orders, to be read."""
+def _victims_order_numbers(sale: int) -> str:
+    """Return the numbers of the victim's orders, joined by `and`."""
     orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser=VICTIM).order_by("pk")
     return " and ".join(str(order.pk) for order in orders)
 
 
 def _buy_with(key: str) -> None:
     """Sell the victim a unit under this key, or give it the order that the key has bought."""
-    check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=LOCK, key=key))
+    check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 
-def _two_of_them(next_key: NextKey) -> Refusal | None:
-    """Two buyers, both without an answer."""
+def _check_two_buyers(next_key: NextKey) -> Refusal | None:
+    """Return a refusal if two buyers without an answer get the same key."""
     first, second = (next_key("unknown", key) for key in ("key-of-ann", "key-of-bob"))
     return Refusal("one-key-for-all", {"key": first}) if first and first == second else None
 
 
-def _others(next_key: NextKey) -> Refusal | None:
-    """Every other outcome, each of a buyer with another key: which are final, and which say that
-    asking again makes sense."""
+def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
+    """Return a refusal if a buyer repeats a request after a final outcome, or gives up early."""
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:
             return Refusal("nags", {"outcome": outcome})
@@ -273,10 +278,11 @@ def _others(next_key: NextKey) -> Refusal | None:
     return None
 
 
-def _refused_afterwards(next_key: NextKey) -> Refusal | None:
-    """Play a lost answer after which the shop refuses the buyer once with each reason.
+def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
+    """Return a refusal if a buyer changes its key, or gives up, after a refusal of its retry.
 
-    "Nothing was sold" is said of the request that was refused. The first one has an order.
+    The refusal says that the retry sold nothing. The first request, whose answer is lost, has an
+    order all the same.
     """
     sale = open_sale(5)
     first_key = uuid.uuid4().hex
@@ -287,22 +293,24 @@ def _refused_afterwards(next_key: NextKey) -> Refusal | None:
         if outcome != CommitUnknown.outcome:
             story.append(f"asks with the same key, is answered {outcome}")
         if key is None:
-            return Refusal("gives-up", {"orders": _orders_of_the_victim(sale)}, tuple(story))
+            return Refusal("gives-up", {"orders": _victims_order_numbers(sale)}, tuple(story))
         if key != first_key:
             _buy_with(key)
             story.append("asks with a new key, is answered sold")
-            facts = {"outcome": outcome, "orders": _orders_of_the_victim(sale)}
+            facts = {"outcome": outcome, "orders": _victims_order_numbers(sale)}
             return Refusal("new-key-after-refusal", facts, tuple(story))
     return None
 
 
-def _shops(next_key: NextKey) -> list[str]:
-    """The outcomes that the victim sees who goes on as `next_key` says. The first answer gets lost
-    after the COMMIT."""
+def _buy_until_done(next_key: NextKey) -> list[str]:
+    """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
+
+    The first answer is lost after the COMMIT.
+    """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []
     unknown = CommitUnknown.outcome
-    while key is not None and len(outcomes) < MOST:
+    while key is not None and len(outcomes) < MAX_REQUESTS:
         try:
             _buy_with(key)
             outcomes.append("sold" if unknown in outcomes else unknown)

@@ -1,4 +1,4 @@
-"""Lesson 8: a buyer without the lock sells nothing, however late it finds out."""
+"""The check of lesson 8: a buyer who has lost the lock sells nothing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,28 +15,28 @@ from shop.schedules.interleaving import Interleaving
 from shop.schedules.two_buyers import gate_the_commit
 from workshop import kit
 from workshop.checks.purchases import (
-    MANY,
-    OTHER,
+    OTHER_PRODUCT,
+    OTHER_STOCK,
     PRODUCT,
-    answer_of,
-    at_statement,
     buy,
+    check_second_buyer,
     count_orders_and_stock,
-    goes_on,
+    describe_answer,
     install,
+    interrupt_at_statement,
     kill,
     open_sale,
-    outcome_of,
+    resume_until_blocked,
     row_lock_was_not_sent,
-    second_of_one,
     statements,
-    story_of,
+    tell_story,
+    try_to_buy,
 )
 from workshop.refusal import Refusal
 
-#: What a late holder may be answered: its buyer asks again.
-LATE = ("lost", "busy")
-#: Refusals of a purchase whose row lock would have been right, had it been sent.
+#: The allowed answers to a late holder, after which the buyer asks again.
+OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
+#: Refusals of purchases that would be correct if their row lock had been sent.
 RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
@@ -48,7 +48,7 @@ def refusal(module: ModuleType) -> Refusal | None:
         or _check_other_product()
         or _check_every_pause()
         or _check_two_reads()
-        or second_of_one()
+        or check_second_buyer()
     )
     if refusal and refusal.code in RIGHT_WITH_A_ROW_LOCK and row_lock_was_not_sent():
         return Refusal("lock-not-sent", refusal.facts, refusal.story)
@@ -58,7 +58,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 def _check_sequential_buyers() -> Refusal | None:
     """Return a refusal unless two buyers, one after the other, get a unit each."""
     sale = open_sale(2)
-    outcomes = [outcome_of(name) for name in "AB"]
+    outcomes = [try_to_buy(name) for name in "AB"]
     orders, left = count_orders_and_stock(sale)
     if (orders, left) == (2, 0):
         return None
@@ -69,13 +69,15 @@ def _check_sequential_buyers() -> Refusal | None:
 
 def _check_other_product() -> Refusal | None:
     """Return a refusal unless a sale of one product leaves the row of another one as it is."""
-    opening.restock(product=OTHER, amount=MANY)
-    Product.objects.filter(name=OTHER).update(fence=0)  # a wrong try may have left a high one
+    opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
+    Product.objects.filter(name=OTHER_PRODUCT).update(
+        fence=0
+    )  # a wrong try may have left a high one
     open_sale(1)
-    outcome_of("A")
-    other = Product.objects.get(name=OTHER)
-    if other.amount != MANY:
-        return Refusal("other-products", {"left": other.amount, "stock": MANY})
+    try_to_buy("A")
+    other = Product.objects.get(name=OTHER_PRODUCT)
+    if other.amount != OTHER_STOCK:
+        return Refusal("other-products", {"left": other.amount, "stock": OTHER_STOCK})
     if other.fence:
         return Refusal("fence-of-other-products", {"fence": other.fence})
     return None
@@ -87,13 +89,15 @@ def _check_every_pause() -> Refusal | None:
     During the pause A's lock ends, and B sells if it can.
     """
     open_sale(10)
-    with at_statement(0, kill) as sent:
+    with interrupt_at_statement(0, kill) as sent:
         buy("A")
     places = ["acquired", *["paused"] * len(sent), "at_commit"]
-    return next(filter(None, (_late(number, place) for number, place in enumerate(places))), None)
+    return next(
+        filter(None, (_check_pause_at(number, place) for number, place in enumerate(places))), None
+    )
 
 
-def _late(number: int, place: str) -> Refusal | None:
+def _check_pause_at(number: int, place: str) -> Refusal | None:
     """Return a refusal if a pause at this point leads to a wrong sale.
 
     The point `paused` is before A's n-th statement.
@@ -102,9 +106,9 @@ def _late(number: int, place: str) -> Refusal | None:
 
     def late() -> str:
         gate_the_commit()
-        with at_statement(number, partial(point.send, "paused")) as statements:
+        with interrupt_at_statement(number, partial(point.send, "paused")) as statements:
             try:
-                return outcome_of("A")
+                return try_to_buy("A")
             finally:
                 sent.extend(statements)
 
@@ -114,23 +118,27 @@ def _late(number: int, place: str) -> Refusal | None:
             a.run_to(place)
         if a.waits_at != place:
             return None  # this purchase sent fewer statements than the one before
-        _loses_its_lock()
-        b = run.enter("B", partial(outcome_of, "B"))
-        overtaken = goes_on(b) and b.result == "sold"
+        _end_newest_lease()
+        b = run.enter("B", partial(try_to_buy, "B"))
+        overtaken = resume_until_blocked(b) and b.result == "sold"
         fences = kit.recent_leases[-1].fence, Product.objects.get(name=PRODUCT).fence
-        answer = answer_of(a.finish)
+        answer = describe_answer(a.finish)
         b.finish()
-    story = story_of(run.log)
+    story = tell_story(run.log)
     if sale_report(sale).lost_updates:
         compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
         late_write = overtaken or not compares
         return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
     if overtaken and answer == "sold":
-        return _sold_late(sale, sent[: number - 1] if number else None, fences, story)
-    return Refusal("not-lost", {"said": answer}, story) if answer not in (*LATE, "sold") else None
+        return _explain_late_sale(sale, sent[: number - 1] if number else None, fences, story)
+    return (
+        Refusal("not-lost", {"said": answer}, story)
+        if answer not in (*OUTCOMES_OF_LATE_HOLDER, "sold")
+        else None
+    )
 
 
-def _sold_late(
+def _explain_late_sale(
     sale: int, sent: Sequence[str] | None, fences: tuple[int | None, int], story: Sequence[str]
 ) -> Refusal:
     """Return why A sold after B, by what it had asked the database before it was paused.
@@ -153,13 +161,13 @@ def _sold_late(
     if claimed not in granted:
         return Refusal("clock-as-fence", {"fence": claimed}, story)
     facts = {"fence": granted[-2], "of_b": of_b, "row": of_row}
-    compared = any(_asks_for_the_fence(text) for _, text, _ in statements)
+    compared = any(_uses_fence(text) for _, text, _ in statements)
     return Refusal(
         "fence-not-written" if compared and of_row != of_b else "fence-not-compared", facts, story
     )
 
 
-def _asks_for_the_fence(text: str) -> bool:
+def _uses_fence(text: str) -> bool:
     """Return whether a statement reads the product's fence, or compares with it."""
     words = text.casefold()
     return "fence" in words and words.startswith(("select", "update", "with"))
@@ -172,18 +180,18 @@ def _check_two_reads() -> Refusal | None:
     """
     sale = open_sale(10)
     with Interleaving() as run:
-        a = run.enter("A", partial(outcome_of, "A")).run_to("after_read")
-        _loses_its_lock()
-        b = run.enter("B", partial(outcome_of, "B"))
-        goes_on(b, to="after_read")
+        a = run.enter("A", partial(try_to_buy, "A")).run_to("after_read")
+        _end_newest_lease()
+        b = run.enter("B", partial(try_to_buy, "B"))
+        resume_until_blocked(b, to="after_read")
         a.finish()
         b.finish()
     if sale_report(sale).lost_updates:
-        return Refusal("fence-at-write", {}, story_of(run.log))
+        return Refusal("fence-at-write", {}, tell_story(run.log))
     return None
 
 
-def _loses_its_lock() -> None:
+def _end_newest_lease() -> None:
     """End the newest lease as a pause past the ttl does: Redis has dropped its lock."""
     locks_client().flushdb()
     kit.recent_leases[-1].mark_lost(LossReason.EXPIRED)

@@ -1,4 +1,4 @@
-"""Explains an error that ended a check: a mistake in the participant's file, or a silent server."""
+"""Finds the cause of an error that ended a check: a mistake in the file, or a silent server."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from shop.sale.purchase import sell_one
 from workshop.refusal import Refusal, Undecided
 
 #: The parameters with which the shop calls each function of an exercise.
-PASSED = {
+PARAMETERS = {
     "oversold": ("initial", "orders", "left"),
     "lost_updates": ("initial", "orders", "left"),
     "next_key": ("outcome", "key"),
@@ -31,40 +31,40 @@ PASSED = {
     "read": ("attempt",),
     "write": ("attempt", "stock"),
 }
-#: How Python says that a call does not fit its function.
-CALLED_WRONGLY = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
-#: How Redis says that EVAL has no number of keys, or too large a one.
+#: Python's message for arguments that a function does not take.
+WRONG_CALL = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
+#: Redis's messages for an EVAL without a number of keys, or with one that is too large.
 WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
-#: How Django says that an error has ended the transaction.
-CONTINUED_AFTER_ERROR = re.compile(r"An error occurred in the current transaction")
-#: How Python says that a class leaves a method open.
-ABSTRACT = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
+#: Django's message for a statement in a transaction that an error has ended.
+FAILED_TRANSACTION = re.compile(r"An error occurred in the current transaction")
+#: Python's message for a class without an abstract method.
+ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
 
 
 def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
     """Return the refusal for an error of a check. Raises Undecided if a server is gone."""
     chain = list(_causes(error))
-    if any(map(_lost_its_server, chain)) and not _servers_answer():
+    if any(map(_is_connection_error, chain)) and not _servers_answer():
         raise Undecided(f"a server does not answer: {chain[-1]}") from error
     return (
-        _wrong_call(chain[-1], module)
-        or _no_stock(chain[-1])
-        or _failed_transaction(chain)
-        or _broken_file(chain)
-        or _missing_name(chain[-1], module)
-        or _raised(chain, module)
+        _check_call(chain[-1], module)
+        or _check_returned_stock(chain[-1])
+        or _check_transaction(chain)
+        or _check_file(chain)
+        or _check_missing_name(chain[-1], module)
+        or _check_error_line(chain, module)
         or Refusal("check-failed", {"error": f"{type(chain[-1]).__name__}: {chain[-1]}"})
     )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it, as far as the code that raised it says so."""
+    """Yield an error and its causes, as far as they were raised with `from`."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
-def _lost_its_server(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     """Return whether a connection failed."""
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, InterfaceError)):
         return True
@@ -73,7 +73,7 @@ def _lost_its_server(error: BaseException) -> bool:
 
 
 def _servers_answer() -> bool:
-    """Return whether both servers answer now: then the code itself has lost the connection."""
+    """Return whether both servers answer now: then the file's code has lost the connection."""
     try:
         locks_client().ping()
         with suppress(Error):
@@ -85,14 +85,14 @@ def _servers_answer() -> bool:
     return True
 
 
-def _wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Return a refusal if the shop called a function that has other parameters."""
-    call = CALLED_WRONGLY.match(str(error)) if isinstance(error, TypeError) else None
+def _check_call(error: BaseException, module: ModuleType) -> Refusal | None:
+    """Return a refusal if a function has other parameters than those that the shop passes."""
+    call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    if call is None or call[1] not in PASSED or _is_of(frames[-1].f_code.co_filename, module):
+    if call is None or call[1] not in PARAMETERS or _is_of(frames[-1].f_code.co_filename, module):
         return None
-    arguments = PASSED[call[1]]
-    parameters = _parameters(call[1], module)
+    arguments = PARAMETERS[call[1]]
+    parameters = _count_parameters(call[1], module)
     if parameters is None or parameters == len(arguments):
         return None
     takes = f"{parameters} argument{'' if parameters == 1 else 's'}"
@@ -101,18 +101,20 @@ def _wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
     return Refusal("wrong-arguments", {"error": text})
 
 
-def _parameters(function: str, module: ModuleType) -> int | None:
-    """Return how many positional parameters the file's function of this name has."""
+def _count_parameters(function: str, module: ModuleType) -> int | None:
+    """Return the number of positional parameters of a function in the file, or None."""
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameters = None
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            parameters = len(node.args.posonlyargs) + len(node.args.args)  # the last one counts
+            parameters = len(node.args.posonlyargs) + len(
+                node.args.args
+            )  # the last definition counts
     return parameters
 
 
-def _no_stock(error: BaseException) -> Refusal | None:
-    """Return a refusal if the participant's read() gave sell_one() nothing."""
+def _check_returned_stock(error: BaseException) -> Refusal | None:
+    """Return a refusal if the participant's read() returned None to sell_one()."""
     if isinstance(error, AttributeError) and error.obj is None:
         *_, (frame, _) = walk_tb(error.__traceback__)
         if frame.f_code is sell_one.__code__:
@@ -120,10 +122,10 @@ def _no_stock(error: BaseException) -> Refusal | None:
     return None
 
 
-def _failed_transaction(chain: list[BaseException]) -> Refusal | None:
+def _check_transaction(chain: list[BaseException]) -> Refusal | None:
     """Return a refusal if a statement was sent in a transaction that an error had ended."""
     went_on = any(
-        isinstance(error, TransactionManagementError) and CONTINUED_AFTER_ERROR.match(str(error))
+        isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
         for error in chain
     )
     if not (went_on or isinstance(chain[-1], InFailedSqlTransaction)):
@@ -131,27 +133,29 @@ def _failed_transaction(chain: list[BaseException]) -> Refusal | None:
     return Refusal("goes-on-after-an-error", {"error": str(chain[-1]).splitlines()[0]})
 
 
-def _broken_file(chain: list[BaseException]) -> Refusal | None:
-    """Return the refusal for what the shop says about the file."""
+def _check_file(chain: list[BaseException]) -> Refusal | None:
+    """Return a refusal for the shop's message about the file, if there is one."""
     for error in chain:
         if isinstance(error, BrokenFile):
             return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
     return None
 
 
-def _missing_name(error: BaseException, module: ModuleType) -> Refusal | None:
+def _check_missing_name(error: BaseException, module: ModuleType) -> Refusal | None:
     """Return a refusal if the file lacks a function that the shop calls."""
     name = Path(str(module.__file__)).name
     if isinstance(error, AttributeError) and error.obj is module:
         return Refusal("raises", {"error": f"{name} defines no {error.name}"})
     method = None
-    if isinstance(error, TypeError) and (abstract := ABSTRACT.match(str(error))):
+    if isinstance(error, TypeError) and (abstract := ABSTRACT_CLASS.match(str(error))):
         method = abstract[2]
     elif isinstance(error, NotImplementedError):
         method = _raising_function(error)
-    if method not in PASSED:
+    if method not in PARAMETERS:
         return None
-    return Refusal("raises", {"error": f"{name} defines no {method}({', '.join(PASSED[method])})"})
+    return Refusal(
+        "raises", {"error": f"{name} defines no {method}({', '.join(PARAMETERS[method])})"}
+    )
 
 
 def _raising_function(error: BaseException) -> str:
@@ -160,7 +164,7 @@ def _raising_function(error: BaseException) -> str:
     return frame.f_code.co_name
 
 
-def _raised(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+def _check_error_line(chain: list[BaseException], module: ModuleType) -> Refusal | None:
     """Return a refusal with the last line of the file that led to the error, if one did."""
     name, last = Path(str(module.__file__)).name, chain[-1]
     for error in chain:

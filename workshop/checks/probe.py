@@ -1,7 +1,8 @@
-"""Tries a participant's lock by itself, on a real server.
+"""Tests a participant's lock without the shop, on a real server.
 
-The lock is taken, given back, and stopped after each of its commands, while another buyer acts or
-its process is killed. What counts is what the server and a second contender see.
+The checks take and release the lock. They stop it after each of its commands, and meanwhile let
+another buyer act or kill the process. They judge by the keys on the server, and by whether a second
+buyer gets the lock.
 """
 
 import datetime
@@ -28,28 +29,28 @@ from workshop.refusal import Refusal
 
 #: Seconds that a lock lives where nothing shall end by itself; where it shall; and how long nobody
 #: may be kept out after a death.
-LONG = 60.0
-TTL = 0.3
-RECOVERED_WITHIN = 3 * TTL
-#: Seconds by which the clock of a buyer is wrong: well within the life of a lock.
+LONG_TTL_SECONDS = 60.0
+SHORT_TTL_SECONDS = 0.3
+RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
+#: Seconds by which the clock of a buyer is ahead: less than LONG_TTL_SECONDS.
 SECONDS_AHEAD = 20.0
-#: The point after a command of a lock that is tried.
+#: The point that is sent after each command of the tested lock.
 COMMAND = "own:command"
-#: Seconds in which a key that was given an end of a millisecond or so is gone.
-AT_ONCE = 0.02
-#: Seconds that a thread of the participant's has to give a key its end.
-SETTLED_WITHIN = 0.2
-#: Commands that take keys away.
-DELETES = frozenset({"DEL", "UNLINK", "GETDEL"})
+#: Seconds after which a key with a ttl of about a millisecond is gone.
+IMMEDIATE_EXPIRY_SECONDS = 0.02
+#: Seconds that a thread of the participant's has to set the ttl of a key.
+EXPIRY_TIMEOUT_SECONDS = 0.2
+#: Commands that delete keys.
+DELETING_COMMANDS = frozenset({"DEL", "UNLINK", "GETDEL"})
 
 
 class KeyState(NamedTuple):
     """A key at one moment.
 
     kind     its type in Redis, or `none`
-    content  its value as DUMP has it, or None
-    text     its value, to be read
-    pttl     its remaining time in milliseconds; -1: no end, -2: no key
+    content  its value as DUMP returns it, or None
+    text     its value, for a message
+    pttl     its remaining milliseconds; -1: no ttl, -2: no key
     """
 
     kind: str
@@ -61,13 +62,14 @@ class KeyState(NamedTuple):
         return f"{self.text}, PTTL {self.pttl}"
 
 
-class Commands(redis.Redis):
-    """The connections of another client, and a point COMMAND after each command: the participant's
-    code contains no points; what it sends is seen from outside.
+class RecordingClient(redis.Redis):
+    """A client that records its commands, and sends the point COMMAND after each of them.
+
+    The participant's code contains no points, so its steps are observed from outside.
 
     sent             the names of the commands that were sent
-    deleted          the keys that they were to delete
-    got_bytes        whether one of them was answered with a value, which is bytes
+    deleted          the keys that the commands were to delete
+    got_bytes        whether a reply contained bytes
     loses_a_command  whether the next command is lost on its way to the server
     """
 
@@ -80,76 +82,77 @@ class Commands(redis.Redis):
         self.loses_a_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.lose_a_command()
+        self.lose_command_if_due()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self.answered(args, reply)
+        self.record_answer(args, reply)
         return reply
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
-        """One that counts as one command, and each of its WATCH and reads before MULTI as one."""
-        return _Pipeline(self, transaction, shard_hint)
+        """Return a recording pipeline, in which EXEC and each read before MULTI are commands."""
+        return _RecordingPipeline(self, transaction, shard_hint)
 
-    def lose_a_command(self) -> None:
-        """Raise ConnectionError instead of sending a command that shall be lost."""
+    def lose_command_if_due(self) -> None:
+        """Raise ConnectionError if the next command is to be lost."""
         if self.loses_a_command:
             self.loses_a_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
-    def answered(self, args: tuple[Any, ...], reply: Any) -> None:
-        """A command was answered: stop here if a check asked for that."""
+    def record_answer(self, args: tuple[Any, ...], reply: Any) -> None:
+        """Record a command and its reply, and send the point at which checks act."""
         self.sent.append(str(args[0]))
-        self.note_deleted(args)
+        self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
         self.got_bytes |= any(isinstance(value, bytes) for value in replies)
         points.point.send(COMMAND)
 
-    def note_deleted(self, args: tuple[Any, ...]) -> None:
-        """Note which keys a command is to delete."""
-        if args[0] in DELETES:
+    def record_deleted_keys(self, args: tuple[Any, ...]) -> None:
+        """Record the keys that a command is to delete."""
+        if args[0] in DELETING_COMMANDS:
             self.deleted += [
                 key.decode() if isinstance(key, bytes) else str(key) for key in args[1:]
             ]
 
-    def ran_a_script(self) -> bool:
-        """Return whether a script or a function of the server was called."""
+    def has_run_script(self) -> bool:
+        """Return whether a script or a function on the server was called."""
         return any(name.startswith(("EVAL", "FCALL")) for name in self.sent)
 
-    def forget_sent(self) -> None:
-        """Begin to note anew, before the next call of the participant's."""
+    def clear_records(self) -> None:
+        """Forget all records, before the next call of the participant's code."""
         self.sent.clear()
         self.deleted.clear()
         self.got_bytes = False
 
 
-class _Pipeline(Pipeline):
-    def __init__(self, client: Commands, transaction: bool, shard_hint: str | None) -> None:
+class _RecordingPipeline(Pipeline):
+    def __init__(self, client: RecordingClient, transaction: bool, shard_hint: str | None) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
         self._client = client
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         commands = [command for command, _ in self.command_stack]
         if commands:
-            self._client.lose_a_command()
+            self._client.lose_command_if_due()
         replies = super().execute(raise_on_error)
         if commands:
             for command in commands:
-                self._client.note_deleted(command)
-            self._client.answered(("EXEC",), replies)
+                self._client.record_deleted_keys(command)
+            self._client.record_answer(("EXEC",), replies)
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
-        self._client.lose_a_command()
+        self._client.lose_command_if_due()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        self._client.answered(args, reply)
+        self._client.record_answer(args, reply)
         return reply
 
 
 class Probe:
-    """A kind of lock, and its own server to try it on.
+    """A participant's class of lock, and a server to test it on.
 
+    kind    the class of the lock
     module  the participant's file
-    plain   a client that makes no points: the server as everybody sees it
-    story   what happened so far, one line each
+    plain   a client that sends no points
+    story   the lines of what happened so far
     """
 
     def __init__(self, kind: Callable[..., Any], module: ModuleType) -> None:
@@ -161,29 +164,29 @@ class Probe:
         self._names = (f"probe-{os.getpid()}-{number}" for number in count(1))
         self._made_with: dict[int, tuple[str, float]] = {}
 
-    def lock(self, *, ttl: float = LONG) -> Any:
-        """A new lock, of a name that no other lock has."""
+    def make_lock(self, *, ttl: float = LONG_TTL_SECONDS) -> Any:
+        """Return a new lock with a unique name."""
         restart_step_timer()
         name = next(self._names)
-        lock = self.kind(Commands(self.plain), name, ttl=ttl)
-        self._made_with[id(lock)] = name, ttl  # what it has made of them is its own
+        lock = self.kind(RecordingClient(self.plain), name, ttl=ttl)
+        self._made_with[id(lock)] = name, ttl  # the lock itself may not keep them
         return lock
 
-    def again(self, lock: Any) -> Any:
-        """Another object for the same lock, as each purchase makes one."""
+    def make_same_lock(self, lock: Any) -> Any:
+        """Return another object for the same lock, as each purchase has its own object."""
         name, ttl = self._made_with[id(lock)]
-        return self.kind(Commands(self.plain), name, ttl=ttl)
+        return self.kind(RecordingClient(self.plain), name, ttl=ttl)
 
-    def says(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """Add a line to the story."""
         self.story.append(f"{time.monotonic() - self._began:6.3f} s  {text}")
 
     def refuse(self, code: str, **facts: Any) -> Refusal:
-        """A refusal with the story so far."""
+        """Return a refusal with the story so far."""
         return Refusal(code, facts, tuple(self.story))
 
     def state(self, key: str) -> KeyState:
-        """Return what the server has under this key, as everybody sees it."""
+        """Return the state of a key on the server."""
         return KeyState(
             kind=self.plain.type(key).decode(),
             content=self.plain.dump(key),
@@ -191,15 +194,15 @@ class Probe:
             pttl=int(self.plain.pttl(key)),
         )
 
-    def pttl_once_it_is_set(self, key: str) -> int:
-        """Return a key's PTTL; a thread of its holder's may give the key its end a moment later."""
-        until = time.monotonic() + SETTLED_WITHIN
+    def wait_for_pttl(self, key: str) -> int:
+        """Return a key's PTTL. Wait a moment for a ttl, which a thread of the holder may set."""
+        until = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
         while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < until:
-            time.sleep(AT_ONCE)
+            time.sleep(IMMEDIATE_EXPIRY_SECONDS)
         return pttl
 
     def _text(self, key: str) -> str:
-        """Return a key's value, to be read by the participant."""
+        """Return a key's value, for a message to the participant."""
         match self.plain.type(key):
             case b"none":
                 return "nothing"
@@ -217,14 +220,14 @@ class Probe:
                 return f"a {kind.decode()}"
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
 
-    def first_try(self, lock: Any) -> Refusal | None:
-        """Let A take a lock that is free. Return a refusal if try_lock() does not say so."""
+    def check_first_try(self, lock: Any) -> Refusal | None:
+        """Let A take a free lock. Return a refusal if try_lock() does not return a true value."""
         returned = lock.try_lock("a")
         if returned:
             return None
         if not self.plain.exists(lock.key):
             return self.refuse("never-acquires", returned=repr(returned))
-        self.says(
+        self.tell(
             f"A asks: try_lock() returns {returned!r}; {lock.key} is there: {self._text(lock.key)}"
         )
         if returned is None:
@@ -233,41 +236,48 @@ class Probe:
             return self.refuse("bytes-and-str", returned=repr(returned))
         return self.refuse("never-acquires", returned=repr(returned))
 
-    def in_another_process(self, call: Callable[[], Any]) -> None:
+    def run_in_child(self, call: Callable[[], Any]) -> None:
         """Make the call in a child process, and wait for its end."""
-        self.dies_after(0, call)
+        self.kill_after(0, call)
 
-    def commands_of(self, call: Callable[[], Any]) -> int:
-        """The number of commands that this call sends."""
-        with at_command(0, lambda: None) as sent:
+    def count_commands(self, call: Callable[[], Any]) -> int:
+        """Return the number of commands that a call sends."""
+        with interrupt_at_command(0, lambda: None) as sent:
             call()
         return len(sent)
 
-    def in_between(
+    def interleave(
         self,
         call: Callable[[Any], object],
         happens: Callable[[Any, int], object],
         *,
         begins: Callable[[Any], object] = lambda lock: None,
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
-        """For each command of a call but the last: the call on a new lock that `begins` so, during
-        which something `happens` to that lock after the command. Gives the lock, what the call has
-        returned, and the facts `command` and `commands`."""
-        begins(counted := self.lock())
-        commands = self.commands_of(lambda: call(counted))
+        """Interrupt a call after each of its commands but the last, on a new lock each time.
+
+        Yields the lock, the return value of the call, and the facts `command` and `commands`.
+
+        call     the call to interrupt
+        happens  is called at the interruption, with the lock and the number of the command
+        begins   prepares the lock
+        """
+        begins(counted := self.make_lock())
+        commands = self.count_commands(lambda: call(counted))
         for number in range(1, commands):
-            begins(lock := self.lock())
-            with at_command(number, partial(happens, lock, number)):
+            begins(lock := self.make_lock())
+            with interrupt_at_command(number, partial(happens, lock, number)):
                 returned = call(lock)
             yield lock, returned, {"command": number, "commands": commands}
 
-    def dies_after(self, command: int, call: Callable[[], Any]) -> bool:
-        """Make the call in a child that is killed by SIGKILL after its n-th command. Returns
-        whether it came that far."""
+    def kill_after(self, command: int, call: Callable[[], Any]) -> bool:
+        """Make the call in a child process that is killed by SIGKILL after its n-th command.
+
+        Return whether the call sent that many commands.
+        """
         child = os.fork()
         if child == 0:
             self.plain.connection_pool.reset()
-            with at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            with interrupt_at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 try:
                     call()
                 finally:
@@ -308,9 +318,11 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
-def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
-    """`happens` after the n-th command that is sent inside the block, once; 0: never. Gives the
-    points of these commands; of what is sent while it happens there are none."""
+def interrupt_at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
+    """Call `happens` once, after the n-th command that is sent in the block; 0: never.
+
+    Yields the points of the commands. Commands that `happens` sends do not count.
+    """
     sent: list[str] = []
     happening = False
 
@@ -330,8 +342,8 @@ def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]
         yield sent
 
 
-def probed(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
-    """The first refusal of the lock that this file sells under, or None."""
+def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
+    """Return the first refusal of these checks for the lock under which the file sells, or None."""
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})

@@ -1,5 +1,7 @@
-"""Purchases under the participant's file, in this process, stopped or killed by a check; and the
-lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
+"""Purchases under the participant's file, in this process, stopped or killed by a check.
+
+With the checks of the lessons 6, 11 and 12: a transaction inside a lock, and purchases without one.
+"""
 
 import threading
 import time
@@ -44,42 +46,42 @@ from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
 MINE = "mine"
-#: What the purchases of the present sale broke off with.
-broken: list[str] = []
-#: Errors of the database that say that what they sent was wrong. The shop takes some of them for a
+#: The errors with which purchases of the present sale failed.
+purchase_errors: list[str] = []
+#: The database's errors for wrong statements in the present sale. The shop takes some of them for a
 #: lost connection, and answers `unavailable`.
-sent_wrongly: list[DatabaseError] = []
-#: What they have sent to the database: buyer, statement, rows.
+statement_errors: list[DatabaseError] = []
+#: The statements of the present sale: buyer, text, number of rows.
 statements: list[tuple[str, str, int]] = []
 #: The buyers of the present sale that called select_for_update().
 row_locks_requested: list[str] = []
-#: `buyer`: whose purchase runs in this thread.
+#: Its attribute `buyer` is the buyer whose purchase runs in this thread.
 _this_thread = threading.local()
-#: Places of a schedule, in the words of the lessons.
-SAID = {
+#: Points of a schedule, in the words of the lessons.
+POINTS_IN_WORDS = {
     "after_read": "reads",
     "at_commit": "writes",
     "unlocked_before_commit": "gives its lock back",
 }
 PRODUCT = "apple"
 #: Outcomes after which a buyer goes home without a unit.
-FINAL = ("sold_out", "error")
+FINAL_OUTCOMES = ("sold_out", "error")
 #: Another product, which is not bought, and its stock.
-OTHER, MANY = "pear", 5
+OTHER_PRODUCT, OTHER_STOCK = "pear", 5
 #: SQLSTATE of a deadlock in the database.
 DEADLOCK = "40P01"
-#: The story of a refusal for what follows on a lost answer of the database.
+#: The story of refusals after the database's answer to a COMMIT was lost.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
 
 
-#: Seconds after which a buyer who goes on is looked at: is it blocked?
-GLANCE = 0.01
-BLOCKED = """
+#: Seconds between two checks whether a resumed buyer is blocked.
+BLOCKED_CHECK_SECONDS = 0.01
+IS_A_BUYER_BLOCKED = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
 """
-#: Places of a purchase that is paused, in the words of the lessons.
-PLACES = {
+#: Points of a paused purchase, in the words of the lessons.
+PAUSES_IN_WORDS = {
     "acquired": "has the lock",
     "paused": "is paused",
     "after_read": "reads",
@@ -94,7 +96,7 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`, noted in `broken` and `statements`."""
+    """Make this file the strategy `mine`, and record its errors and its statements."""
     strategy = make_strategy(MINE, Path(str(module.__file__)))
     _note_row_locks()
 
@@ -110,10 +112,10 @@ def install(module: ModuleType) -> None:
             with connection.execute_wrapper(record):
                 return strategy.buy(attempt)
         except BrokenFile as error:
-            broken.append(str(error))
+            purchase_errors.append(str(error))
             raise
         except (ProgrammingError, DataError, InternalError) as error:
-            sent_wrongly.append(error)
+            statement_errors.append(error)
             raise
         finally:
             _this_thread.buyer = None
@@ -122,7 +124,7 @@ def install(module: ModuleType) -> None:
 
 
 def _note_row_locks() -> None:
-    """Note each call of select_for_update(): it sends nothing by itself."""
+    """Record each call of select_for_update(), which sends nothing by itself."""
     select_for_update = QuerySet.select_for_update
 
     def noted(rows: Any, *args: Any, **options: Any) -> Any:
@@ -140,10 +142,10 @@ def row_lock_was_not_sent() -> bool:
 
 
 def open_sale(units: int) -> int:
-    """A new sale, and no lock of an older one; its number."""
+    """Open a new sale, remove all locks and records of the last one, and return its number."""
     restart_step_timer()
-    broken.clear()
-    sent_wrongly.clear()
+    purchase_errors.clear()
+    statement_errors.clear()
     statements.clear()
     row_locks_requested.clear()
     locks_client().flushdb()
@@ -156,7 +158,7 @@ def buy(buyer: str) -> Receipt:
     return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE))
 
 
-def outcome_of(buyer: str) -> str:
+def try_to_buy(buyer: str) -> str:
     """Return `sold`, or the outcome of the refusal. Raises a mistake in the participant's file."""
     try:
         buy(buyer)
@@ -169,8 +171,8 @@ def outcome_of(buyer: str) -> str:
     return "sold"
 
 
-def answer_of(purchase: Callable[[], str]) -> str:
-    """Its outcome; of a mistake in the participant's file, what it says."""
+def describe_answer(purchase: Callable[[], str]) -> str:
+    """Return the outcome of a purchase, or the message of a mistake in the participant's file."""
     try:
         return purchase()
     except (BrokenFile, DatabaseError) as error:
@@ -178,9 +180,11 @@ def answer_of(purchase: Callable[[], str]) -> str:
 
 
 @contextmanager
-def at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
-    """`happens` before the n-th statement that this thread sends inside the block; 0: never. Gives
-    the statements, that one included."""
+def interrupt_at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
+    """Call `happens` before the n-th statement that this thread sends in the block; 0: never.
+
+    Yields the statements, the n-th included.
+    """
     sent: list[str] = []
 
     def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
@@ -198,42 +202,49 @@ def kill() -> None:
     raise Killed
 
 
-def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
-    """One buyer and one unit: the buyer gets it, and of no other product. `look` is
-    called once the stock was read."""
-    opening.restock(product=OTHER, amount=MANY)
+def check_single_buyer(look: Callable[[], None] = lambda: None) -> Refusal | None:
+    """Return a refusal unless one buyer gets the only unit, and other products stay as they are.
+
+    look  is called once the buyer has read the stock
+    """
+    opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
     with installed(lambda name, facts: look() if name == "after_read" else None):
-        outcome = outcome_of("A")
+        outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
-        return _not_one_unit(sale, outcome)
-    left = Product.objects.get(name=OTHER).amount
-    return None if left == MANY else Refusal("other-products", {"left": left, "stock": MANY})
+        return _explain_missing_unit(sale, outcome)
+    left = Product.objects.get(name=OTHER_PRODUCT).amount
+    return (
+        None
+        if left == OTHER_STOCK
+        else Refusal("other-products", {"left": left, "stock": OTHER_STOCK})
+    )
 
 
-def _not_one_unit(sale: int, outcome: str) -> Refusal:
+def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
     """Return why the first buyer of one unit has not got it."""
     orders, _ = count_orders_and_stock(sale)
     if orders:
         return Refusal("order-without-unit", {"units": 1, "left": count_orders_and_stock(sale)[1]})
     if outcome == "sold_out":  # would it sell if there were more?
-        many = open_sale(MANY)
-        outcome_of("A")
+        many = open_sale(OTHER_STOCK)
+        try_to_buy("A")
         orders, left = count_orders_and_stock(many)
-        if orders and (orders, left) != (1, MANY - 1):
-            facts = {"stock": MANY, "orders": orders, "left": left}
+        if orders and (orders, left) != (1, OTHER_STOCK - 1):
+            facts = {"stock": OTHER_STOCK, "orders": orders, "left": left}
             return Refusal("more-than-one", facts)
     return Refusal("never-sells", {"outcome": outcome})
 
 
-def killed() -> Refusal | None:
-    """Killed before any of its statements, a purchase leaves an order and a unit less, or neither.
+def check_killed_purchase() -> Refusal | None:
+    """Return a refusal if a killed purchase leaves an order without taking a unit, or the reverse.
 
-    It may send statements after its COMMIT, as to give back a lock of its session.
+    It is killed before each of its statements in turn. There may be statements after its COMMIT,
+    for instance to release a session lock.
     """
     for number in count(2):
         sale = open_sale(1)
-        with suppress(Killed), at_statement(number, kill) as sent:
+        with suppress(Killed), interrupt_at_statement(number, kill) as sent:
             buy("A")
         connection.close()  # as when the process is gone: the database rolls back
         if len(sent) < number:  # it went on to its end
@@ -244,56 +255,58 @@ def killed() -> Refusal | None:
     return None
 
 
-def second_of_one() -> Refusal | None:
-    """One unit, two buyers one after the other: the second one is told that it is sold out."""
+def check_second_buyer() -> Refusal | None:
+    """Return a refusal unless the second buyer of a single unit is answered `sold_out`."""
     open_sale(1)
-    outcome_of("A")
-    answer = answer_of(partial(outcome_of, "B"))
+    try_to_buy("A")
+    answer = describe_answer(partial(try_to_buy, "B"))
     return None if answer == "sold_out" else Refusal("sold-out-not-said", {"said": answer})
 
 
-def goes_on(actor: StoppingActor, to: str = "") -> bool:
-    """Let it go on to its end, or to a place. False: it waits for another buyer in the database."""
+def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
+    """Resume a buyer until its end, or a point. Return False if it is blocked in the database."""
     restart_step_timer()
     while True:
         actor.resume()
-        while not actor.wait_until_settled(GLANCE):
+        while not actor.wait_until_settled(BLOCKED_CHECK_SECONDS):
             with connection.cursor() as cursor:
-                cursor.execute(BLOCKED)
+                cursor.execute(IS_A_BUYER_BLOCKED)
                 if cursor.fetchone()[0]:
                     return False
         if actor.waits_at in (to, None):
             return True
 
 
-def story_of(log: Sequence[str]) -> tuple[str, ...]:
-    """Return who reached which place, in the words of the lessons."""
+def tell_story(log: Sequence[str]) -> tuple[str, ...]:
+    """Return the points that the buyers reached, as one line in the words of the lessons."""
     entries = (entry.partition(" ") for entry in log)
-    return (", ".join(f"{buyer} {PLACES.get(place, place)}" for buyer, _, place in entries),)
+    return (
+        ", ".join(f"{buyer} {PAUSES_IN_WORDS.get(place, place)}" for buyer, _, place in entries),
+    )
 
 
 def every_run() -> Iterator[two_buyers.ScheduleRun]:
-    """Every schedule of two buyers, for one unit and for two.
+    """Yield the run of every schedule of two buyers, for one unit and for two.
 
-    Raises the error of the database that says that a buyer's statement was wrong.
+    Raises the database's error if a buyer has sent a wrong statement.
     """
     open_sale(1)  # and with it no lock of the purchase before
     for units in (1, 2):
         for run in two_buyers.every_run(MINE, units):
             restart_step_timer()
-            if sent_wrongly:
-                raise sent_wrongly[0]
+            if statement_errors:
+                raise statement_errors[0]
             yield run
 
 
-def told(run: two_buyers.ScheduleRun) -> str:
-    """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
+def describe_run(run: two_buyers.ScheduleRun) -> str:
+    """Return a run in the words of the lessons: A reads, B reads, A writes, A commits."""
     words = []
     for number, entry in enumerate(run.log):
         buyer, _, place = entry.partition(" ")
         if place == "end":
             place = "commits" if f"{buyer} at_commit" in run.log[:number] else "buys nothing"
-        words.append(f"{buyer} {SAID.get(place, place)}")
+        words.append(f"{buyer} {POINTS_IN_WORDS.get(place, place)}")
     sold = f"{run.report.orders} of {run.report.initial_stock} sold, {run.report.stock_left} left"
     return f"{run.schedule}: {', '.join(words)}; {sold}"
 
@@ -308,20 +321,20 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 
 
 def inside_out(module: ModuleType) -> Refusal | None:
-    """The first fault in how lock and transaction are nested, or None."""
+    """Return a refusal for the first mistake in how lock and transaction are nested, or None."""
     install(module)
     return (
-        _under_a_lock()
-        or killed()
-        or _nothing_to_sell()
-        or second_of_one()
-        or _let_in()
-        or _overtaken()
+        _check_lock_is_held()
+        or check_killed_purchase()
+        or _check_release_without_sale()
+        or check_second_buyer()
+        or _check_schedules_under_lock()
+        or _check_every_pause()
     )
 
 
-def _under_a_lock() -> Refusal | None:
-    """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
+def _check_lock_is_held() -> Refusal | None:
+    """Return a refusal unless the buyer gets the unit, holding the lock, and releases it."""
     free: list[bool] = []
     keys_during_sale: set[str] = set()
 
@@ -329,7 +342,7 @@ def _under_a_lock() -> Refusal | None:
         keys_during_sale.update(_keys_in_redis())
         free.append(_is_free())
 
-    refusal = alone(look)
+    refusal = check_single_buyer(look)
     if refusal is not None:
         return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
     if any(free):
@@ -340,10 +353,10 @@ def _under_a_lock() -> Refusal | None:
     return None if _is_free() else Refusal("never-released")
 
 
-def _nothing_to_sell() -> Refusal | None:
-    """A buyer who finds nothing leaves no lock behind."""
+def _check_release_without_sale() -> Refusal | None:
+    """Return a refusal if a buyer who finds no unit does not release the lock."""
     open_sale(0)
-    answer_of(partial(outcome_of, "A"))
+    describe_answer(partial(try_to_buy, "A"))
     return None if _is_free() else Refusal("released-after-a-sale-only")
 
 
@@ -358,26 +371,28 @@ def _is_free() -> bool:
     return lease is not None
 
 
-def _let_in() -> Refusal | None:
+def _check_schedules_under_lock() -> Refusal | None:
     """No schedule of two buyers' moves sells a unit twice."""
     runs = list(every_run())
     bad = [run for run in runs if run.violates]
     if not bad:
         return None
-    return Refusal("free-before-commit", {"bad": len(bad), "runs": len(runs)}, (told(bad[0]),))
+    return Refusal(
+        "free-before-commit", {"bad": len(bad), "runs": len(runs)}, (describe_run(bad[0]),)
+    )
 
 
-def _overtaken() -> Refusal | None:
-    """A is paused after each of its statements, B buys if it can, and A goes on."""
+def _check_every_pause() -> Refusal | None:
+    """Return a refusal if a pause after any of A's statements lets B's update be lost."""
     open_sale(2)
-    with at_statement(0, kill) as sent:
+    with interrupt_at_statement(0, kill) as sent:
         buy("A")
     numbers = range(1, len(sent) + 1)
-    return next(filter(None, (_overtaken_after(number) for number in numbers)), None)
+    return next(filter(None, (_check_pause_after(number) for number in numbers)), None)
 
 
-def _overtaken_after(number: int) -> Refusal | None:
-    """A is paused after its n-th statement."""
+def _check_pause_after(number: int) -> Refusal | None:
+    """Return a refusal if B's update is lost when A is paused after its n-th statement."""
     sale = open_sale(10)
     places = count(1)
 
@@ -389,7 +404,7 @@ def _overtaken_after(number: int) -> Refusal | None:
 
     def paused() -> str:
         with connection.execute_wrapper(pause):
-            return outcome_of("A")
+            return try_to_buy("A")
 
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
         a = run.enter("A", paused)
@@ -397,43 +412,43 @@ def _overtaken_after(number: int) -> Refusal | None:
             a.run_to("paused")
         if a.waits_at != "paused":
             return None  # this purchase sent fewer statements than the one before
-        b = run.enter("B", partial(outcome_of, "B"))
-        goes_on(b)
+        b = run.enter("B", partial(try_to_buy, "B"))
+        resume_until_blocked(b)
         a.finish()
         b.finish()
     if sale_report(sale).lost_updates:
-        return Refusal("read-before-lock", {}, story_of(run.log))
+        return Refusal("read-before-lock", {}, tell_story(run.log))
     return None
 
 
 def no_lock(module: ModuleType) -> Refusal | None:
-    """The first fault in how the database is asked, or None."""
+    """Return a refusal for the first mistake in a purchase without a lock, or None."""
     install(module)
     return (
-        _without_a_lock()
-        or killed()
-        or _schedules()
-        or second_of_one()
-        or _key_was_dropped()
-        or _order_was_denied()
+        _check_no_lock_is_used()
+        or check_killed_purchase()
+        or _check_schedules()
+        or check_second_buyer()
+        or _check_key_is_kept()
+        or _check_order_is_not_denied()
     )
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """The first fault of a purchase whose buyers come one after the other, or None."""
+    """Return a refusal for the first mistake that shows with one buyer at a time, or None."""
     install(module)
     return (
-        alone()
-        or killed()
-        or second_of_one()
-        or _key_was_dropped()
-        or _order_was_denied()
-        or _bought_twice()
+        check_single_buyer()
+        or check_killed_purchase()
+        or check_second_buyer()
+        or _check_key_is_kept()
+        or _check_order_is_not_denied()
+        or _check_no_second_purchase()
     )
 
 
-def _key_was_dropped() -> Refusal | None:
-    """An order has the key of its request: else a buyer who asks again buys a second time."""
+def _check_key_is_kept() -> Refusal | None:
+    """Return a refusal if a request that is repeated with its key buys a second unit."""
     sale = open_sale(2)
     key = uuid.uuid4().hex
     for _ in range(2):
@@ -442,34 +457,34 @@ def _key_was_dropped() -> Refusal | None:
     return Refusal("key-dropped", {"orders": orders}) if orders > 1 else None
 
 
-def _order_was_denied() -> Refusal | None:
-    """The COMMIT is done and its answer gets lost: no buyer may be told that nothing was sold."""
-    orders, answer = _commit_without_an_answer()
-    if orders and answer in FINAL:
+def _check_order_is_not_denied() -> Refusal | None:
+    """Return a refusal if a lost answer to COMMIT is reported as a purchase that sold nothing."""
+    orders, answer = _commit_without_answer()
+    if orders and answer in FINAL_OUTCOMES:
         return Refusal("denies-an-order", {"said": answer}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
-def _bought_twice() -> Refusal | None:
-    """The COMMIT is done and its answer gets lost: the purchase may not be made a second time."""
-    orders, _ = _commit_without_an_answer()
+def _check_no_second_purchase() -> Refusal | None:
+    """Return a refusal if a purchase is repeated after the answer of its COMMIT was lost."""
+    orders, _ = _commit_without_answer()
     if orders > 1:
         return Refusal("repeats-the-purchase", {"orders": orders}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
-def _commit_without_an_answer() -> tuple[int, str]:
+def _commit_without_answer() -> tuple[int, str]:
     """Let A buy while the answer of its COMMIT gets lost; return its orders and its outcome."""
     sale = open_sale(2)
-    with _answer_of_the_commit_lost():
-        outcome = answer_of(partial(outcome_of, "A"))
+    with _lose_answer_of_commit():
+        outcome = describe_answer(partial(try_to_buy, "A"))
     orders, _ = count_orders_and_stock(sale)
     return orders, outcome
 
 
 @contextmanager
-def _answer_of_the_commit_lost() -> Iterator[None]:
-    """The next COMMIT of this thread is done, and ends in the error of a lost connection."""
+def _lose_answer_of_commit() -> Iterator[None]:
+    """Let the next COMMIT of this thread succeed and then raise the error of a lost connection."""
     commit = connection.commit
 
     def commit_and_lose_the_answer() -> None:
@@ -486,23 +501,23 @@ def _answer_of_the_commit_lost() -> Iterator[None]:
         setattr(connection, "commit", commit)  # noqa: B010
 
 
-def _without_a_lock() -> Refusal | None:
-    """The first buyer gets the unit, and Redis holds nothing meanwhile."""
+def _check_no_lock_is_used() -> Refusal | None:
+    """Return a refusal unless the first buyer gets the unit without a key in Redis."""
     locked: list[int] = []
-    refusal = alone(lambda: locked.append(int(locks_client().dbsize())))
+    refusal = check_single_buyer(lambda: locked.append(int(locks_client().dbsize())))
     return refusal or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
 
 
-def _schedules() -> Refusal | None:
+def _check_schedules() -> Refusal | None:
     """No schedule of two buyers' moves sells a unit twice, or gives up or breaks off."""
     try:
         with _sleep_lets_the_other_buyer_move():
             for run in every_run():
-                facts, story = {"schedule": run.schedule}, (told(run),)
+                facts, story = {"schedule": run.schedule}, (describe_run(run),)
                 if run.violates:
-                    return Refusal(_how(), facts, story)
-                if broken:
-                    return Refusal("sold-out-not-said", {"said": broken[0]}, story)
+                    return Refusal(_classify_violation(), facts, story)
+                if purchase_errors:
+                    return Refusal("sold-out-not-said", {"said": purchase_errors[0]}, story)
                 if run.report.undersold:
                     return Refusal("gave-up", facts, story)
                 statements.clear()
@@ -537,8 +552,8 @@ def _sleep_lets_the_other_buyer_move() -> Iterator[None]:
         yield
 
 
-def _how() -> str:
-    """The code for a violation, by what was sent."""
+def _classify_violation() -> str:
+    """Return the code of the refusal for a violation, according to the statements."""
     if row_lock_was_not_sent():
         return "lock-not-sent"
     updates = [(buyer, text, rows) for buyer, text, rows in statements if _is_update(text)]

@@ -1,67 +1,81 @@
-"""Lesson 7: a lock that is renewed for as long as its holder works, and never for anybody else."""
+"""The check of lesson 7: a lock is renewed while its holder works, and by its holder alone."""
 
 import time
 from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import LONG, SECONDS_AHEAD, Probe, clock_ahead, probed
+from workshop.checks.probe import LONG_TTL_SECONDS, SECONDS_AHEAD, Probe, clock_ahead, run_checks
 from workshop.refusal import Refusal, Undecided
 
-#: Milliseconds that a lock still has where nothing shall end by itself, and of a whole ttl.
-BEFORE, WHOLE = 15_000, round(LONG * 1000)
-#: Parts of the ttl within which a renewed lock lives as long as it was asked to: Redis rounds.
-SHORTEST, LONGEST = 0.95, 1.05
-#: Seconds that are no whole number, and how often a busy machine tries to be quick.
-FRACTIONS, TRIES = (0.7, 1.25, 1.75), 10
-#: Milliseconds by which a machine may be late.
-SLOW = 5_000
-#: Seconds. Long enough for a busy laptop: a third of it is the slack of a right answer.
-TTL = 1.2
-#: Part of the ttl by which a renewal may be late before nothing can be said.
-LATE = 0.2
-#: Renewals in one ttl above which Redis does little else.
-MOST = 100
+#: Remaining milliseconds of a lock before a renewal, and its whole ttl; both outlast a check.
+REMAINING_MS, WHOLE_TTL_MS = 15_000, round(LONG_TTL_SECONDS * 1000)
+#: The bounds of a correct ttl after a renewal, as parts of the requested one: Redis rounds.
+MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
+#: Ttls that are not whole numbers, and how often a busy machine may try to be quick enough.
+FRACTIONAL_TTLS_SECONDS, TRIES = (0.7, 1.25, 1.75), 10
+#: Milliseconds that a busy machine may lose between two commands.
+LATENESS_MS = 5_000
+#: Long enough for a busy laptop: a correct answer has a slack of a third of it.
+TTL_SECONDS = 1.2
+#: A renewal that is late by more than this part of the ttl makes the check undecided.
+MAX_LATENESS_RATIO = 0.2
+#: More renewals per ttl than this would keep Redis busy.
+MAX_RENEWALS_PER_TTL = 100
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """The first fault of the renewal, or None."""
-    return probed(module, _alone, _clock_ahead, _fractions, _in_between, _at_work)
+    """Return a refusal for the first mistake in the renewal, or None."""
+    return run_checks(
+        module,
+        _check_each_owner,
+        _check_clock_ahead,
+        _check_fractional_ttls,
+        _check_between_commands,
+        _check_working_holder,
+    )
 
 
-def _alone(probe: Probe) -> Refusal | None:
-    """A renewal that comes when the lock is another holder's, free, or its own."""
-    lock = probe.lock()
-    probe.plain.set(lock.key, "b", px=BEFORE)
+def _check_each_owner(probe: Probe) -> Refusal | None:
+    """Return a refusal unless renew() extends the holder's own lock, and no other or free lock."""
+    lock = probe.make_lock()
+    probe.plain.set(lock.key, "b", px=REMAINING_MS)
     of_another = lock.renew("a")
     value = probe.plain.get(lock.key)
     left = int(probe.plain.pttl(lock.key))
-    probe.says(
-        f"B has the lock for {BEFORE} ms; A renews: renew() says {of_another!r}, PTTL {left}"
+    probe.tell(
+        f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {of_another!r}, PTTL {left}"
     )
     if value is not None and value != b"b":
-        probe.says(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
+        probe.tell(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
         return probe.refuse("takes-over", left=left)
-    if not _as_it_was(probe, lock.key):
+    if not _is_unchanged_lock_of_b(probe, lock.key):
         return probe.refuse("renews-anybody", left=left)
     probe.plain.delete(lock.key)
     of_nobody = lock.renew("a")
-    probe.says(f"nobody has it; A renews: renew() says {of_nobody!r}")
+    probe.tell(f"nobody has it; A renews: renew() says {of_nobody!r}")
     if probe.plain.exists(lock.key):
         return probe.refuse("resurrects")
-    probe.plain.set(lock.key, "a", px=BEFORE)
-    lock.client.forget_sent()
+    probe.plain.set(lock.key, "a", px=REMAINING_MS)
+    lock.client.clear_records()
     of_its_own = lock.renew("a")
     left = int(probe.plain.pttl(lock.key))
-    probe.says(f"A has it for {BEFORE} ms and renews: renew() says {of_its_own!r}, PTTL {left}")
-    facts = {"before": BEFORE, "left": left, "ttl": WHOLE, "returned": repr(of_its_own)}
-    if left == -1 or left > WHOLE * LONGEST:
+    probe.tell(
+        f"A has it for {REMAINING_MS} ms and renews: renew() says {of_its_own!r}, PTTL {left}"
+    )
+    facts = {
+        "before": REMAINING_MS,
+        "left": left,
+        "ttl": WHOLE_TTL_MS,
+        "returned": repr(of_its_own),
+    }
+    if left == -1 or left > WHOLE_TTL_MS * MAX_TTL_RATIO:
         return probe.refuse("just-longer", **facts)
-    if BEFORE - SLOW < left <= BEFORE:
-        return probe.refuse(_why_it_was_not_renewed(lock, of_its_own), **facts)
-    if left <= BEFORE:
+    if REMAINING_MS - LATENESS_MS < left <= REMAINING_MS:
+        return probe.refuse(_explain_missing_renewal(lock, of_its_own), **facts)
+    if left <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
-    if left < WHOLE * SHORTEST:
+    if left < WHOLE_TTL_MS * MIN_TTL_RATIO:
         return probe.refuse("too-short", **facts)
     if of_its_own is None:
         return probe.refuse("no-return", function="renew")
@@ -70,31 +84,31 @@ def _alone(probe: Probe) -> Refusal | None:
     return None
 
 
-def _why_it_was_not_renewed(lock: Any, returned: object) -> str:
-    """Return the code for a lock of one's own that renew() has left as it was."""
-    if not returned and lock.client.ran_a_script():
+def _explain_missing_renewal(lock: Any, returned: object) -> str:
+    """Return the code of the refusal for a renew() that does not extend the holder's own lock."""
+    if not returned and lock.client.has_run_script():
         return "script-arguments"
     return "bytes-and-str" if not returned and lock.client.got_bytes else "expires"
 
 
-def _clock_ahead(probe: Probe) -> Refusal | None:
-    """A buyer whose clock is wrong renews for as long as any other."""
-    lock = probe.lock()
-    probe.plain.set(lock.key, "a", px=BEFORE)
+def _check_clock_ahead(probe: Probe) -> Refusal | None:
+    """Return a refusal if a buyer whose clock is ahead renews for longer."""
+    lock = probe.make_lock()
+    probe.plain.set(lock.key, "a", px=REMAINING_MS)
     with clock_ahead(probe.module):
         lock.renew("a")
     left = int(probe.plain.pttl(lock.key))
-    if left <= WHOLE * LONGEST:
+    if left <= WHOLE_TTL_MS * MAX_TTL_RATIO:
         return None
-    probe.says(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {left}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=WHOLE)
+    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {left}")
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=WHOLE_TTL_MS)
 
 
-def _fractions(probe: Probe) -> Refusal | None:
-    """A ttl that is no whole number of seconds. Raises Undecided where the machine is too slow."""
-    for seconds in FRACTIONS:
+def _check_fractional_ttls(probe: Probe) -> Refusal | None:
+    """Return a refusal if a ttl with a fraction of a second is wrong. Raises Undecided."""
+    for seconds in FRACTIONAL_TTLS_SECONDS:
         ttl = round(seconds * 1000)
-        lock = probe.lock(ttl=seconds)
+        lock = probe.make_lock(ttl=seconds)
         for _ in range(TRIES):
             began = time.monotonic()
             probe.plain.set(lock.key, "a", px=ttl // 2)
@@ -105,40 +119,46 @@ def _fractions(probe: Probe) -> Refusal | None:
                 break
         else:
             raise Undecided(f"a renewal took more than {ttl / 2:g} ms: this machine is too busy")
-        if not SHORTEST * ttl - elapsed <= left <= LONGEST * ttl:
-            probe.says(f"A has a lock of {ttl} ms and renews it: PTTL {left}")
+        if not MIN_TTL_RATIO * ttl - elapsed <= left <= MAX_TTL_RATIO * ttl:
+            probe.tell(f"A has a lock of {ttl} ms and renews it: PTTL {left}")
             return probe.refuse("whole-seconds", left=left, ttl=ttl)
     return None
 
 
-def _in_between(probe: Probe) -> Refusal | None:
-    """The lock changes hands after each command of a renewal but the last."""
+def _check_between_commands(probe: Probe) -> Refusal | None:
+    """Return a refusal if A renews the lock of B, who took it between two of A's commands."""
 
     def change(lock: Any, number: int) -> None:
-        probe.plain.set(lock.key, "b", px=BEFORE)
-        probe.says("A has the lock")
-        probe.says(f"A stops after command {number} of its renewal; its lock ends, B takes it")
+        probe.plain.set(lock.key, "b", px=REMAINING_MS)
+        probe.tell("A has the lock")
+        probe.tell(f"A stops after command {number} of its renewal; its lock ends, B takes it")
 
-    for lock, _, facts in probe.in_between(
+    for lock, _, facts in probe.interleave(
         lambda lock: lock.renew("a"),
         change,
-        begins=lambda lock: probe.plain.set(lock.key, "a", px=BEFORE),
+        begins=lambda lock: probe.plain.set(lock.key, "a", px=REMAINING_MS),
     ):
-        if not _as_it_was(probe, lock.key):
+        if not _is_unchanged_lock_of_b(probe, lock.key):
             left = int(probe.plain.pttl(lock.key))
-            probe.says(f"A goes on, and so renews the lock of B: PTTL {left}")
+            probe.tell(f"A goes on, and so renews the lock of B: PTTL {left}")
             return probe.refuse("not-atomic-renewal", left=left, **facts)
     return None
 
 
-def _as_it_was(probe: Probe, key: str) -> bool:
+def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
     """Return whether B still has the lock, with the time that it had."""
-    return probe.plain.get(key) == b"b" and BEFORE - SLOW < int(probe.plain.pttl(key)) <= BEFORE
+    return (
+        probe.plain.get(key) == b"b"
+        and REMAINING_MS - LATENESS_MS < int(probe.plain.pttl(key)) <= REMAINING_MS
+    )
 
 
-def _at_work(probe: Probe) -> Refusal | None:
-    """The first renewal's command is lost; the next one must come before the end of the lock."""
-    lock = probe.lock(ttl=TTL)
+def _check_working_holder(probe: Probe) -> Refusal | None:
+    """Return a refusal if the lock ends after the command of one renewal was lost.
+
+    Raises Undecided if the machine was too slow.
+    """
+    lock = probe.make_lock(ttl=TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
     began = time.monotonic()
@@ -147,39 +167,45 @@ def _at_work(probe: Probe) -> Refusal | None:
 
     answers: list[object] = []
 
-    def unreliable(token: str) -> bool:
+    def renew_unreliably(token: str) -> bool:
         renewal_times.append(time.monotonic() - began)
         lock.client.loses_a_command = len(renewal_times) == 1
-        if len(renewal_times) > 2 * MOST:
+        if len(renewal_times) > 2 * MAX_RENEWALS_PER_TTL:
             return False
         answers.append(renew(token))
         return bool(answers[-1])
 
-    lock.renew = unreliable
+    lock.renew = renew_unreliably
     lease = lock.acquire(0)
-    time.sleep(1.6 * TTL)
+    time.sleep(1.6 * TTL_SECONDS)
     kept = probe.plain.get(lock.key) is not None
     lease.release()
-    if len(renewal_times) > MOST:
+    if len(renewal_times) > MAX_RENEWALS_PER_TTL:
         return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
     times = ", ".join(f"{at:.2f}" for at in renewal_times) or "never"
-    probe.says(
-        f"A works for {1.6 * TTL:.1f} s, ttl {TTL:g} s; renewals at {times}, the first is lost"
+    probe.tell(
+        f"A works for {1.6 * TTL_SECONDS:.1f} s, ttl {TTL_SECONDS:g} s; renewals at {times}, "
+        "the first is lost"
     )
     if kept:
         return None
     if len(renewal_times) == 1 and answers:
-        probe.says(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
+        probe.tell(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
         return probe.refuse("error-is-lost", returned=repr(answers[0]))
     if not renewal_times:
         if lock.PERIOD <= 1:
-            raise Undecided(f"this machine did not wake the renewal within {1.6 * TTL:.1f} s")
+            raise Undecided(
+                f"this machine did not wake the renewal within {1.6 * TTL_SECONDS:.1f} s"
+            )
         return probe.refuse(
-            "never-renewed", period=lock.PERIOD, first=float(lock.PERIOD) * TTL, ttl=TTL
+            "never-renewed",
+            period=lock.PERIOD,
+            first=float(lock.PERIOD) * TTL_SECONDS,
+            ttl=TTL_SECONDS,
         )
     period = renewal_times[0]
     late = max((at - period * (n + 1) for n, at in enumerate(renewal_times)), default=0.0)
-    if late > LATE * TTL:
+    if late > MAX_LATENESS_RATIO * TTL_SECONDS:
         raise Undecided(f"this machine woke the renewal {late:.1f} s late")
-    probe.says("the lock has ended while A was working")
-    return probe.refuse("no-slack", period=round(period, 2), ttl=TTL)
+    probe.tell("the lock has ended while A was working")
+    return probe.refuse("no-slack", period=round(period, 2), ttl=TTL_SECONDS)

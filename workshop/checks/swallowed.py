@@ -1,4 +1,4 @@
-"""Notes mistakes that the participant's own code catches and hides."""
+"""Records mistakes that the participant's own code catches and hides."""
 
 import ast
 import linecache
@@ -14,17 +14,17 @@ from django.db import ProgrammingError
 
 from workshop.refusal import Refusal
 
-#: Errors that say that the code is wrong, whatever the servers do.
+#: Errors that show a mistake in the code, whatever the servers do.
 MISTAKES = (NameError, AttributeError, TypeError, FieldError, ProgrammingError, redis.DataError)
-#: Refusals that name an error already.
-NAME_AN_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
+#: The codes of refusals that name an error already.
+CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
 
 
 class Handler(NamedTuple):
     """An `except` of the participant's file.
 
-    tried    the lines of its `try`
-    lines    its own lines
+    tried    the lines of its `try` block
+    lines    the lines of the `except` block
     errors   the names of the errors that it catches
     """
 
@@ -33,16 +33,15 @@ class Handler(NamedTuple):
     errors: frozenset[str]
 
     def expects(self, error: BaseException) -> bool:
-        """Return whether it names this very error: `except AttributeError`, not `Exception`."""
+        """Return whether it names the class of this error, and not only `Exception`."""
         return type(error).__name__ in self.errors
 
 
 class SwallowedMistakes:
-    """A block that notes the mistakes that an `except` of this file has caught.
+    """A context manager that records the mistakes that an `except` of this file has caught.
 
-    An error that the `except` names is expected there, and no mistake.
-
-    Python calls it back for each line of the file, but only where the file has an `except`.
+    An error that the `except` names is expected there, and is not a mistake. It traces the lines of
+    the file, which is slow, and so does it only if the file has an `except`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -65,8 +64,8 @@ class SwallowedMistakes:
             threading.settrace(of_threads)
 
     def cause_of(self, refusal: Refusal) -> Refusal:
-        """Return the refusal, or the caught mistake that led to it."""
-        if not self._caught or refusal.code in NAME_AN_ERROR:
+        """Return the refusal, or instead one for the caught mistake that led to it."""
+        if not self._caught or refusal.code in CODES_WITH_ERROR:
             return refusal
         line, error = self._caught[0]
         text = linecache.getline(self._file, line).strip()
@@ -88,7 +87,7 @@ class SwallowedMistakes:
         return self._inside
 
     def _note_if_caught(self, frame: FrameType) -> None:
-        """Note the mistake if the frame has come to a handler of its line."""
+        """Record the mistake if the frame has reached a handler of the line that raised it."""
         line, error = self._raised[frame]
         for handler in self._handlers:
             if line in handler.tried and frame.f_lineno in handler.lines:

@@ -1,4 +1,4 @@
-"""Lessons 3 to 5: how a lock is taken, how it ends where its holder dies, and how it is freed."""
+"""The checks of lessons 3 to 5: taking a lock, its end after its holder's death, its release."""
 
 import time
 from functools import partial
@@ -6,128 +6,134 @@ from types import ModuleType
 from typing import Any
 
 from workshop.checks.probe import (
-    AT_ONCE,
-    LONG,
-    RECOVERED_WITHIN,
+    IMMEDIATE_EXPIRY_SECONDS,
+    LONG_TTL_SECONDS,
+    RECOVERY_TIMEOUT_SECONDS,
     SECONDS_AHEAD,
-    TTL,
+    SHORT_TTL_SECONDS,
     KeyState,
     Probe,
     clock_ahead,
-    probed,
+    run_checks,
 )
 from workshop.refusal import Refusal, Undecided
 
-#: Milliseconds that a lock gets as its end in between, so that what overwrites it is seen.
-HALF = round(LONG * 500)
-#: Milliseconds by which a machine may be late.
-SLOW = 5_000
-#: Seconds that are no whole number. A wall clock in whole seconds is wrong for one of the two.
-FRACTIONS = (1.25, 1.75)
-#: Milliseconds that a purchase may take in lesson 3, where a lock need not end by itself.
-AT_WORK_MS = 900
-#: Milliseconds by which PTTL may differ from the time that has passed: Redis counts whole ones.
+#: A ttl that a check sets meanwhile: a command that overwrites the key removes it.
+HALF_TTL_MS = round(LONG_TTL_SECONDS * 500)
+#: Milliseconds that a busy machine may lose between two commands.
+LATENESS_MS = 5_000
+#: Ttls that are not whole numbers. A wall clock in whole seconds is wrong for one of the two.
+FRACTIONAL_TTLS_SECONDS = (1.25, 1.75)
+#: The longest purchase of lesson 3, whose locks need no ttl.
+LONGEST_PURCHASE_MS = 900
+#: Milliseconds by which PTTL may differ from the elapsed time, because Redis counts whole ones.
 PTTL_ROUNDING_MS = 2.0
-#: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
-SHORTEST, LONGEST = 0.95, 1.05
-#: Part of the ttl below which its unit is wrong.
-ANOTHER_UNIT = 0.2
-#: Seconds that a holder and a contender have before the lock may end, and how often a busy machine
-#: tries to be so quick.
-QUICK, TRIES = TTL / 1.2, 10
+#: The bounds of a correct ttl, as parts of the requested one: Redis rounds.
+MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
+#: Below this part of the requested ttl, seconds and milliseconds were confused.
+WRONG_UNIT_RATIO = 0.2
+#: The time in which a holder and a contender must act, before the lock may end; and how often a
+#: busy machine may try.
+QUICK_SECONDS, TRIES = SHORT_TTL_SECONDS / 1.2, 10
 
 
 def one_command(module: ModuleType) -> Refusal | None:
-    """Lesson 3: one command decides who has the lock, for every process that asks."""
+    """Return a refusal for the first mistake in the lock of lesson 3, or None."""
     checks = (
-        _seen_by_others,
-        _given_back,
-        _let_in_beside,
-        _given_back_after_a_refusal,
-        _refused_by_another_process,
-        _in_between,
-        _closed_without_an_answer,
+        _check_key_in_redis,
+        _check_release,
+        _check_second_holder,
+        _check_release_after_refusal,
+        _check_other_process,
+        _check_rival_between_commands,
+        _check_lost_command,
     )
-    return probed(module, *checks)
+    return run_checks(module, *checks)
 
 
 def ending(module: ModuleType) -> Refusal | None:
-    """Lesson 4: the lock of a dead holder ends by itself, wherever its holder died."""
+    """Return a refusal for the first mistake in the lock of lesson 4, or None."""
     checks = (
-        _lives,
-        _clock_ahead,
-        _let_in_beside,
-        _in_between,
-        _ends_though_its_holder_lives,
-        _waiters,
-        _deaths,
+        _check_ttl,
+        _check_clock_ahead,
+        _check_second_holder,
+        _check_rival_between_commands,
+        _check_end_of_living_holder,
+        _check_waiters,
+        _check_deaths,
     )
-    return probed(module, *checks)
+    return run_checks(module, *checks)
 
 
 def release(module: ModuleType) -> Refusal | None:
-    """Lesson 5: a late holder frees nothing but its own lock, and says whether it did."""
-    return probed(module, _own, _late, _late_and_nobody_has_it, _freed_in_between)
+    """Return a refusal for the first mistake in the release of lesson 5, or None."""
+    return run_checks(
+        module,
+        _check_own_release,
+        _check_late_release,
+        _check_release_of_free_lock,
+        _check_release_between_commands,
+    )
 
 
-def _seen_by_others(probe: Probe) -> Refusal | None:
-    """The lock is a key in Redis, of the name that every process knows."""
-    lock = probe.lock()
+def _check_key_in_redis(probe: Probe) -> Refusal | None:
+    """Return a refusal unless the lock is a key in Redis, with the name that all processes use."""
+    lock = probe.make_lock()
     before = set(probe.plain.keys())
-    if refusal := probe.first_try(lock):
+    if refusal := probe.check_first_try(lock):
         return refusal
-    probe.says("A has the lock")
-    if refusal := _ends_too_early(probe, lock):
+    probe.tell("A has the lock")
+    if refusal := _check_early_end(probe, lock):
         return refusal
     if probe.plain.exists(lock.key):
         lock.unlock("a")
         return None
     other_keys = [key.decode() for key in set(probe.plain.keys()) - before]
     if other_keys:
-        probe.says(f"Redis has no key {lock.key}, but {other_keys[0]}")
+        probe.tell(f"Redis has no key {lock.key}, but {other_keys[0]}")
         return probe.refuse("another-key", key=lock.key, other=other_keys[0])
-    probe.says("Redis has no key: no other process can see it")
+    probe.tell("Redis has no key: no other process can see it")
     return probe.refuse("still-in-one-process")
 
 
-def _ends_too_early(probe: Probe, lock: Any) -> Refusal | None:
-    """A lock that ends by itself lives as long as its holder works.
+def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
+    """Return a refusal if the lock has a ttl that ends before its holder's purchase does.
 
-    Where the key is gone already, other locks are taken: a slow machine may have missed its end.
+    If the key is gone already, further locks are tried: a slow machine may have missed its end.
     """
     for _ in range(TRIES):
         left = int(probe.plain.pttl(lock.key))
-        if 0 <= left < AT_WORK_MS:
-            probe.says(f"PTTL says {left}: the lock ends by itself, and A has only begun")
+        if 0 <= left < LONGEST_PURCHASE_MS:
+            probe.tell(f"PTTL says {left}: the lock ends by itself, and A has only begun")
             return probe.refuse("ends-too-early", left=left)
         if left != -2 or not lock.client.sent or probe.plain.keys(f"*{lock.name}*"):
             return None
-        lock = probe.lock()
+        lock = probe.make_lock()
         lock.try_lock("a")
     return None
 
 
-def _let_in_beside(probe: Probe) -> Refusal | None:
-    """A has the lock: B is refused, and C after B."""
-    lock = probe.lock()
-    if refusal := _refused_here(probe, lock, "a"):
+def _check_second_holder(probe: Probe) -> Refusal | None:
+    """Return a refusal unless B, and C after B, are refused while A has the lock."""
+    lock = probe.make_lock()
+    if refusal := _check_refused_here(probe, lock, "a"):
         return refusal
-    if probe.again(lock).try_lock("b"):
-        return _both_have_it(probe)
-    if probe.again(lock).try_lock("c"):
-        probe.says("A has the lock; B asks and is refused; C asks, and has it too")
+    if probe.make_same_lock(lock).try_lock("b"):
+        return _refuse_second_holder(probe)
+    if probe.make_same_lock(lock).try_lock("c"):
+        probe.tell("A has the lock; B asks and is refused; C asks, and has it too")
         return probe.refuse("loser-unlocks")
     lock.unlock("a")
     return None
 
 
-def _both_have_it(probe: Probe) -> Refusal:
-    """Return the refusal for a second holder, by what its try does to the key."""
-    lock = probe.lock()
+def _refuse_second_holder(probe: Probe) -> Refusal:
+    """Return the refusal for a second holder, by the effect of its attempt on the key."""
+    lock = probe.make_lock()
     lock.try_lock("a")
-    probe.plain.pexpire(lock.key, HALF)  # a command that overwrites the key takes this away
+    probe.plain.pexpire(lock.key, HALF_TTL_MS)  # a command that overwrites the key takes this away
     before = probe.state(lock.key)
-    probe.again(lock).try_lock("b")
+    probe.make_same_lock(lock).try_lock("b")
     after = probe.state(lock.key)
     keeps_its_end = 0 < after.pttl <= before.pttl
     if after.content == before.content and keeps_its_end:
@@ -136,105 +142,107 @@ def _both_have_it(probe: Probe) -> Refusal:
         code = "overwrites"
     else:
         code = "adds-beside"
-    probe.says(f"A has the lock: {before.text}; B asks, and has it too: {after.text}")
+    probe.tell(f"A has the lock: {before.text}; B asks, and has it too: {after.text}")
     return probe.refuse(code, before=before.text, after=after.text)
 
 
-def _refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
+def _check_refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
     """Ask for a lock that is free in Redis. Return a refusal if this process does not get it."""
     returned = lock.try_lock(token)
     if returned or probe.plain.exists(lock.key):
         return None
-    probe.says(f"Redis has no key {lock.key}; {token.upper()} asks, and is refused")
+    probe.tell(f"Redis has no key {lock.key}; {token.upper()} asks, and is refused")
     return probe.refuse("refused-here", returned=repr(returned))
 
 
-def _given_back(probe: Probe) -> Refusal | None:
-    """The next one has the lock that was given back."""
-    lock = probe.lock()
-    if refusal := _refused_here(probe, lock, "a"):
+def _check_release(probe: Probe) -> Refusal | None:
+    """Return a refusal unless B gets the lock after A has released it."""
+    lock = probe.make_lock()
+    if refusal := _check_refused_here(probe, lock, "a"):
         return refusal
     lock_of_another = f"{lock.key}:of-another"
     probe.plain.set(lock_of_another, "1")
-    lock.client.forget_sent()
+    lock.client.clear_records()
     returned = lock.unlock("a")
     is_free = not probe.plain.exists(lock.key)
     if not probe.plain.delete(lock_of_another):
-        probe.says("A gave its lock back; another one, of another product, is gone too")
+        probe.tell("A gave its lock back; another one, of another product, is gone too")
         return probe.refuse("frees-other-locks")
-    rival = probe.again(lock)
+    rival = probe.make_same_lock(lock)
     if rival.try_lock("b"):
         rival.unlock("b")
         return None
-    probe.says(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
+    probe.tell(f"A gave the lock back, unlock() says {returned!r}; B asks, and is refused")
     if is_free:
         return probe.refuse("refused-here", returned="False")
-    return _key_left_there(probe, lock) or probe.refuse("never-released", returned=repr(returned))
+    return _explain_remaining_key(probe, lock) or probe.refuse(
+        "never-released", returned=repr(returned)
+    )
 
 
-def _key_left_there(probe: Probe, lock: Any) -> Refusal | None:
-    """Return why unlock() did not delete the key, where what it has sent tells."""
+def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
+    """Return why unlock() did not delete the key, or None if its commands do not show it."""
     deleted = [key for key in lock.client.deleted if key != lock.key]
     if deleted:
-        probe.says(f"unlock() deletes the key {deleted[0]}; {lock.key} is still there")
+        probe.tell(f"unlock() deletes the key {deleted[0]}; {lock.key} is still there")
         return probe.refuse("deletes-another-key", other=deleted[0], key=lock.key)
     if lock.client.got_bytes:
         return probe.refuse("never-equal")
     return None
 
 
-def _given_back_after_a_refusal(probe: Probe) -> Refusal | None:
-    """B was refused before A gave the lock back: nothing of its try is left."""
-    lock = probe.lock()
+def _check_release_after_refusal(probe: Probe) -> Refusal | None:
+    """Return a refusal if a refused attempt of B keeps the lock taken after A has released it."""
+    lock = probe.make_lock()
     lock.try_lock("a")
     before = probe.state(lock.key)
-    probe.again(lock).try_lock("b")
+    probe.make_same_lock(lock).try_lock("b")
     during = probe.state(lock.key)
     lock.unlock("a")
     after = probe.state(lock.key)
-    rival = probe.again(lock)
+    rival = probe.make_same_lock(lock)
     if rival.try_lock("c"):
         rival.unlock("c")
         return None
-    probe.says(f"A has the lock: {before.text}; B asks and is refused: {during.text}")
-    probe.says(f"A gives it back: {after.text}; C asks, and is refused")
+    probe.tell(f"A has the lock: {before.text}; B asks and is refused: {during.text}")
+    probe.tell(f"A gives it back: {after.text}; C asks, and is refused")
     return probe.refuse("loser-counts", before=before.text, after=during.text, left=after.text)
 
 
-def _refused_by_another_process(probe: Probe) -> Refusal | None:
-    """Another process has the lock, B is refused here; once it is free, B's process gets it."""
-    lock = probe.lock()
-    probe.in_another_process(partial(lock.try_lock, "a"))
-    probe.again(lock).try_lock("b")
+def _check_other_process(probe: Probe) -> Refusal | None:
+    """Return a refusal if this process cannot get a lock that another process has held."""
+    lock = probe.make_lock()
+    probe.run_in_child(partial(lock.try_lock, "a"))
+    probe.make_same_lock(lock).try_lock("b")
     probe.plain.delete(lock.key)
-    probe.says("A has the lock in another process; B asks here and is refused; A's lock ends")
-    return _refused_here(probe, probe.again(lock), "c")
+    probe.tell("A has the lock in another process; B asks here and is refused; A's lock ends")
+    return _check_refused_here(probe, probe.make_same_lock(lock), "c")
 
 
-def _in_between(probe: Probe) -> Refusal | None:
-    """Another buyer comes in after each command of taking the lock but the last."""
+def _check_rival_between_commands(probe: Probe) -> Refusal | None:
+    """Return a refusal if A and B both get the lock when B acts between two of A's commands."""
     answers: list[bool] = []
 
     def rival(lock: Any, number: int) -> None:
-        answers.extend(bool(probe.again(lock).try_lock("b")) for _ in range(2))
+        answers.extend(bool(probe.make_same_lock(lock).try_lock("b")) for _ in range(2))
         words = " then ".join("yes" if answer else "no" for answer in answers)
-        probe.says(f"A stops after command {number}; B asks twice: {words}")
+        probe.tell(f"A stops after command {number}; B asks twice: {words}")
 
-    for _, has_it, facts in probe.in_between(lambda lock: lock.try_lock("a"), rival):
+    for _, has_it, facts in probe.interleave(lambda lock: lock.try_lock("a"), rival):
         if has_it and any(answers):
-            probe.says("A goes on, and has it too")
+            probe.tell("A goes on, and has it too")
             return probe.refuse("check-then-set" if answers[0] else "waiter-takes-it", **facts)
         answers.clear()
     return None
 
 
-def _closed_without_an_answer(probe: Probe) -> Refusal | None:
-    """A's command does not reach Redis: A does not have the lock.
+def _check_lost_command(probe: Probe) -> Refusal | None:
+    """Return a refusal if try_lock() returns True although its command did not reach Redis.
 
-    In a child process: what an exception leaves behind there, such as a lock of one process, does
-    not disturb the checks that follow.
+    This runs in a child process, so that leftovers of the exception, such as a held lock of that
+    process, do not disturb the following checks.
     """
-    lock = probe.lock()
+    lock = probe.make_lock()
     witness = f"{lock.key}:open"
 
     def take_without_an_answer() -> None:
@@ -242,294 +250,314 @@ def _closed_without_an_answer(probe: Probe) -> Refusal | None:
         if lock.try_lock("a"):
             probe.plain.set(witness, "1")
 
-    probe.in_another_process(take_without_an_answer)
+    probe.run_in_child(take_without_an_answer)
     if not probe.plain.delete(witness):
         return None
-    probe.says("A asks, and its command does not reach Redis: try_lock() says True all the same")
+    probe.tell("A asks, and its command does not reach Redis: try_lock() says True all the same")
     return probe.refuse("fail-open")
 
 
-def _lives(probe: Probe) -> Refusal | None:
-    """One holder and no contender: its lock lives as long as it was asked to."""
-    lock = probe.lock()
-    if refusal := probe.first_try(lock):
+def _check_ttl(probe: Probe) -> Refusal | None:
+    """Return a refusal unless the lock has the requested ttl, with one holder and no contender."""
+    lock = probe.make_lock()
+    if refusal := probe.check_first_try(lock):
         return refusal
-    left = max(probe.pttl_once_it_is_set(lock.key), -1)
-    ttl = round(LONG * 1000)
+    left = max(probe.wait_for_pttl(lock.key), -1)
+    ttl = round(LONG_TTL_SECONDS * 1000)
     facts = {"left": max(left, 0), "ttl": ttl}
-    probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
+    probe.tell(f"A has the lock for {ttl} ms; PTTL says {left}")
     if left == -1 and probe.plain.exists(lock.key):
-        return _without_an_end(probe)
-    if left < ANOTHER_UNIT * ttl:
+        return _refuse_missing_ttl(probe)
+    if left < WRONG_UNIT_RATIO * ttl:
         return probe.refuse("wrong-unit", **facts)
-    if left < SHORTEST * ttl:
+    if left < MIN_TTL_RATIO * ttl:
         return probe.refuse("too-short", **facts)
-    if left > LONGEST * ttl:
+    if left > MAX_TTL_RATIO * ttl:
         return probe.refuse("too-long", **facts)
     lock.unlock("a")
-    return next(filter(None, (_lives_for(probe, seconds) for seconds in FRACTIONS)), None)
+    return next(
+        filter(
+            None, (_check_fractional_ttl(probe, seconds) for seconds in FRACTIONAL_TTLS_SECONDS)
+        ),
+        None,
+    )
 
 
-def _without_an_end(probe: Probe) -> Refusal:
-    """Return the refusal of a key without a ttl: who ends it, if anybody does?"""
-    lock = probe.lock(ttl=TTL)
+def _refuse_missing_ttl(probe: Probe) -> Refusal:
+    """Return the refusal for a key without a ttl, according to what ends the lock, if anything."""
+    lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
-    waited = _taken_over_after(probe, lock)
+    waited = _measure_takeover_ms(probe, lock)
     if waited is None:
         return probe.refuse("no-end")
-    dead = probe.lock(ttl=TTL)
-    probe.in_another_process(partial(dead.try_lock, "a"))
-    if _taken_over_after(probe, dead) is None:
-        probe.says(
-            f"a lock of {TTL * 1000:.0f} ms: while A's process lives, B had it in {waited} ms"
+    dead = probe.make_lock(ttl=SHORT_TTL_SECONDS)
+    probe.run_in_child(partial(dead.try_lock, "a"))
+    if _measure_takeover_ms(probe, dead) is None:
+        probe.tell(
+            f"a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms: while A's process lives, B had it in "
+            f"{waited} ms"
         )
-        probe.says(f"A's process is gone: B asks for {RECOVERED_WITHIN:.1f} s, and is refused")
+        probe.tell(
+            f"A's process is gone: B asks for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is refused"
+        )
         return probe.refuse("ends-with-its-holder", waited=waited)
-    probe.says(f"a lock of {TTL * 1000:.0f} ms: B took it over after {waited} ms")
+    probe.tell(f"a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms: B took it over after {waited} ms")
     return probe.refuse("ends-by-a-clock", waited=waited)
 
 
-def _taken_over_after(probe: Probe, lock: Any) -> int | None:
-    """Let B ask for a lock that has just been taken, from the end of its ttl on. Return after how
-    many milliseconds B has it; None if it is refused for longer than a death may last."""
+def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
+    """Return after how many milliseconds B gets a lock that was just taken.
+
+    B asks again and again, from the end of the ttl on. None if B does not get the lock within
+    RECOVERY_TIMEOUT_SECONDS.
+    """
     taken_at = time.monotonic()
-    time.sleep(1.2 * TTL)
-    rival = probe.again(lock)  # one buyer, who asks again and again
-    while time.monotonic() - taken_at < RECOVERED_WITHIN:
+    time.sleep(1.2 * SHORT_TTL_SECONDS)
+    rival = probe.make_same_lock(lock)  # one buyer, who asks again and again
+    while time.monotonic() - taken_at < RECOVERY_TIMEOUT_SECONDS:
         if rival.try_lock("b"):
             return round((time.monotonic() - taken_at) * 1000)
         time.sleep(0.02)
     return None
 
 
-def _lives_for(probe: Probe, seconds: float) -> Refusal | None:
-    """A ttl that is no whole number of seconds. Raises Undecided where the machine is too slow."""
+def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
+    """Return a refusal if a ttl with a fraction of a second is wrong. Raises Undecided."""
     ttl = round(seconds * 1000)
     for _ in range(TRIES):
-        lock = probe.lock(ttl=seconds)
+        lock = probe.make_lock(ttl=seconds)
         began = time.monotonic()
         lock.try_lock("a")
-        left = max(probe.pttl_once_it_is_set(lock.key), 0)
+        left = max(probe.wait_for_pttl(lock.key), 0)
         elapsed = (time.monotonic() - began) * 1000
-        if elapsed < QUICK * 1000:
+        if elapsed < QUICK_SECONDS * 1000:
             break
     else:
-        raise Undecided(f"nothing was done within {QUICK:.2f} s: this machine is too busy")
-    if SHORTEST * ttl - elapsed <= left <= LONGEST * ttl:
+        raise Undecided(f"nothing was done within {QUICK_SECONDS:.2f} s: this machine is too busy")
+    if MIN_TTL_RATIO * ttl - elapsed <= left <= MAX_TTL_RATIO * ttl:
         return None
-    probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
+    probe.tell(f"A has the lock for {ttl} ms; PTTL says {left}")
     rounded_up = -left % 1000 <= elapsed + PTTL_ROUNDING_MS
     too_long = left > ttl and not rounded_up
     return probe.refuse("too-long" if too_long else "whole-seconds", left=left, ttl=ttl)
 
 
-def _clock_ahead(probe: Probe) -> Refusal | None:
-    """A buyer whose clock is wrong gets a lock that lives as long as any other."""
-    lock = probe.lock()
+def _check_clock_ahead(probe: Probe) -> Refusal | None:
+    """Return a refusal if a buyer whose clock is ahead gets a longer ttl."""
+    lock = probe.make_lock()
     with clock_ahead(probe.module):
         lock.try_lock("a")
     left = int(probe.plain.pttl(lock.key))
-    ttl = round(LONG * 1000)
-    if left <= LONGEST * ttl:
+    ttl = round(LONG_TTL_SECONDS * 1000)
+    if left <= MAX_TTL_RATIO * ttl:
         return None
-    probe.says(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {left}")
+    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {left}")
     return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=ttl)
 
 
-def _waiters(probe: Probe) -> Refusal | None:
-    """A contender who is refused gives the holder's lock no new time. Raises Undecided where the
-    lock may have ended meanwhile, however often it is tried."""
+def _check_waiters(probe: Probe) -> Refusal | None:
+    """Return a refusal if a refused contender extends the holder's lock.
+
+    Raises Undecided if the machine is too slow: the lock may have ended meanwhile.
+    """
     for _ in range(TRIES):
         began = time.monotonic()
-        lock = probe.lock(ttl=TTL)
+        lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         lock.try_lock("a")
-        time.sleep(TTL / 3)
+        time.sleep(SHORT_TTL_SECONDS / 3)
         before = int(probe.plain.pttl(lock.key))
-        probe.again(lock).try_lock("b")
+        probe.make_same_lock(lock).try_lock("b")
         after = int(probe.plain.pttl(lock.key))
-        if time.monotonic() - began < QUICK:
+        if time.monotonic() - began < QUICK_SECONDS:
             break
     else:
-        raise Undecided(f"nothing was done within {QUICK:.2f} s: this machine is too busy")
-    probe.says(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
+        raise Undecided(f"nothing was done within {QUICK_SECONDS:.2f} s: this machine is too busy")
+    probe.tell(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
     return probe.refuse("waiters-renew", before=before, after=after) if after > before else None
 
 
-def _deaths(probe: Probe) -> Refusal | None:
-    """Kill a holder after each of its commands: another buyer has the lock in time."""
-    commands = probe.commands_of(partial(probe.lock(ttl=TTL).try_lock, "a"))
+def _check_deaths(probe: Probe) -> Refusal | None:
+    """Return a refusal unless B gets the lock in time after A was killed at any command."""
+    commands = probe.count_commands(partial(probe.make_lock(ttl=SHORT_TTL_SECONDS).try_lock, "a"))
     for number in range(1, commands + 1):
-        lock = probe.lock(ttl=TTL)
-        if not probe.dies_after(number, partial(lock.try_lock, "a")):
+        lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
+        if not probe.kill_after(number, partial(lock.try_lock, "a")):
             continue
         left = int(probe.plain.pttl(lock.key))
-        probe.says(f"A is killed after command {number} of {commands}; PTTL says {left}")
-        if left > LONGEST * TTL * 1000:
-            return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
-        deadline = time.monotonic() + RECOVERED_WITHIN
-        rival = probe.again(lock)
+        probe.tell(f"A is killed after command {number} of {commands}; PTTL says {left}")
+        if left > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
+            return probe.refuse("too-long", left=left, ttl=round(SHORT_TTL_SECONDS * 1000))
+        deadline = time.monotonic() + RECOVERY_TIMEOUT_SECONDS
+        rival = probe.make_same_lock(lock)
         while True:
             asked_at = time.monotonic()
             if rival.try_lock("b"):
                 break
             if asked_at > deadline:
-                probe.says(f"B has asked for {RECOVERED_WITHIN:.1f} s, and is still refused")
+                probe.tell(
+                    f"B has asked for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is still refused"
+                )
                 return probe.refuse("crash-between", command=number, left=left)
             time.sleep(0.02)
     return None
 
 
-def _ends_though_its_holder_lives(probe: Probe) -> Refusal | None:
-    """A holder who is still at work gets no more than the ttl: nothing renews the lock."""
-    lock = probe.lock(ttl=TTL)
+def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
+    """Return a refusal if the lock of a living holder lasts longer than its ttl."""
+    lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
     left = int(probe.plain.pttl(lock.key))
-    if left > LONGEST * TTL * 1000:
-        probe.says(f"A takes a lock of {TTL * 1000:.0f} ms; PTTL says {left}")
-        return probe.refuse("too-long", left=left, ttl=round(TTL * 1000))
-    time.sleep(2 * TTL)
+    if left > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
+        probe.tell(f"A takes a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms; PTTL says {left}")
+        return probe.refuse("too-long", left=left, ttl=round(SHORT_TTL_SECONDS * 1000))
+    time.sleep(2 * SHORT_TTL_SECONDS)
     left = int(probe.plain.pttl(lock.key))
     if left == -2:
         return None
-    probe.says(f"A took a lock of {TTL * 1000:.0f} ms {2 * TTL:.1f} s ago; PTTL says {left}")
-    return probe.refuse("renewed-here", ttl=round(TTL * 1000), waited=round(2000 * TTL))
+    probe.tell(
+        f"A took a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms {2 * SHORT_TTL_SECONDS:.1f} s ago; "
+        f"PTTL says {left}"
+    )
+    return probe.refuse(
+        "renewed-here", ttl=round(SHORT_TTL_SECONDS * 1000), waited=round(2000 * SHORT_TTL_SECONDS)
+    )
 
 
-def _own(probe: Probe) -> Refusal | None:
-    """A holder gives its own lock back."""
-    lock = probe.lock()
-    if refusal := probe.first_try(lock):
+def _check_own_release(probe: Probe) -> Refusal | None:
+    """Return a refusal unless unlock() deletes the holder's own lock, and returns True."""
+    lock = probe.make_lock()
+    if refusal := probe.check_first_try(lock):
         return refusal
-    lock.client.forget_sent()
+    lock.client.clear_records()
     returned = lock.unlock("a")
-    probe.says(f"A has the lock and gives it back: unlock() says {returned!r}")
+    probe.tell(f"A has the lock and gives it back: unlock() says {returned!r}")
     if not _is_gone(probe, lock.key):
-        probe.says("its key is still there")
-        return _own_left_there(probe, lock, returned)
+        probe.tell("its key is still there")
+        return _refuse_remaining_key(probe, lock, returned)
     if returned is None:
         return probe.refuse("no-return", function="unlock")
     return None if returned else probe.refuse("denies", returned=repr(returned))
 
 
 def _is_gone(probe: Probe, key: str) -> bool:
-    """Return whether a key is gone, or ends at once: PEXPIRE 1 deletes as DEL does."""
-    if 0 <= int(probe.plain.pttl(key)) < 1000 * AT_ONCE:
-        time.sleep(2 * AT_ONCE)
+    """Return whether a key is gone, or expires at once: PEXPIRE 1 deletes it like DEL."""
+    if 0 <= int(probe.plain.pttl(key)) < 1000 * IMMEDIATE_EXPIRY_SECONDS:
+        time.sleep(2 * IMMEDIATE_EXPIRY_SECONDS)
     return not probe.plain.exists(key)
 
 
-def _own_left_there(probe: Probe, lock: Any, returned: object) -> Refusal:
-    """Return why unlock() has left the holder's own key."""
-    if _frees_the_lock_of_another(probe):
-        probe.says("B has a lock, A gives it back: B's lock is gone")
+def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
+    """Return the refusal for an unlock() that leaves the holder's own key."""
+    if _frees_other_lock(probe):
+        probe.tell("B has a lock, A gives it back: B's lock is gone")
         return probe.refuse("frees-others-only", returned=repr(returned))
-    if not returned and lock.client.ran_a_script():
+    if not returned and lock.client.has_run_script():
         return probe.refuse("script-arguments", returned=repr(returned))
-    refusal = _key_left_there(probe, lock)
+    refusal = _explain_remaining_key(probe, lock)
     if refusal and refusal.code == "deletes-another-key":
         return refusal
     code = "bytes-and-str" if refusal and not returned else "never-released"
     return probe.refuse(code, returned=repr(returned))
 
 
-def _frees_the_lock_of_another(probe: Probe) -> bool:
+def _frees_other_lock(probe: Probe) -> bool:
     """Return whether A's release deletes a lock that B has."""
-    lock = probe.lock()
+    lock = probe.make_lock()
     lock.try_lock("b")
-    probe.again(lock).unlock("a")
+    probe.make_same_lock(lock).unlock("a")
     return _is_gone(probe, lock.key)
 
 
-def _late(probe: Probe) -> Refusal | None:
-    """A's lock has ended and B has it. A gives back what it believes to be its own."""
-    lock = probe.lock()
+def _check_late_release(probe: Probe) -> Refusal | None:
+    """Return a refusal if A, whose lock has ended, changes the lock of B or claims to free it."""
+    lock = probe.make_lock()
     lock.try_lock("a")
     of_a = probe.plain.dump(lock.key)
-    _changes_hands(probe, lock)
-    probe.says("A had the lock; it ended, and B has it now")
+    _hand_lock_to_b(probe, lock)
+    probe.tell("A had the lock; it ended, and B has it now")
     of_b = probe.state(lock.key)
     returned = lock.unlock("a")
     _is_gone(probe, lock.key)
     after = probe.state(lock.key)
     if after.kind == "none":
-        probe.says("A, who is late, gives it back: B's lock is gone")
+        probe.tell("A, who is late, gives it back: B's lock is gone")
         same = of_b.content and of_a == of_b.content
         return probe.refuse("value-not-unique" if same else "deletes-blindly")
-    if refusal := _let_in_meanwhile(probe):
+    if refusal := _check_third_holder(probe):
         return refusal
     if not _is_unchanged(of_b, after):
-        probe.says(f"A, who is late, gives it back. B's lock was: {of_b}; it is: {after}")
+        probe.tell(f"A, who is late, gives it back. B's lock was: {of_b}; it is: {after}")
         return probe.refuse("changes-anothers-lock", before=str(of_b), after=str(after))
-    probe.says(f"A, who is late, gives it back: unlock() says {returned!r}, B's lock is there")
+    probe.tell(f"A, who is late, gives it back: unlock() says {returned!r}, B's lock is there")
     return probe.refuse("lies", returned=repr(returned)) if returned else None
 
 
-def _let_in_meanwhile(probe: Probe) -> Refusal | None:
-    """C asks after each command of A's late release but the last: B has the lock all the time."""
+def _check_third_holder(probe: Probe) -> Refusal | None:
+    """Return a refusal if C gets the lock of B between two commands of A's late release."""
     let_in: list[bool] = []
 
     def take_and_lose(lock: Any) -> None:
         lock.try_lock("a")
-        _changes_hands(probe, lock)
+        _hand_lock_to_b(probe, lock)
 
     def third(lock: Any, number: int) -> None:
-        let_in.append(bool(probe.again(lock).try_lock("c")))
+        let_in.append(bool(probe.make_same_lock(lock).try_lock("c")))
 
-    for _, _, facts in probe.in_between(lambda lock: lock.unlock("a"), third, begins=take_and_lose):
+    for _, _, facts in probe.interleave(lambda lock: lock.unlock("a"), third, begins=take_and_lose):
         if any(let_in):
-            probe.says(f"A, who is late, stops after command {facts['command']} of its release")
-            probe.says("C asks, and has the lock while B is inside")
+            probe.tell(f"A, who is late, stops after command {facts['command']} of its release")
+            probe.tell("C asks, and has the lock while B is inside")
             return probe.refuse("away-for-a-moment", **facts)
     return None
 
 
 def _is_unchanged(before: KeyState, after: KeyState) -> bool:
-    """Return whether a lock is the same, and ends when it was to end."""
-    return after.content == before.content and before.pttl - SLOW < after.pttl <= before.pttl
+    """Return whether a lock has the same content and the same end."""
+    return after.content == before.content and before.pttl - LATENESS_MS < after.pttl <= before.pttl
 
 
-def _late_and_nobody_has_it(probe: Probe) -> Refusal | None:
-    """A's lock has ended, and is free: there is nothing to give back."""
-    lock = probe.lock()
+def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
+    """Return a refusal if A changes a free lock, or says that it freed it."""
+    lock = probe.make_lock()
     lock.try_lock("a")
     probe.plain.delete(lock.key)
     returned = lock.unlock("a")
     after = probe.state(lock.key)
-    probe.says(f"A had the lock; it ended, and nobody has it. unlock() says {returned!r}: {after}")
+    probe.tell(f"A had the lock; it ended, and nobody has it. unlock() says {returned!r}: {after}")
     if after.kind != "none":
         return probe.refuse("changes-anothers-lock", before="no key", after=str(after))
     return probe.refuse("nothing-to-free", returned=repr(returned)) if returned else None
 
 
-def _freed_in_between(probe: Probe) -> Refusal | None:
-    """The lock changes hands after each command of the release but the last."""
+def _check_release_between_commands(probe: Probe) -> Refusal | None:
+    """Return a refusal if A frees the lock of B, who took it between two of A's commands."""
     of_b: dict[str, KeyState] = {}
 
     def change(lock: Any, number: int) -> None:
-        _changes_hands(probe, lock)
+        _hand_lock_to_b(probe, lock)
         of_b[lock.key] = probe.state(lock.key)
-        probe.says("A has the lock")
-        probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
+        probe.tell("A has the lock")
+        probe.tell(f"A stops after command {number} of its release; its lock ends, B takes it")
 
-    for lock, returned, facts in probe.in_between(
+    for lock, returned, facts in probe.interleave(
         lambda lock: lock.unlock("a"), change, begins=lambda lock: lock.try_lock("a")
     ):
         if lock.key not in of_b:  # this release sent fewer commands than the one before
             continue
         after = probe.state(lock.key)
         if after.kind == "none":
-            probe.says("A goes on, and so deletes the lock of B")
+            probe.tell("A goes on, and so deletes the lock of B")
             return probe.refuse("not-atomic-release", **facts)
         if not _is_unchanged(of_b[lock.key], after):
-            probe.says(f"A goes on. B's lock was: {of_b[lock.key]}; it is: {after}")
+            probe.tell(f"A goes on. B's lock was: {of_b[lock.key]}; it is: {after}")
             return probe.refuse("not-atomic-release", **facts)
         if returned:
-            probe.says(f"A goes on: unlock() says {returned!r}, B's lock is there")
+            probe.tell(f"A goes on: unlock() says {returned!r}, B's lock is there")
             return probe.refuse("lies-in-between", returned=repr(returned), **facts)
     return None
 
 
-def _changes_hands(probe: Probe, lock: Any) -> None:
-    """A's lock ends, and B takes it."""
+def _hand_lock_to_b(probe: Probe, lock: Any) -> None:
+    """End A's lock, and let B take it."""
     probe.plain.delete(lock.key)
-    probe.again(lock).try_lock("b")
+    probe.make_same_lock(lock).try_lock("b")

@@ -1,4 +1,4 @@
-"""Gives up a check whose step takes too long, and says where the participant's code was."""
+"""Gives up a check whose step takes too long, and finds the line that is the cause."""
 
 import linecache
 import os
@@ -15,20 +15,21 @@ from workshop.refusal import Refusal, Undecided
 
 #: How long one step of a check may take.
 STEP_TIMEOUT_SECONDS = 12.0
-#: Seconds for which a thread is looked at, and of processor time in them above which it spins.
-LOOK, SPINS = 0.5, 0.01
-#: Looks at the threads in these seconds.
-LOOKS = 25
-#: Modules in which a thread waits for another one of its process.
-WAITING_IN = ("threading.py", "queue.py")
-#: A buyer whom a check has stopped stands in one of these, and is not what keeps it.
-STOPPED_IN = ("interleaving.py", "actor.py")
+#: Seconds for which the threads are observed; and the processor time in them above which a thread
+#: is in an endless loop.
+OBSERVATION_SECONDS, SPINNING_SECONDS = 0.5, 0.01
+#: The number of observations in that time.
+OBSERVATION_COUNT = 25
+#: Modules in which a thread waits for another thread of its process.
+WAITING_MODULES = ("threading.py", "queue.py")
+#: Modules in which a buyer waits that a check has stopped: it is not the cause.
+STOPPED_MODULES = ("interleaving.py", "actor.py")
 
 _deadline = [0.0]
 
 
 def restart_step_timer() -> None:
-    """Give the next step its full time, so that a slow machine is not taken for an endless loop."""
+    """Give the next step its full time, or a slow machine would look like an endless loop."""
     _deadline[0] = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
@@ -45,16 +46,16 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 
 
 def _find_cause(file: str) -> Refusal | Undecided:
-    """Return what keeps the threads that run this file: a loop, a sleep, or a wait."""
+    """Return why the threads that run this file do not go on: a loop, a sleep, or a wait."""
     lines = _lines_of(file)
     if not lines:
         return Undecided(f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s here")
     before = {thread: _processor_time(thread) for thread in lines}
     looks: list[dict[int, Look]] = []
-    until = time.monotonic() + LOOK
+    until = time.monotonic() + OBSERVATION_SECONDS
     while time.monotonic() < until:
-        looks.append(_looks_at(file))
-        time.sleep(LOOK / LOOKS)
+        looks.append(_observe_threads(file))
+        time.sleep(OBSERVATION_SECONDS / OBSERVATION_COUNT)
     spent = {thread: _processor_time(thread) - before[thread] for thread in lines}
     thread = max(lines, key=lambda thread: spent[thread])
     looks_at_thread = [look[thread] for look in looks if thread in look]
@@ -63,7 +64,7 @@ def _find_cause(file: str) -> Refusal | Undecided:
     where = f"line {line}: {linecache.getline(file, line).strip()}"
     if len(sleeping) > len(looks_at_thread) / 2:
         return Refusal("sleeps", {"where": where})
-    if spent[thread] > SPINS:
+    if spent[thread] > SPINNING_SECONDS:
         return Refusal("endless", {"where": where})
     is_in_threading = all(look.in_threading for look in looks_at_thread)
     return Refusal("waits-here" if is_in_threading else "stands-still", {"where": where})
@@ -82,18 +83,18 @@ class Look(NamedTuple):
     in_threading: bool
 
 
-def _looks_at(file: str) -> dict[int, Look]:
-    """Return where the threads that run this file are now."""
+def _observe_threads(file: str) -> dict[int, Look]:
+    """Return the present place of each thread that runs this file."""
     looks = {}
     for thread, top in sys._current_frames().items():
         between: list[str] = []
         for frame, line in walk_stack(top):  # innermost first
             name = frame.f_code.co_filename
-            if name.endswith(STOPPED_IN):  # stopped by the check, further in than the file's line
+            if name.endswith(STOPPED_MODULES):  # the check has stopped this buyer
                 break
             if name == file:
                 sleeps = not between and "sleep" in linecache.getline(file, line)
-                in_threading = all(module.endswith(WAITING_IN) for module in between)
+                in_threading = all(module.endswith(WAITING_MODULES) for module in between)
                 looks[thread] = Look(line, sleeps, in_threading)
                 break
             between.append(name)
@@ -102,11 +103,11 @@ def _looks_at(file: str) -> dict[int, Look]:
 
 def _lines_of(file: str) -> dict[int, int]:
     """Return the innermost line of this file in each thread that runs it."""
-    return {thread: look.line for thread, look in _looks_at(file).items()}
+    return {thread: look.line for thread, look in _observe_threads(file).items()}
 
 
 def _processor_time(thread: int) -> float:
-    """Return the processor time of this thread in seconds, or of the process where unknown."""
+    """Return the processor time of a thread in seconds, or of the process if that is unknown."""
     if hasattr(time, "pthread_getcpuclockid"):
         with suppress(OSError):  # it has ended meanwhile
             return time.clock_gettime(time.pthread_getcpuclockid(thread))

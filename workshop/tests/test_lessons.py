@@ -130,4 +130,8 @@ def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(answers, "check_out", check_out)
     keys = {"busy": "k", "unknown": "k"}
-    assert answers._shops(lambda outcome, key: keys.get(outcome)) == ["busy", "unknown", "sold"]
+    assert answers._buy_until_done(lambda outcome, key: keys.get(outcome)) == [
+        "busy",
+        "unknown",
+        "sold",
+    ]
