@@ -1,7 +1,7 @@
 """make sbom: completes the bill of materials and writes its table in docs/licences.md.
 
-cyclonedx-py has described an installation of the lock in var/sbom.cdx.json. It cannot see the
-libraries that the repository contains (demo/static/assets/vendor).
+Before this, cyclonedx-py has written the installed packages to var/sbom.cdx.json. It does not see
+the libraries that the repository contains (demo/static/assets/vendor).
 """
 
 import json
@@ -16,6 +16,7 @@ PAGE = ROOT / "docs/licences.md"
 BEGIN = "<!-- packages: begin (make sbom writes this) -->\n"
 END = "<!-- packages: end -->"
 
+#: The library in demo/static/assets/vendor.
 VENDORED = {
     "type": "library",
     "bom-ref": "pkg:npm/echarts@6.1.0",
@@ -25,27 +26,27 @@ VENDORED = {
     "licenses": [{"license": {"id": "Apache-2.0"}}],
 }
 
-#: Classifiers that are no SPDX ids -> usual names.
-USUAL_NAMES = {
+#: Classifier of a licence -> the name to show instead.
+LICENCE_NAMES = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD (which one: see its file)",
     "Zope Public License": "ZPL 2.1",
 }
 
 
-def licence(component: dict[str, Any]) -> str:
+def find_licence(component: dict[str, Any]) -> str:
     """Return the first licence of a package: an SPDX expression, an id, or a classifier."""
     entry = component["licenses"][0]
     details = entry.get("license", {})
     text = entry.get("expression") or details.get("id") or details["name"]
     name = str(text).removeprefix("License :: OSI Approved :: ")
-    return USUAL_NAMES.get(name, name)
+    return LICENCE_NAMES.get(name, name)
 
 
 def main() -> None:
     bill = json.loads(BILL.read_text())
     rows = sorted(
-        (canonicalize_name(component["name"]), licence(component))
+        (canonicalize_name(component["name"]), find_licence(component))
         for component in bill["components"]
     )
     bill["components"].append(VENDORED)

@@ -1,6 +1,6 @@
-"""Rushes of more and more buyers: the time, memory, threads and processors that each one takes.
+"""Rushes of more and more buyers, and the time, memory, threads and processors of each.
 
-Each rush has a new sale, against nodes that have just started. `make readme` puts the table of
+Each rush has a new sale, on nodes that have just started. `make readme` puts the table of
 growth.md into docs/scale.md.
 """
 
@@ -31,18 +31,18 @@ from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
 from loadtest.stack.node import family
 from loadtest.stack.stack import NAMES, SERVERS, Stack
 
-#: One hands over in Redis, the other one queues in the database.
+#: Strategies whose buyers wait in different places: in a queue in Redis, and in the database.
 LOCKS = ("redis", "row-lock")
 SIZES = (200, 1000, 2000, 5000)
-#: Buyers of the small rush before the memory of idle nodes is measured: modules that the first
-#: purchases import, and connections that they open, are not charged to later buyers.
+#: Buyers of a small rush before the memory of idle nodes is measured, so that the modules and the
+#: connections of the first purchases do not count for later buyers.
 WARM_UP_BUYERS = 20
-#: The deadline of a large rush is one second for this many buyers, so that it has a verdict on a
-#: slow machine, too.
+#: The deadline of a large rush has one second for this many buyers, so that the rush has a verdict
+#: on a slow machine, too.
 BUYERS_PER_DEADLINE_SECOND = 20
-#: psutil's names of the time in which processors compute. A guest's time is in `user`.
+#: psutil's names of the times in which processors compute. `user` contains the time of guests.
 COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
-#: To sample a process of thousands of threads takes some 10 ms.
+#: Not shorter, because sampling a process with thousands of threads takes some 10 ms.
 SAMPLE_INTERVAL_SECONDS = 0.2
 NODES, MACHINE = "nodes", "machine"
 MB = 1024 * 1024
@@ -58,19 +58,27 @@ PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of all parts at one moment."""
+    """The resources of all parts at one moment.
 
-    t: float  # monotonic seconds
-    memory: int  # bytes of the nodes, proportional set size where the system has it
-    threads: int  # of the nodes
-    cpu: Mapping[str, Mapping[int, float]]  # part -> pid -> seconds of processor since its start
+    t        monotonic seconds
+    memory   bytes of the nodes, the proportional set size if the system has it
+    threads  of the nodes
+    cpu      part -> pid -> processor seconds since the start of the process
+    """
+
+    t: float
+    memory: int
+    threads: int
+    cpu: Mapping[str, Mapping[int, float]]
 
 
 @contextmanager
 def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
     """Sample the processes of each part and their descendants until the block ends.
 
-    The list has a sample of the beginning, one of each SAMPLE_INTERVAL_SECONDS, and one of the end.
+    Yields the list of samples: one at the beginning, one per interval, and one at the end.
+
+    parts  the pids of each part
     """
     samples = [sample(parts)]
     is_over = threading.Event()
@@ -90,9 +98,9 @@ def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
 
 
 def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
-    """Return the percentage of one processor that each part used, and its busiest process.
+    """Return the percentages of one processor that each part and its busiest process used.
 
-    It is the processor time between the samples around the interval, divided by the interval.
+    The processor time between the samples around the interval is divided by its length.
 
     began    start of the interval, in monotonic seconds
     seconds  length of the interval
@@ -109,13 +117,15 @@ def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str,
 
 
 def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
-    """Return a sample of the parts. A process that has ended counts as nothing."""
+    """Return a sample of the parts, without processes that have ended meanwhile."""
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
     for part, pids in parts.items():
         for process in chain.from_iterable(map(family, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                cpu[part][process.pid] = sum(process.cpu_times()[:2])  # without its children's
+                cpu[part][process.pid] = sum(
+                    process.cpu_times()[:2]
+                )  # user and system, without those of its children
                 if part == NODES:
                     threads += process.num_threads()
                     full = process.memory_full_info()
@@ -126,9 +136,9 @@ def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run them all, print a table, write summary.json and growth.md.
+    """Run the rushes, print a table, and write summary.json and growth.md.
 
-    Returns 0 if every verdict was the expected one, 1 if not, else as every command does.
+    Returns 0 if every verdict was the expected one, 1 if not, and 2 or 130 as exit_code_of() does.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
@@ -204,7 +214,7 @@ def _measure_rush(
 
 
 def _per_buyer(run: Run, part: str) -> str:
-    """Return a part's milliseconds of processor per buyer.
+    """Return the processor time of a part per buyer, in milliseconds.
 
     Other work on the machine makes a rush longer, but hardly changes this figure.
     """
@@ -215,7 +225,7 @@ def _per_buyer(run: Run, part: str) -> str:
 
 
 def repeated(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each kind of rush that was repeated: its verdicts and its spread."""
+    """Return a line for each repeated kind of rush, with its verdicts and its arrival spread."""
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
         kind = (report.label_of(run), run["buyers"], run["grown"]["nodes"])
@@ -234,7 +244,7 @@ def repeated(runs: Sequence[Run]) -> list[str]:
 
 
 def columns(run: Run) -> dict[str, str]:
-    """Return the text of each column after lock and verdict, by its heading."""
+    """Return the text of each column by its heading, without those of lock and verdict."""
     grown = run["grown"]
     return {
         "buyers": str(run["buyers"]),

@@ -1,10 +1,10 @@
-"""The page and the links of the package oversold-locks, made when it is built.
+"""A build hook: the page and the links of the package oversold-locks on the package index.
 
-The page is locks/README.md, in which the package is called `locks` and links are relative, because
-it is read in the repository. On the index the package is `oversold_locks`, and a relative link
-leads nowhere. The repository's address is that of the GitHub workflow that builds the release
-(GITHUB_SERVER_URL, GITHUB_REPOSITORY, GITHUB_REF_NAME); a build elsewhere knows none, and its page
-has no links into the repository and no project URLs.
+The page is made from locks/README.md. In the repository the package is called `locks` and links are
+relative; on the index it is `oversold_locks`, and relative links lead nowhere. A GitHub workflow
+that builds a release provides the repository's address (GITHUB_SERVER_URL, GITHUB_REPOSITORY,
+GITHUB_REF_NAME). A build elsewhere has no address: its page has no links into the repository, and
+the package no project URLs.
 """
 
 import os
@@ -21,12 +21,12 @@ LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)")
 
 
 class LocksMetadata(MetadataHookInterface):
-    """Set the readme and the URLs."""
+    """Sets the readme and the URLs of the package."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set what the sdist that this is built from, if any, does not say yet."""
+        """Set the readme and the URLs, unless an sdist is built, which has them already."""
         if (Path(self.root) / "PKG-INFO").exists():
             return
         repository, ref = find_repository()
@@ -54,11 +54,11 @@ def find_repository() -> tuple[str, str]:
 
 
 def make_page(text: str, base: str) -> str:
-    """Return the page of the index.
+    """Return the page for the package index.
 
     Args:
-        text: The README of the folder.
-        base: URL below which the repository's files are. Empty: relative links become plain text.
+        text: The text of locks/README.md.
+        base: The URL of the repository's files. Empty: relative links become plain text.
     """
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
     parts = text.split("```")  # every second part is code
@@ -68,7 +68,7 @@ def make_page(text: str, base: str) -> str:
 
 
 def make_link(link: re.Match[str], base: str) -> str:
-    """Return an absolute link, or its text alone."""
+    """Return a link with an absolute target, or only its text if `base` is empty."""
     label, target = link.groups()
     if not base:
         return label

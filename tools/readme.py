@@ -1,4 +1,4 @@
-"""make readme: puts the latest results into the tables of README.md and docs/."""
+"""make readme: writes the newest results into the tables of README.md and docs/."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
-#: Strategies with more than this many are all of them; a selection has fewer.
-MAX_STRATEGIES_OF_A_PART = 20
+#: A run with more strategies than this was a run of all of them.
+MAX_SELECTED_STRATEGIES = 20
 #: The strategies of the demo -> their descriptions.
 DEMO_STRATEGIES = {
     "none": "nothing",
@@ -44,7 +44,7 @@ README_STRATEGIES = {
 MIN_LOAD_ROUNDS = 3
 #: The faults that the tables leave out.
 OMITTED_FAULTS = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
-#: The last column of a strategy that no fault broke.
+#: The text of the last column for a strategy that no fault broke.
 NOTHING_BROKE_IT = "nothing here"
 
 
@@ -57,7 +57,7 @@ def end(table: str) -> str:
 
 
 def put(page: Path, name: str, table: str) -> None:
-    """Put `table` between the markers of that name in a page. Raises ValueError without them."""
+    """Replace the table between the markers of a name in a page. Raises ValueError without them."""
     before, first, rest = page.read_text().partition(begin(name))
     _, last, after = rest.partition(end(name))
     if not (first and last):
@@ -66,7 +66,7 @@ def put(page: Path, name: str, table: str) -> None:
 
 
 def newest(results: Path, table: str, is_whole: Callable[[Sequence[Run]], bool]) -> Summary | None:
-    """Return the summary of the newest whole run that wrote the file `table`, or None."""
+    """Return the summary of the newest run that has the file `table` and is whole, or None."""
     for path in sorted(results.glob(f"[0-9]*/{table}"), reverse=True):
         summary = _summary(path)
         if is_whole(summary["runs"]):
@@ -88,7 +88,7 @@ def is_every_strategy(runs: Sequence[Run]) -> bool:
 
 
 def _has_every_strategy(runs: Sequence[Run]) -> bool:
-    return len({run["lock"] for run in runs}) > MAX_STRATEGIES_OF_A_PART
+    return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
 def is_contrast(runs: Sequence[Run]) -> bool:
@@ -100,7 +100,7 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 
 
 def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
-    """Return whether the runs are one rush of each default size on this server, as expected."""
+    """Return whether each default size was rushed once on this server, with expected verdicts."""
     servers = [run["grown"]["server"] for run in runs if "grown" in run and run["as_expected"]]
     has_all_sizes = {run["buyers"] for run in runs} >= set(growth.SIZES)
     return has_all_sizes and not growth.repeated(runs) and servers == [server] * len(runs)
@@ -109,9 +109,9 @@ def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
 def load_tables(results: Path) -> str:
     """Return the tables of the newest whole runs of make load, each under a heading.
 
-    There is one table for each kind of load: one hot product or many, with a hold or without, the
-    closed or the open model, and the number of nodes. A whole run has at least MIN_LOAD_ROUNDS, all
-    of them as expected.
+    There is one table for each kind of load. Kinds differ in whether there is one hot product or
+    many, in whether there is a hold, in the load model, and in the number of nodes. A whole run has
+    at least MIN_LOAD_ROUNDS, all of them as expected.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
@@ -137,11 +137,13 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     matrix = newest(results, "matrix.md", is_every_strategy)
     faults = newest(results, "faults.md", is_every_fault)
     if demo is None:
-        print("there is no table yet that make demo wrote; the old one stays")
+        print("README.md needs the results of make demo; the old table stays")
     else:
         put(readme, "demo", contrast_table(demo))
     if matrix is None or faults is None:
-        print("the table of locks needs make matrix and make faults, both whole; the old one stays")
+        print(
+            "the tables of locks need whole runs of make matrix and make faults; the old ones stay"
+        )
     else:
         put(readme, "faults", faults_table(matrix, faults))
         put(strategies, "locks", locks_table(matrix, faults))
@@ -162,9 +164,9 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
 
 
 def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
-    """Put the table of the databases into its page, unless a database has no whole run yet.
+    """Write the table of the databases into its page, unless a whole run is missing.
 
-    A database that needs a server of the user's may have none: its column says "not run".
+    Databases that need a server of the user's may be missing: their column says "not run".
     """
     summaries: dict[str, Summary | None] = {}
     for name, database in DATABASES.items():
@@ -182,9 +184,9 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
 
 
 def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
-    """Return the verdict of each strategy's rush on each database, with orders, stock and time.
+    """Return a table of each strategy's rush on each database: verdict, orders, stock and time.
 
-    summaries  by the title of a database; None if it was not run
+    summaries  the run on each database, by its title; None if there was none
     """
     runs_by_database: dict[str, dict[str, Run]] = {}
     for title, summary in summaries.items():
@@ -231,10 +233,12 @@ def contrast_table(demo: Summary) -> str:
 def faults_table(matrix: Summary, faults: Summary) -> str:
     """Return the table of README_STRATEGIES: their verdicts in the rush, and what broke them.
 
-    The line below says how many of all strategies stayed exact.
+    The line below the table has the number of strategies that stayed exact.
     """
     rushes = {run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"}
-    broken = {lock: _broken(lock, verdict, faults) for lock, verdict in rushes.items()}
+    broken = {
+        lock: _list_breaking_faults(lock, verdict, faults) for lock, verdict in rushes.items()
+    }
     rows = [
         [f"`{lock}`: {description}", report.bold(rushes[lock]), broken[lock]]
         for lock, description in README_STRATEGIES.items()
@@ -257,7 +261,7 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     for run in runs:
         row = [report.label_of(run, quote="`"), report.bold(run["verdict"])]
         row += report.figures(run, runs, ("seconds", "time / row-lock"))
-        row.append(_broken(run["lock"], run["verdict"], faults))
+        row.append(_list_breaking_faults(run["lock"], run["verdict"], faults))
         lines.append(f"| {' | '.join(row)} |")
     below = (
         f"{report.setup_of(matrix)} {len(faults['runs'])} cells of `make faults`, "
@@ -268,10 +272,10 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _broken(lock: str, verdict: str, faults: Summary) -> str:
+def _list_breaking_faults(lock: str, verdict: str, faults: Summary) -> str:
     """Return the faults that broke a strategy, for instance `slow, pause; deadlock: crash`.
 
-    Faults before the first colon oversold it.
+    The first group, without a verdict, are the faults that oversold it.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if verdict == "oversold":

@@ -1,6 +1,7 @@
-"""python -m tools.site: write var/site/, which any web server serves and which opens from a folder.
+"""python -m tools.site: write the site to var/site/, for any web server or to open from a folder.
 
-From recorded/, the documents and the code; needs .venv for the reports and .venv-tools for MkDocs.
+It is made from recorded/, the documents and the code. It needs .venv for the reports and
+.venv-tools for MkDocs.
 """
 
 import json
@@ -15,14 +16,14 @@ from tools.site import api_reference, documents, level_page, pages
 SITE = ROOT / "var" / "site"
 STAGED = ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
-#: The largest site that still opens at once over a slow line.
+#: The largest size of the site: a slow connection must load it quickly.
 MAX_BYTES = 3_000_000
 #: Files of MkDocs that the site does not need.
 UNUSED = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 
 def build(site: Path = SITE, staged: Path = STAGED) -> Path:
-    """Build the site from nothing and return its folder."""
+    """Build the whole site anew, and return its folder."""
     theme = staged.with_name(f"{staged.name}-theme")
     for folder in (site, staged, theme):
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,7 +59,7 @@ def main() -> int:
     site = build()
     print(f"{site}: {size(site) / 1e6:.2f} MB; open {site / 'index.html'}")
     if size(site) > MAX_BYTES:
-        print(f"it is larger than {MAX_BYTES / 1e6:.0f} MB", file=sys.stderr)
+        print(f"the site must not be larger than {MAX_BYTES / 1e6:.0f} MB", file=sys.stderr)
         return 1
     return 0
 

@@ -8,7 +8,7 @@ TITLES = {
     "locks": "API of the locks",
     "testing": "API of the pytest plugin",
 }
-#: What a reader looks for first. OneFileLock is imported from its own file, not from its package.
+#: The classes that come first. OneFileLock is not in locks.__all__: it is imported from its module.
 FIRST_OF_LOCKS = [
     "locks.one_file.OneFileLock",
     "locks.redis_lock.RedisLock",
@@ -39,7 +39,7 @@ def _page(package_name: str, title: str) -> str:
 def public_addresses(package_name: str) -> list[str]:
     """Return the full name of each public object of a package, with the module that defines it.
 
-    mkdocstrings reads the code without running it, and finds no name that is imported lazily.
+    mkdocstrings reads the code without running it, and cannot find names that are imported lazily.
     """
     package = import_module(package_name)
     return [f"{getattr(package, name).__module__}.{name}" for name in package.__all__]

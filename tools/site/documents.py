@@ -1,4 +1,4 @@
-"""The documents of the repository, staged for MkDocs: in sections, with their links rewritten."""
+"""Stages the repository's documents for MkDocs: in sections, with links to the site's pages."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from workshop.lessons import Lesson, lessons
 
 #: The options of MkDocs that are the same for every build.
 MKDOCS = Path(__file__).parent / "mkdocs.yml"
-#: The sections, in the order of the navigation. A pattern stands for its files in their order.
+#: The sections, in the order of the navigation. The files of a pattern are sorted by name.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
     "Understand": (
@@ -31,7 +31,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workshop": ("workshop/README.md", "workshop/lessons/*.md", "workshop/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
-#: The link of README.md to the published site, which only GitHub can follow.
+#: The target of README.md's link to the published site: it exists on GitHub only.
 PUBLISHED = "../../deployments/github-pages"
 LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")
 CODE_BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
@@ -117,9 +117,9 @@ def config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
 
 
 def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
-    """Return the text of a page whose links lead to pages of the site.
+    """Return the text of a document, with its links rewritten to pages of the site.
 
-    The files and folders that it links to and that are no documents are added to `linked`.
+    linked  the function adds the linked files and folders that are not documents
     """
 
     def rewrite(link: re.Match[str]) -> str:
@@ -158,10 +158,10 @@ def _lesson_of(page: Path) -> Lesson | None:
 
 
 def _with_options(text: str, lesson: Lesson) -> str:
-    """Return a lesson with its objective, the options of its question, and its answer folded.
+    """Return a lesson with its objective, the options of its question, and a folded answer.
 
-    What gives the answer away is folded with it: what was observed, the explanation, the other
-    options and the key points.
+    Everything that gives the answer away is folded with it: the observations, the explanation, the
+    beliefs behind the other options, and the key points.
     """
 
     def rewrite(section: re.Match[str]) -> str:

@@ -21,7 +21,7 @@ PAGE = "levels.html"
 def page(*, live: bool = False) -> str:
     """Return the page: every level, and any recorded schedule by its address.
 
-    live  whether a server plays each schedule (live_levels.py), and the recording is not shown
+    live  whether a server plays each schedule (live_levels.py) instead of the recording
     """
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
@@ -60,11 +60,11 @@ def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
         "impossible": bool(level.impossible),
         "reached": level.reached_by(moves, level.goal),
         "links": links(level),
-        "code": code_of(level),
+        "code": find_deciding_code(level),
     }
 
 
-def code_of(level: Level) -> dict[str, Any] | None:
+def find_deciding_code(level: Level) -> dict[str, Any] | None:
     """Return the function or class that decides a level, or None if its strategy does."""
     if not level.code:
         return None
@@ -91,7 +91,7 @@ def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def links(level: Level) -> list[dict[str, str]]:
-    """Return where to read on after a level: its fault or document, and its lesson."""
+    """Return the links to read on after a level: to its fault or document, and to its lesson."""
     next_pages = []
     if level.fault:
         strategy, fault = level.fault.split("/")

@@ -1,4 +1,4 @@
-"""The levels of levels.html: what to reach, in which recorded world, and by which moves."""
+"""The levels of levels.html: a goal in a recorded world, and the moves that reach it."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ def _has_ended(moves: Moves, key: str, outcome: str) -> bool:
 
 
 def _was_kept_waiting(moves: Moves, key: str) -> bool:
-    """Return whether B, who waited while A was paused, is now told that nothing is left."""
+    """Return whether B, who waited while A was paused, is answered `sold_out` by the last move."""
     until_pause_ends, goes_on, _ = key.partition(GOES_ON)
     if not goes_on or ["B", "ends", "sold_out"] not in moves[key]["did"]:
         return False
@@ -48,15 +48,15 @@ class Level:
     impossible: str = ""
     wrong: str = ""
 
-    def offered(self, moves: Moves) -> Moves:
-        """Return the moves of its world without the events that it does not offer."""
+    def offered_moves(self, moves: Moves) -> Moves:
+        """Return the moves of the level's world, without events that it does not offer."""
         events = [""] + self.events
         return {key: turn for key, turn in moves.items() if event_of(key) in events}
 
     def reached_by(self, moves: Moves, goal: str) -> list[str]:
-        """Return the moves that reach a goal, the shortest first, without what may follow them."""
+        """Return the schedules that end with the move that reaches a goal, the shortest first."""
         reaching: list[str] = []
-        for key in by_length(self.offered(moves)):
+        for key in by_length(self.offered_moves(moves)):
             if self._reaches(goal, moves, key) and not any(map(key.startswith, reaching)):
                 reaching.append(key)
         return reaching

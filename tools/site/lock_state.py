@@ -1,4 +1,4 @@
-"""The lock on its server, and the fences that it gave out, as a recorded schedule shows them."""
+"""The state of the lock on its server, and its fences, at each turn of a recorded schedule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +22,10 @@ FREE = "free"
 class LockState:
     """The lock on its server at a moment of a schedule.
 
-    owner      the buyer whose lock it is; empty if it is free, or if none was recorded
-    lacks_ttl  SETNX has been sent, and EXPIRE has not
-    fences     the number of each buyer's last lock: 1 is the first that was given out
-    grants     the number of locks that were given out
+    owner      the buyer who has the lock; empty if it is free, or if the owner was not recorded
+    lacks_ttl  whether SETNX has been sent, and EXPIRE has not
+    fences     the fence of each buyer's last lock; the first fence is 1
+    grants     the number of times that the lock was given out
     """
 
     owner: str = ""
@@ -50,7 +50,7 @@ class LockState:
 
 
 def lock_after(moves: Moves, key: str) -> LockState:
-    """Return the lock after the turns of `key`."""
+    """Return the state of the lock after the turns of `key`."""
     lock = LockState()
     for length in range(1, len(key) + 1):
         move = moves[key[:length]]
@@ -64,19 +64,19 @@ def lock_after(moves: Moves, key: str) -> LockState:
 
 
 def recorded_owner(state: Sequence[Any]) -> str:
-    """Return the owner of the lock in a state; empty where there is none, or none was recorded."""
+    """Return the owner of the lock in a state; empty if it is free or was not recorded."""
     if len(state) < 4:
         return ""
     return str(state[3])
 
 
 def has_recorded_owner(moves: Moves, key: str) -> bool:
-    """Return whether the recording says whose lock it is on the server."""
+    """Return whether the recording has the owner of the lock on the server."""
     return len(moves[key]["state"]) >= 4
 
 
 def lock_text(moves: Moves, key: str, world: World) -> str:
-    """Return whose lock it is after the turns of `key`."""
+    """Return the owner of the lock after the turns of `key`, as text for the page."""
     lock = lock_after(moves, key)
     if not lock.owner:
         return FREE
@@ -86,7 +86,7 @@ def lock_text(moves: Moves, key: str, world: World) -> str:
 
 
 def believers(moves: Moves, key: str) -> str:
-    """Return the buyers who believe to have the lock: a process that was killed does not."""
+    """Return the buyers who believe that they have the lock, without a killed one."""
     buyers = str(moves[key]["state"][2])
     if KILL in key:
         return buyers.replace("A", "")
@@ -108,7 +108,7 @@ def deletes_others_lock(moves: Moves, key: str) -> bool:
 
 
 def release_text(lock: LockState, buyer: str, *, deletes_others: bool) -> str:
-    """Return the line of a buyer who releases a lock that is, or was, its own."""
+    """Return the text for a buyer who releases its lock, which it may have lost."""
     other = OTHER_BUYER[buyer]
     if deletes_others:
         return f"deletes the lock, which is {other}'s"

@@ -1,5 +1,7 @@
-"""The frame of every page, and the pages that are not documents: the step-through, the table of
-schedules, the faults, the search."""
+"""The frame of every page, and the pages that are not documents.
+
+These are the step-through, the table of schedules, the faults, and the search.
+"""
 
 import gzip
 import json
@@ -21,7 +23,7 @@ from tools.site.turn_lines import NO_WORLD, lines_of
 from tools.site.worlds import MOVES, Moves, World
 
 HERE = Path(__file__).parent / "pages"
-#: The pages that are not documents, which the navigation names first.
+#: The pages that are not documents; they come first in the navigation.
 OWN = {
     "Step through": "index.html",
     "Levels": "levels.html",
@@ -41,7 +43,7 @@ ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
 VERDICTS = ("oversold", "deadlock", "undersold", "unknown", "not_run", "exact")
-#: The schedule that the step-through tells where there is no JavaScript.
+#: The schedule that the step-through shows as text in a browser without JavaScript.
 STORY = "ABABAB"
 
 
@@ -109,7 +111,7 @@ def document_template() -> str:
 
 def step_through() -> str:
     main = Template(read_part("steps/index.html")).substitute(
-        faults=len(recorded_faults()["faults"]) - 1,  # the rush is none
+        faults=len(recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
         levels=len(levels()),
         story=_story(kept()["none"], STORY),
     )
@@ -119,7 +121,7 @@ def step_through() -> str:
 
 
 def _story(moves: Moves, order: str) -> str:
-    """Return the moves of an order as a list, for a browser without JavaScript."""
+    """Return the moves of a schedule as a list, for a browser without JavaScript."""
     way = reached(moves, order)
     items = [
         f"<li>{text}</li>"
@@ -183,8 +185,10 @@ def _rows_of_pattern(names: Sequence[str], outcomes: Sequence[tuple[str, list[st
 
 
 def reached(moves: Moves, order: str) -> str:
-    """Return the moves made in an order, with every buyer led to the end; those of a buyer who
-    waits or has ended are left out."""
+    """Return the moves that are made in an order of turns, until both buyers have ended.
+
+    Turns of a buyer who waits or has ended are left out.
+    """
     so_far = ""
     for buyer in [*order, *"AB" * 4 * MOVES]:
         so_far += buyer if so_far + buyer in moves else ""
@@ -199,8 +203,10 @@ def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
 
 
 def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
-    """Return `good` or `bad`, the buyers who have an order, and a remark: who waits, or reads
-    again, or is told sold out."""
+    """Return the outcome of a schedule: `good` or `bad`, the buyers with an order, and a remark.
+
+    The remark says which buyer waits, reads again, or is answered `sold_out`.
+    """
     events = [event for turn in _turns(moves, order) for event in turn["did"]]
     sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
     waits = [event[0] for event in events if event[1] == "waits"]

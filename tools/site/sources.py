@@ -7,9 +7,9 @@ from servers.embedded import ROOT
 from tools.site import pages
 
 PICTURE = ".webp"
-#: The code to copy or to read as a whole: it is never cut, and its folders have pages.
+#: Folders with code to copy or to read as a whole: files are not cut, and folders have pages.
 COPIED = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
-#: The lines that are shown of any other file.
+#: The number of lines that are shown of any other file.
 MAX_LINES = 400
 
 
@@ -19,8 +19,10 @@ def is_copied(path: Path) -> bool:
 
 
 def address(path: Path) -> str:
-    """Return the site's address of a file or folder. MkDocs leaves out names that begin with a
-    dot."""
+    """Return the site's address of a file or folder.
+
+    A leading dot is removed, because MkDocs leaves out such names.
+    """
     name = path.relative_to(ROOT).as_posix().lstrip(".")
     if path.suffix == PICTURE:
         return name
@@ -45,7 +47,7 @@ def stage(path: Path, folder: Path) -> None:
 
 
 def _code(name: str, text: str, *, whole: bool) -> str:
-    """Return the text of a file, cut after MAX_LINES unless it is to be `whole`."""
+    """Return the text of a file as HTML; unless `whole`, it is cut after MAX_LINES."""
     lines = text.splitlines()
     note = ""
     if not whole and len(lines) > MAX_LINES:

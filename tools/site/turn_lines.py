@@ -1,4 +1,4 @@
-"""The lines of a recorded turn: what each buyer, or the world, did."""
+"""The lines of a recorded turn: what a buyer did, or which event happened."""
 
 import re
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ OUTCOMES = {
     "lost": "lost the lock: nothing sold",
     "replayed": "is given the order that it has",
 }
-#: The line that a turn of the world becomes, and the buyer under whom it stands, or both.
+#: Each turn of the world -> the buyer under whom its line stands (empty: both), and the line.
 WORLD_LINES = {
     TIME_PASSES: ("", "time passes"),
     PAUSE: ("A", "is paused"),
@@ -47,17 +47,17 @@ WORLD_LINES = {
     FAILOVER: ("", "a replica without the lock answers in the place of the locks' server"),
     ASKS_AGAIN: ("A", "does not get its answer, and asks again with the same Idempotency-Key"),
 }
-#: What time does to a lock whose holder does not release it.
+#: The line for the turn in which time passes, by how long the lock lasts.
 TTL_LINES = {
     UNTIL_DELETED: "time passes: the lock has no ttl",
     UNTIL_TTL_IS_OVER: "time passes: the ttl is over",
     WHILE_RENEWED: "time passes: the thread has renewed the lock",
 }
-#: The strategies for which a pause is longer than a ttl.
+#: Locks with a ttl, which a pause outlasts.
 LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
-#: A world for moves that were recorded without one.
+#: The world of schedules that were recorded without events.
 NO_WORLD = World("", ())
-#: The events of a buyer that become a line by themselves.
+#: Each event of a buyer that always has the same line -> the line.
 SENTENCES = {
     "setnx:before_expire": "has sent SETNX, and not yet EXPIRE",
     "acquired": "has the lock",
@@ -66,15 +66,16 @@ SENTENCES = {
     "forever": "waits forever",
 }
 WRITES = re.compile("UPDATE|INSERT|DELETE")
-#: Statements that wait for what another transaction has not committed.
+#: Statements that wait for another transaction's uncommitted row or lock.
 WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnLine:
-    """A line under a buyer; without a name it is about both.
+    """A line of a turn.
 
-    kind  sql, end, world, or nothing
+    buyer  the buyer under whom the line stands; empty: both
+    kind   sql, end, world, or empty
     """
 
     buyer: str
@@ -120,7 +121,7 @@ def lines_of(moves: Moves, key: str, world: World = NO_WORLD) -> list[TurnLine]:
 
 
 def _world_line(turn: str, world: World) -> tuple[str, str]:
-    """Return the buyer under whom the line of a world's turn stands, or both, and the line."""
+    """Return the buyer and the text of the line for a turn of the world, as in WORLD_LINES."""
     buyer, text = WORLD_LINES[turn]
     if turn == TIME_PASSES:
         return buyer, TTL_LINES.get(world.lock_lasts, text)
@@ -138,7 +139,8 @@ def _release_line(moves: Moves, key: str, buyer: str, lock: LockState) -> str:
 def _refusal(did: Sequence[Sequence[Any]], place: int, lock: LockState) -> str:
     """Return the line before a statement that a buyer sends because its write was refused.
 
-    A fence that is too low is followed by a SELECT, a key that has an order by a ROLLBACK.
+    Empty if the write was not refused. After a fence that is too low the shop sends a SELECT, and
+    after a duplicate key a ROLLBACK.
     """
     buyer, _, statement = did[place][:3]
     outcomes = [event[2] for event in did[place:] if event[:2] == [buyer, "ends"]]
@@ -151,7 +153,7 @@ def _refusal(did: Sequence[Sequence[Any]], place: int, lock: LockState) -> str:
 
 
 def _with_fence(statement: str, fence: int) -> str:
-    """Return a statement with the buyer's fence in the place of the recorder's word for it."""
+    """Return a statement with the buyer's fence instead of `mine`, the recorder's placeholder."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 
@@ -161,7 +163,7 @@ def outcome_text(outcome: str) -> str:
 
 
 def _reason_to_wait(moves: Moves, key: str, buyer: str) -> str:
-    """Return the sentence of a buyer who waits: for the lock, or for a row of the database."""
+    """Return the line of a buyer who waits for the lock, or for a row of the database."""
     other = OTHER_BUYER[buyer]
     statements = _statements(moves[key]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:

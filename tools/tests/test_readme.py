@@ -137,7 +137,7 @@ def test_database_without_a_run_is_not_run() -> None:
 def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) -> None:
     faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
-        for number in range(readme.MAX_STRATEGIES_OF_A_PART + 1)
+        for number in range(readme.MAX_SELECTED_STRATEGIES + 1)
         for fault in FAULTS
     ]
     assert readme.is_every_fault(faults)

@@ -32,7 +32,7 @@ def test_wrong_way_does_not_reach_the_goal(level: Level) -> None:
     """A level names a whole schedule that does not, unless every one reaches the goal."""
     moves = moves_of(level)
     ways = tuple(level.reached_by(moves, level.goal))
-    schedules = whole_schedules(level.offered(moves))
+    schedules = whole_schedules(level.offered_moves(moves))
     not_reaching = [schedule for schedule in schedules if not schedule.startswith(ways)]
     assert level.wrong in (not_reaching or [""])
 
@@ -181,7 +181,7 @@ def test_fields_of_a_world_are_those_of_its_strategy() -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_marked_lines_are_in_the_code(level: Level) -> None:
-    code = level_page.code_of(level)
+    code = level_page.find_deciding_code(level)
     if code is None:
         code = strategies()[WORLDS[level.world].strategy]
     assert any(mark in code["code"] for mark in code["marks"])
