@@ -237,6 +237,11 @@ class Driver:
             (is_executing,) = cursor.fetchone()
         return bool(is_executing)
 
+    @property
+    def schedule(self) -> str:
+        """The turns that were taken so far."""
+        return self._run.schedule
+
     def current_actor(self) -> Actor | None:
         """Return the call that runs in the current thread; None outside all calls."""
         return self._actors_by_thread.get(threading.current_thread())

@@ -35,6 +35,7 @@ def interleave(
     within: float = 60.0,
     timeout: float = 10.0,
     using: str = "default",
+    driver: Callable[..., Driver] = Driver,
 ) -> list[Run]:
     """Run the calls in every order of their steps.
 
@@ -52,6 +53,8 @@ def interleave(
         within: Seconds for all orders together.
         timeout: Seconds without any progress after which the calls count as stuck.
         using: The alias of the database that reports which call waits for which.
+        driver: Creates the driver of each order, with the arguments of Driver: a subclass may know
+            better whether a call waits.
 
     Returns:
         The runs, those with the fewest switches first.
@@ -75,8 +78,8 @@ def interleave(
     def run(schedule: str, first: str = "") -> Run:
         if before is not None:
             before()
-        with Driver(calls, at=at, timeout=timeout, using=using) as driver:
-            completed_run = driver.run(schedule, first=first)
+        with driver(calls, at=at, timeout=timeout, using=using) as running:
+            completed_run = running.run(schedule, first=first)
         search.add(completed_run, _find_error(completed_run, check, expected))
         return completed_run
 

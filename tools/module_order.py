@@ -81,7 +81,6 @@ FLAKY = {
     "shop/tests/sale/test_asgi_node.py": "files that are closed meanwhile",
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
-    "tools/site/tests/test_live.py": "a buyer without an answer for 0.2 s counts as waiting",
 }
 #: How much of the first failure of a repeated test the summary shows.
 FAILURE_LINES = 15

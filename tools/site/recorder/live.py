@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -22,11 +23,15 @@ from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from testing import interleave, step
-from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length
+from testing.actor import Actor
+from testing.driver import Driver
+from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length, stops_in
 
 PRODUCT = "apple"
 #: Time for a buyer who is let go on to come to its next stop.
 NEXT_STOP_SECONDS = 0.15
+#: A buyer that stopped in the recording is waited for as long as this: the machine may be busy.
+EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
 #: A person may look at a move for as long as they like, and so may a busy machine.
 PATIENCE = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
@@ -56,6 +61,10 @@ class Trace:
         """Add an event of the buyer whose thread this is."""
         self.events.append([here(), kind] + list(facts))
 
+    def turns_made(self) -> str:
+        """Return the turns so far."""
+        return "".join(event[0] for event in list(self.events) if event[1] == "begins")
+
     def is_let_go(self, buyer: str) -> bool:
         """Return whether a buyer who waited for the lock can go on, and has not stopped again."""
         events = list(self.events)  # another thread may add to them
@@ -65,11 +74,31 @@ class Trace:
         return is_free and is_released and bool(kinds) and kinds[-1] not in ("stops", "ends")
 
 
-class Recorder:
-    """Runs the orders of one strategy."""
+class ReplayDriver(Driver):
+    """A driver that waits for a buyer that stopped in the recording.
 
-    def __init__(self, lock: str) -> None:
+    recorded_moves  what each turn did before, if that is known
+    """
+
+    def __init__(self, recorded_moves: Moves, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._recorded_moves = recorded_moves
+
+    def settle(self, actor: Actor, blocked_after: float) -> bool:
+        if stops_in(self._recorded_moves, self.schedule, actor.name):
+            blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
+        return super().settle(actor, blocked_after)
+
+
+class Recorder:
+    """Runs the orders of one strategy.
+
+    recorded_moves  what each turn did before, if that is known
+    """
+
+    def __init__(self, lock: str, recorded_moves: Moves | None = None) -> None:
         self.lock = lock
+        self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale = 0
         self._looker = ThreadPoolExecutor(1)
@@ -86,7 +115,8 @@ class Recorder:
         restock(product=PRODUCT, amount=1, lock=self.lock)
         check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
         with installed(self._at_point):
-            interleave(self._buy, self._buy, before=before, at=())
+            driver = partial(ReplayDriver, self.recorded_moves)
+            interleave(self._buy, self._buy, before=before, at=(), driver=driver)
         self._looker.submit(connections.close_all).result()
         self._looker.shutdown()
         return traces
@@ -120,6 +150,8 @@ class Recorder:
     def _let_next_holder_come(self, buyer: str) -> None:
         """Wait for a buyer that the other, whose move has not ended, has given the lock to."""
         until = time.monotonic() + NEXT_STOP_SECONDS
+        if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
+            until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while self.trace.is_let_go(buyer) and time.monotonic() < until:
             time.sleep(0.002)
 
@@ -235,13 +267,15 @@ def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
     return sorted(did, key=place)
 
 
-def record(lock: str) -> Moves:
+def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
     """Return every move of every order.
+
+    recorded_moves  what each turn did before: a buyer that stopped is waited for
 
     Raises AssertionError where two orders that begin alike differ in what they share.
     """
     moves: Moves = {}
-    for trace in Recorder(lock).traces():
+    for trace in Recorder(lock, recorded_moves).traces():
         for turns_made, turn in turns(trace.events).items():
             known_turn = moves.setdefault(turns_made, turn)
             assert known_turn == turn, (lock, turns_made, known_turn, turn)

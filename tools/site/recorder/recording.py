@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ import django
 
 from loadtest.stack.stack import Stack
 from servers.embedded import ROOT
-from tools.site.worlds import RECORDED, shorter_first
+from tools.site.worlds import RECORDED, Moves, shorter_first
 
 SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
 
@@ -57,9 +57,16 @@ def essence(text: str) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
 
-def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and moves of every strategy that has three of them, or of those that are named: on the
-    servers of one node, with Django set up on them in this process."""
+def schedules(
+    locks: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
+) -> Iterator[tuple[str, Moves]]:
+    """Yield the name and the moves of every strategy whose purchase has three moves.
+
+    They run on the servers of one node, with Django set up on them in this process.
+
+    locks                 the strategies, or none for all
+    recorded_by_strategy  what was recorded: a buyer that stopped is waited for
+    """
     own = {
         "SHOP_DB_POOL": "0",
         "SHOP_DEMO_PAUSES": "",
@@ -76,7 +83,7 @@ def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]
         from tools.site.recorder import live
 
         for lock in locks or STRATEGIES:
-            moves = live.record(lock)
+            moves = live.record(lock, (recorded_by_strategy or {}).get(lock))
             print(f"{lock}: {len(moves)} moves", file=sys.stderr, flush=True)
             if live.has_three_moves(moves):
                 yield lock, moves
@@ -103,7 +110,7 @@ def differences(locks: Sequence[str] = ()) -> list[str]:
     """
     recorded_by_strategy = kept()
     names = []
-    for name, moves in schedules(locks):
+    for name, moves in schedules(locks, recorded_by_strategy):
         recorded = recorded_by_strategy.get(name, {})
         if recorded == moves:
             continue

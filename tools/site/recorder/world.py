@@ -26,7 +26,14 @@ from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, Polling
-from tools.site.recorder.live import PRODUCT, Recorder, Trace, here, turns
+from tools.site.recorder.live import (
+    EXPECTED_STOP_TIMEOUT_SECONDS,
+    PRODUCT,
+    Recorder,
+    Trace,
+    here,
+    turns,
+)
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
     ASKS_AGAIN,
@@ -48,8 +55,6 @@ from tools.site.worlds import (
 STOPS = ("setnx:before_expire", "acquired")
 #: A buyer without news for this long waits for the other.
 BLOCKED_AFTER_SECONDS = 0.3
-#: A buyer that stopped in the recording is waited for as long as this: the machine may be busy.
-EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
 #: Strategies whose waiters ask for the lock again and again. Those of others block on its server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
 #: After a change of the locks' server a buyer who waits connects again, and may get the lock.
