@@ -66,7 +66,7 @@ class PlannedBuyer(FastHttpUser):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run goes on: a purchase is not repeated after its end."""
+        """True until the run ends: after that no purchase is repeated."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 

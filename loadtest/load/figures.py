@@ -40,7 +40,7 @@ class MeasuredWindow:
 
     @cached_property
     def ran_out(self) -> bool:
-        """Whether the last unit was sold before the measurement ended."""
+        """True if the last unit was sold before the measurement ended."""
         units = self.plan.stock * self.plan.products
         if not 0 < units <= len(self.sold_purchases):
             return False

@@ -159,7 +159,7 @@ class Rush:
 
     @property
     def is_over(self) -> bool:
-        """Whether the rush is concluded, has failed, or has lost a process."""
+        """True if the rush is concluded, has failed, or has lost a process."""
         return bool(self.failure or self.lost or self.is_concluded)
 
     def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:

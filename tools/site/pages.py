@@ -14,7 +14,7 @@ from typing import Any
 
 from loadtest.report import html_report as report
 from loadtest.report.bundle import bundle
-from testing.orders import orders as orders_of
+from testing.orders import orders
 from tools.site import event_table
 from tools.site.levels import levels
 from tools.site.narration import narrate
@@ -38,7 +38,7 @@ DOCUMENTS_IN_NAVIGATION = {
     "Workshop": "page.url.startswith('workshop/')",
 }
 #: Every schedule of two buyers.
-ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
+ORDERS = sorted(orders([MOVES, MOVES], limit=20))
 #: The cell that the page of the faults opens first, as its address names it.
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
@@ -59,12 +59,12 @@ def frame(
     """Return a page.
 
     Args:
-        name: Its title; the entry of the navigation with this name is marked as current.
-        main: Its content, HTML.
-        up: The way from its folder to the root of the site, `../` for each folder.
-        data: What its script finds as JSON in the element `data`.
-        entry: The module of pages/ that its script begins with, if it has one.
-        fetches: Whether its script may ask the server of the page.
+        name: The page's title; the entry of the navigation with this name is marked as current.
+        main: The page's content, as HTML.
+        up: The relative address of the site's root, `../` for each folder of the page.
+        data: The data of the page's script, which finds it as JSON in the element `data`.
+        entry: The entry module of the page's script, in pages/; empty: no script.
+        fetches: Whether the script may send requests to the server of the page.
     """
     scripts = ""
     if entry:
@@ -109,7 +109,7 @@ def document_template() -> str:
     return page
 
 
-def step_through() -> str:
+def render_step_through() -> str:
     main = Template(read_part("steps/index.html")).substitute(
         faults=len(recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
         levels=len(levels()),
@@ -140,7 +140,7 @@ def turn_texts(moves: Moves, key: str, world: World = NO_WORLD) -> list[str]:
     return texts
 
 
-def orders() -> str:
+def render_schedules() -> str:
     """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
     recorded = kept()
     patterns = strategies_by_pattern(recorded)
@@ -205,7 +205,7 @@ def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
 def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
     """Return the outcome of a schedule: `good` or `bad`, the buyers with an order, and a remark.
 
-    The remark says which buyer waits, reads again, or is answered `sold_out`.
+    The remark says which buyer waits, reads again, or came too late.
     """
     events = [event for turn in _turns(moves, order) for event in turn["did"]]
     sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
@@ -225,9 +225,11 @@ def recorded_faults() -> dict[str, Any]:
     return dict(json.loads(gzip.decompress(FAULTS.read_bytes())))
 
 
-def faults(data: Mapping[str, Any]) -> str:
-    """Return the report of a run of `make faults`, with the code that decides for each cell;
-    compressed, for the browser to unpack and write."""
+def render_faults(data: Mapping[str, Any]) -> str:
+    """Return the page with the report of a run of `make faults` and the code of the strategies.
+
+    The report is compressed; the browser unpacks it and writes it into the page.
+    """
     data = {**data, "sources": strategies(), "first": FIRST_CELL}
     page = report.render(data, HERE / "faults/faults.js")
     nav = navigation("Every fault")
@@ -257,12 +259,12 @@ def verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><thead><tr><td></td>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>"
 
 
-def search(index: Mapping[str, Any]) -> str:
+def render_search(index: Mapping[str, Any]) -> str:
     """Return the page that searches the documents.
 
     Args:
-        index: What the search plugin of MkDocs wrote: an entry for each page, and one for each of
-            its sections, whose address has an anchor.
+        index: The index of MkDocs's search plugin. It has an entry for each page, and one for each
+            section of a page, whose address has an anchor.
     """
     titles = {entry["location"]: entry["title"] for entry in index["docs"]}
     sections = []
@@ -297,7 +299,7 @@ def _current(is_current: bool) -> str:
 
 
 def packed_json(data: object) -> str:
-    """Return data for unpack.js: JSON, compressed, in Base64."""
+    """Return data as compressed JSON in Base64, which unpack.js reads."""
     return _packed(json.dumps(data, separators=(",", ":")))
 
 
@@ -306,5 +308,5 @@ def _packed(text: str) -> str:
 
 
 def read_part(name: str) -> str:
-    """Return a file of pages/."""
+    """Return the text of a file in pages/."""
     return (HERE / name).read_text()

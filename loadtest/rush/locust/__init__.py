@@ -1,1 +1,1 @@
-"""What touches Locust: its options, its processes, its web UI, and its private names."""
+"""The modules that depend on Locust: its options, processes, web UI and private names."""

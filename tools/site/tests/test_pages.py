@@ -85,7 +85,7 @@ def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> 
     data = pages.recorded_faults()
     new = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
     written = tmp_path / "faults.html"
-    written.write_text(pages.faults({**data, "runs": [*new, *data["runs"]]}))
+    written.write_text(pages.render_faults({**data, "runs": [*new, *data["runs"]]}))
     page.goto(f"{written.as_uri()}#token-watchdog/partition")
     expect(opened_cell(page)).to_contain_text("token-watchdog under partition")
 
