@@ -1,9 +1,9 @@
-"""The modules that `make test` runs, and their order.
+"""A pytest plugin: which test modules `make test` runs, and in which order.
 
-A pytest plugin. Modules that run whole commands in a clone, a browser or a cluster are left to
-`make test-whole`, unless they are named. `make test` begins with the longest, so that none is left
-over at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
-with those that have most tests, and ends with the few that take half a minute each.
+Modules that run whole commands in a clone, a browser or a cluster are left to `make test-whole`,
+unless the command names them. The longest modules run first, so that no worker runs a long one
+alone at the end. xdist keeps this order because of `--no-loadscope-reorder`; its own order begins
+with the modules that have most tests.
 """
 
 import gc
@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-#: Those of `make test-whole`: each test of these runs for seconds. In the order in which they run,
-#: the longest first; those that compute come between those that wait, so that not all workers want
-#: the processors at once.
+#: The modules of `make test-whole`, each of whose tests runs for seconds. The longest come first.
+#: Modules that compute come between modules that wait, so that not all workers need a processor at
+#: the same time.
 WHOLE = (
     "tools/site/tests/test_live.py",
     "tools/site/tests/test_worlds_live.py",
@@ -50,7 +50,7 @@ WHOLE = (
     "tools/site/tests/test_live_levels.py",
     "tools/site/tests/test_pages.py",
 )
-#: Of the modules of `make test`, each at least some 8 seconds, by `make test ARGS=--durations=0`.
+#: The modules of `make test` that take at least 8 seconds, by `make test ARGS=--durations=0`.
 LONGEST = (
     "servers/tests/test_embedded.py",
     "shop/tests/strategies/test_every_strategy.py",
@@ -65,8 +65,8 @@ LONGEST = (
     "locks/tests/test_chaos.py",
 )
 
-#: Modules, or folders of them, that a busy machine may fail -> the reason. A test of theirs that
-#: fails is run once more, and named in the summary; one that fails twice has failed.
+#: Modules, or folders of modules, whose tests may fail on a busy machine -> the reason. If such a
+#: test fails, it is run once more, and the summary names it; if it fails twice, it has failed.
 FLAKY = {
     "deploy/tests/test_rolling_restart.py": "a shell script with timeouts of its own",
     "examples/tests/test_examples.py": "a lock's wait is bounded in seconds",
@@ -82,9 +82,9 @@ FLAKY = {
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
 }
-#: How much of the first failure of a repeated test the summary shows.
+#: The lines of a repeated test's first failure that the summary shows, the last ones.
 FAILURE_LINES = 15
-#: The tests that were run once more -> how the first try failed.
+#: Each repeated test -> the text of its first failure.
 repeated: dict[str, str] = {}
 
 
@@ -100,7 +100,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out those of the other half, unless files were named."""
+    """Ignore the modules of the other command, unless the command names files."""
     if not _chooses(config) or collection_path.suffix != ".py":
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
@@ -111,11 +111,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _chooses(config: pytest.Config) -> bool:
-    """Return whether the command named no files, and so asks for all of the suite."""
+    """Return whether this plugin chooses the modules, because the command names no files."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
-@pytest.hookimpl(trylast=True)  # pytest-django has put its own order into each module
+@pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {module: rank for rank, module in enumerate(WHOLE + LONGEST)}
 
@@ -146,8 +146,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _forget_the_failed_try() -> None:
-    """Collect what the failed try did not close. Otherwise its ResourceWarnings would fail any test
-    that happens to run when it is collected."""
+    """Collect the garbage of the failed try, without its ResourceWarnings.
+
+    Otherwise these warnings would fail the test that happens to run when it is collected.
+    """
     for name in ("last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)
     with warnings.catch_warnings():
@@ -156,7 +158,7 @@ def _forget_the_failed_try() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note the repeated tests, where the summary is printed: in xdist's main process."""
+    """Record the repeated tests in xdist's main process, which prints the summary."""
     if report.when == "call":
         for name, value in report.user_properties:
             if name == "first failure":
@@ -164,7 +166,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that were run once more, why that may be needed, and how they failed."""
+    """Print each repeated test, why it may fail on a busy machine, and its first failure."""
     for name, failure in repeated.items():
         reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
         terminalreporter.line(f"REPEATED {name}: {reason}")
@@ -174,8 +176,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Without a look for garbage among all that is loaded, then or later: it is a third of the time
-    that collection takes."""
+    """Collect the tests without garbage collection, which takes a third of the time.
+
+    gc.freeze() keeps later collections from scanning the loaded modules.
+    """
     gc.disable()
     try:
         return (yield)
