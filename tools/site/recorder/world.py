@@ -81,7 +81,7 @@ class Differs(Exception):
     """A schedule went another way than it did before."""
 
 
-class TooSlow(Exception):
+class TtlTooShort(Exception):
     """The machine was so slow that a ttl may have passed in a turn that is not meant for it."""
 
 
@@ -296,7 +296,7 @@ class Schedule:
     def play(self, turn: str) -> None:
         """Make one turn, and let everything come to rest that it sets off.
 
-        Raises TooSlow if a ttl may have passed that is not meant to pass in this turn.
+        Raises TtlTooShort if a ttl may have passed that is not meant to pass in this turn.
         """
         self.turns_made += turn
         self.trace.events.append([turn, "begins"])
@@ -327,11 +327,11 @@ class Schedule:
         self.trace.events.append([turn, "stops", self._look()])
 
     def _require_valid_locks(self) -> None:
-        """Raise TooSlow if a lock was acquired so long ago that its ttl may be over."""
+        """Raise TtlTooShort if a lock was acquired so long ago that its ttl may be over."""
         for name, acquired_at in self.acquired_at.items():
             age = time.monotonic() - acquired_at
             if name in self.trace.holders and age > USABLE_SHARE_OF_TTL * self.ttl:
-                raise TooSlow(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
+                raise TtlTooShort(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
 
     def _let_ttl_pass(self) -> None:
         self._settle(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
@@ -451,7 +451,7 @@ def play(
     """Play a schedule that begins with `prefix`; at every later turn take the first choice.
 
     Return the schedule, its moves, and the beginnings of the schedules not taken. Raises Differs if
-    a turn of `prefix` is impossible, and TooSlow if even the longest ttl was too short.
+    a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl was too short.
     """
 
     def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
@@ -476,15 +476,15 @@ def play(
 
 
 def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
-    """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TooSlow.
+    """Call `play_once` with each of SHORT_TTLS_SECONDS until it does not raise TtlTooShort.
 
-    Return what it returns. Raises TooSlow if even the longest ttl was too short.
+    Return what it returns. Raises TtlTooShort if even the longest ttl was too short.
     """
     *shorter_ttls, longest_ttl = SHORT_TTLS_SECONDS
     for ttl in shorter_ttls:
         try:
             return play_once(ttl)
-        except TooSlow as error:
+        except TtlTooShort as error:
             print(f"a ttl of {ttl} s is too short: {error}", file=sys.stderr, flush=True)
     return play_once(longest_ttl)
 

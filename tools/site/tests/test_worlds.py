@@ -8,7 +8,7 @@ from servers.embedded import ROOT
 from tools.site import worlds
 from tools.site.pages import recorded_faults
 from tools.site.recorder import recorded_worlds
-from tools.site.recorder.world import SHORT_TTLS_SECONDS, TooSlow, with_long_enough_ttl
+from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, with_long_enough_ttl
 from tools.site.worlds import (
     EVENTS,
     WORLDS,
@@ -120,7 +120,7 @@ def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
     def play_once(ttl: float) -> float:
         played_with.append(ttl)
         if ttl < SHORT_TTLS_SECONDS[-1]:
-            raise TooSlow
+            raise TtlTooShort
         return ttl
 
     assert with_long_enough_ttl(play_once) == SHORT_TTLS_SECONDS[-1]
@@ -129,7 +129,7 @@ def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
 
 def test_machine_that_is_too_slow_for_every_ttl_is_an_error() -> None:
     def play_once(ttl: float) -> None:
-        raise TooSlow
+        raise TtlTooShort
 
-    with pytest.raises(TooSlow):
+    with pytest.raises(TtlTooShort):
         with_long_enough_ttl(play_once)
