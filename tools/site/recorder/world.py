@@ -4,37 +4,29 @@ A schedule is a string of turns, such as `AAPBBBBGAA`: A and B move as in live.p
 more when they have the lock. The other letters are those of EVENTS and their consequences.
 """
 
-import multiprocessing
-import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any, TypeVar
-from unittest.mock import patch
 
-from django.conf import settings
 from django.db import connections
 
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
-from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, Polling
 from tools.site.recorder.live import (
     EXPECTED_STOP_TIMEOUT_SECONDS,
     PRODUCT,
-    Recorder,
     Trace,
-    here,
     turns,
 )
 from tools.site.recorder.lock_servers import LockServers
+from tools.site.recorder.played_buyer import LONG_TTL_SECONDS, Differs, PlayedBuyer
 from tools.site.worlds import (
     ASKS_AGAIN,
     BUYERS,
@@ -51,12 +43,8 @@ from tools.site.worlds import (
     stops_in,
 )
 
-#: Points of a purchase at which a buyer stops, besides its read and its commit.
-STOPS = ("setnx:before_expire", "acquired")
 #: A buyer without news for this long waits for the other.
 BLOCKED_AFTER_SECONDS = 0.3
-#: Strategies whose waiters ask for the lock again and again. Those of others block on its server.
-POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
 #: After a change of the locks' server a buyer who waits connects again, and may get the lock.
 RECONNECTED_AFTER_SECONDS = 1.0
 #: The ttls of the locks where it has to pass. Where a schedule takes longer than a ttl lasts, the
@@ -64,8 +52,6 @@ RECONNECTED_AFTER_SECONDS = 1.0
 SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
 #: The share of a ttl that a schedule may take between a lock's acquisition and the end of a turn.
 USABLE_SHARE_OF_TTL = 0.8
-#: The ttl of the locks where it must not pass: no machine is that slow.
-LONG_TTL_SECONDS = 60.0
 #: The events for which the ttl passes.
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a waiter to notice that a ttl is over.
@@ -74,152 +60,10 @@ TTL_NOTICED_AFTER_SECONDS = 0.2
 ATTEMPTS = 3
 
 Result = TypeVar("Result")
-fork = multiprocessing.get_context("fork")
-
-
-class Differs(Exception):
-    """A schedule went another way than it did before."""
 
 
 class TtlTooShort(Exception):
     """The machine was so slow that a ttl may have passed in a turn that is not meant for it."""
-
-
-class Gate:
-    """Keeps a waiter from asking for a lock again, once it is between two questions."""
-
-    def __init__(self) -> None:
-        self._may_ask = fork.Event()
-        self._may_ask.set()
-        self._is_between_questions = fork.Event()
-
-    def pass_through(self) -> None:
-        """Wait, in the buyer's process, until the gate is open."""
-        if not self._may_ask.is_set():
-            self._is_between_questions.set()
-            self._may_ask.wait()
-
-    def close(self) -> None:
-        """Close the gate and wait until the waiter has come to it.
-
-        Raises Differs if the buyer does not wait for the lock.
-        """
-        self._may_ask.clear()
-        if not self._is_between_questions.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
-            raise Differs("a buyer does not ask for the lock again")
-
-    def open(self) -> None:
-        self._may_ask.set()
-
-
-class PipedTrace(Trace):
-    """A trace whose events are sent to the recording process."""
-
-    def __init__(self, pipe: Connection) -> None:
-        super().__init__()
-        self.pipe = pipe
-
-    def add(self, kind: str, *facts: object) -> None:
-        self.pipe.send([kind] + list(facts))
-
-
-class ProcessRecorder(Recorder):
-    """A buyer's side of a recording, in the buyer's process."""
-
-    def __init__(self, strategy: str, key: str | None, pipe: Connection, gate: Gate) -> None:
-        super().__init__(strategy)
-        self._gate = gate
-        self.trace = PipedTrace(pipe)
-        self._key = key
-        self._pipe = pipe
-        self._has_begun = False
-
-    def buy(self) -> None:
-        with installed(self._at_point), patch.object(Polling, "pause", self._pause):
-            self._buy()
-
-    def _pause(self) -> float:
-        self._gate.pass_through()
-        return RETRY_PAUSE_SECONDS
-
-    def _attempt(self) -> Attempt:
-        return Attempt(PRODUCT, here(), self.lock, key=self._key)
-
-    def _move(self) -> None:
-        if self._has_begun:
-            self.trace.add("stops")
-        self._pipe.recv()
-        self._has_begun = True
-
-    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
-        if place == "setnx:before_expire":
-            self.trace.add(place)
-        if place == "acquired":
-            self.trace.add("token", facts["token"], time.monotonic())
-        super()._at_point(place, facts)
-        if place in STOPS:
-            self._move()
-
-    def _look(self) -> list[Any]:
-        return []  # the recording process looks
-
-
-def _buy_in_process(
-    name: str, strategy: str, key: str | None, ttl: float, pipe: Connection, gate: Gate
-) -> None:
-    settings.SHOP_LOCK_TTL = ttl
-    settings.SHOP_TOKEN_TTL = ttl
-    settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
-    buyer = threading.Thread(
-        target=ProcessRecorder(strategy, key, pipe, gate).buy,
-        name=f"interleaved-{name}",
-        daemon=True,
-    )
-    buyer.start()
-    buyer.join()
-
-
-class PlayedBuyer:
-    """A buyer's process, as the recording process sees it.
-
-    key  the Idempotency-Key of its request, or None
-    """
-
-    def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
-        self.name = name
-        self.pipe, theirs = fork.Pipe()
-        self._asks_again = strategy in POLLING_STRATEGIES
-        self._gate = Gate()
-        self.process = fork.Process(
-            target=_buy_in_process,
-            args=(name, strategy, key, ttl, theirs, self._gate),
-            daemon=True,
-        )
-        self.process.start()
-        theirs.close()
-        self.status = "new"
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, number)
-
-    def stop_asking(self) -> None:
-        """Stop the process, which waits for the lock, while it has no question on its way."""
-        if self._asks_again:
-            self._gate.close()
-        else:
-            self.signal(signal.SIGSTOP)
-
-    def go_on_asking(self) -> None:
-        if self._asks_again:
-            self._gate.open()
-        else:
-            self.signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
 
 
 class Schedule:

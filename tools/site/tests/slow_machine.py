@@ -18,15 +18,16 @@ def main() -> None:
     world = WORLDS["none"]
     recorded = read_moves()["none"]
     with shop_on_own_servers(world.database) as servers:
+        from tools.site.recorder import played_buyer
         from tools.site.recorder import world as recorder
 
-        class SlowRecorder(recorder.ProcessRecorder):
+        class SlowRecorder(played_buyer.ProcessRecorder):
             def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
                 if place == "after_read":
                     time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
                 super()._at_point(place, facts)
 
-        recorder.ProcessRecorder = SlowRecorder  # type: ignore[misc]
+        played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
         print(recorder.replay(world, SCHEDULE, recorded, servers))
         changed_turn = recorded[SCHEDULE] | {"state": [1, 2, "", ""]}
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
