@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from shop.errors import LockBusy, ShopError
-from shop.ops.database import code_of
+from shop.ops.database import code_of, is_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.points import installed, point
@@ -43,7 +43,7 @@ IDLE_IN_TRANSACTION_TIMEOUT = "25P03"
 
 
 class TimedOut(RuntimeError):
-    """A timeout of the database ended a transaction of the schedule, so it has no outcome."""
+    """The database ended a transaction of the schedule, so the schedule has no outcome."""
 
 
 class ScheduleRun(NamedTuple):
@@ -115,12 +115,17 @@ class Buyers(Driver):
 
     @contextmanager
     def _record_timeouts(self) -> Iterator[None]:
-        """Record a timeout of the database: the strategy may catch its error and try again."""
+        """Record a timeout of the database: the strategy may catch its error and try again.
+
+        PostgreSQL ends the connection too, and its message about that may not arrive.
+        """
         try:
             yield
+        except OperationalError as error:
+            self.has_timed_out |= is_lost(error)
+            raise
         except DatabaseError as error:
-            if code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT:
-                self.has_timed_out = True
+            self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT
             raise
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
@@ -163,14 +168,14 @@ def every_run(lock: str, units: int) -> Iterator[ScheduleRun]:
 def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """Return the outcome of one schedule, in a new sale of this many units.
 
-    Raises TimedOut if the database ended a transaction that was idle for too long.
+    Raises TimedOut if the database ended a transaction, such as one that was idle for too long.
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
     with override_settings(SHOP_LOCK_WAIT=0.0), installed(buyers.at_point), buyers:
         completed_run = buyers.run(schedule)
     if buyers.has_timed_out:
-        raise TimedOut(f"{schedule}: PostgreSQL ended an idle transaction: {buyers.log}")
+        raise TimedOut(f"{schedule}: the database ended a transaction: {buyers.log}")
     for name, error in zip("AB", completed_run.errors, strict=True):
         if error is not None:
             raise AssertionError(f"{name} failed: {buyers.log}") from error

@@ -1,5 +1,7 @@
 """Schedules of two buyers on real PostgreSQL: what makes one fail to have an outcome."""
 
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from select import select
@@ -40,11 +42,9 @@ def sell_after_a_timeout(attempt: Attempt) -> Receipt:
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
         stock = read_stock(attempt)
-        socket = connection.connection.pgconn.socket
-        readable, _, _ = select(
-            [socket], [], [], TIMEOUT_SECONDS
-        )  # PostgreSQL says that it is over
-        assert readable
+        server = connection.connection.pgconn.socket
+        has_ended, _, _ = select([server], [], [], TIMEOUT_SECONDS)
+        assert has_ended
         return sell_one(attempt, read=lambda attempt: stock)
 
 
@@ -72,5 +72,29 @@ def test_timed_out_transaction_is_no_outcome(
     """The database ended it while it stood still; asked again, the buyer buys."""
     tried.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
-    with pytest.raises(TimedOut, match="PostgreSQL ended an idle transaction"):
+    with pytest.raises(TimedOut, match="the database ended a transaction"):
         run_schedule("none", "AAABBB", units=1)
+
+
+def test_lost_connection_without_a_message_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL's last message, with the reason, does not always arrive."""
+
+    def sell_after_a_loss(attempt: Attempt) -> Receipt:
+        try:
+            with transaction.atomic():
+                stock = read_stock(attempt)
+                shut_down(connection.connection.pgconn.socket)
+                return sell_one(attempt, read=lambda attempt: stock)
+        except DatabaseError:
+            connection.close()
+            return sell_plainly(attempt)
+
+    monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=sell_after_a_loss))
+    with pytest.raises(TimedOut, match="the database ended a transaction"):
+        run_schedule("none", "AAABBB", units=1)
+
+
+def shut_down(descriptor: int) -> None:
+    """Close the connection of a socket in both directions."""
+    with socket.socket(fileno=os.dup(descriptor)) as connected:
+        connected.shutdown(socket.SHUT_RDWR)
