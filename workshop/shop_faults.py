@@ -96,7 +96,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["verdict"] == "unknown" or cell["missing"]:
             return _repeat_with_control(bench, fault), cells
         if cell["verdict"] != "exact":
-            return Refusal("breaks", cell, tuple(cell["story"])), cells
+            facts = {**cell, "title": FAULTS[fault].title}
+            return Refusal("breaks", facts, tuple(cell["story"])), cells
     return None, cells
 
 
