@@ -49,15 +49,15 @@ class ShopUser(FastHttpUser):
 
     def connect(self, buyer: Buyer) -> None:
         """Do everything that comes before the barrier."""
-        shop = self.buyers.target
+        target = self.buyers.target
         self.form = {
-            "product": shop.product,
-            "lock": shop.name,
+            "product": target.product,
+            "lock": target.name,  # the name of this project's shop as a target is its strategy
             "buyer": buyer.name,
-            "sale": str(shop.sale),  # a late buyer buys nothing of the next sale
+            "sale": str(target.sale),  # so that a late buyer cannot buy in the next sale
         }
-        if shop.hold_ms:
-            self.form["hold_ms"] = str(shop.hold_ms)
+        if target.hold_ms:
+            self.form["hold_ms"] = str(target.hold_ms)
         self.client.get("/healthz", name="GET /healthz [connect]")
 
     def buy(self, buyer: Buyer) -> Answer:

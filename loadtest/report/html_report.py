@@ -90,13 +90,13 @@ def _read(path: Path) -> str:
 
 
 def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
-    """Return the runs of the summary, each with its `timeline` (None if nothing was recorded).
+    """Return {"runs": runs}: the summary's runs, each with a `timeline`, None without events.
 
-    The events of a run are found by the id of their attempt. It ends with the buyer's name. In a
-    rush it begins with the run's `attempts`; in a cell it names the fault and the strategy.
+    The id of an attempt is `<run name>/<buyer>`. A rush has its run name in `attempts`; in a fault
+    matrix the run name ends in `<fault>/<strategy>`.
     """
     fault_events = (event for event in events if event["by"] == "fault")
-    events_by_fault = group_by(fault_events, itemgetter("f"))
+    events_by_fault = group_by(fault_events, itemgetter("f"))  # "f" is the name of the fault
     buyer_events = (event for event in events if "attempt" in event)
     events_by_run = group_by(buyer_events, _run_name)
     run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}

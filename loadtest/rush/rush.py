@@ -327,8 +327,8 @@ class Rush:
     def look_again(self) -> dict[str, Any]:
         """Read all orders of the sale and its stock again. Raises ShopUnreachable.
 
-        Return how many orders there are, and how orders and stock differ from those by which the
-        rush was judged.
+        Return the number of `orders`, and as `changes` how orders and stock differ from those by
+        which the rush was judged.
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)

@@ -163,9 +163,9 @@ def send(
     try:
         try:
             answer = urlopen(Request(url, data, all_headers, method=method), timeout=timeout)
-        except HTTPError as refusal:
-            answer = refusal
-        with answer:  # either may be cut off while it is read
+        except HTTPError as error_response:
+            answer = error_response
+        with answer:  # a response or an error response may be cut off while it is read
             return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):

@@ -320,7 +320,11 @@ class Stack:
         return url
 
     def _own_mariadb(self) -> MariaDB:
-        """Start MariaDB for this run. Raises EmbeddedError, StackError without its packages."""
+        """Start MariaDB for this run.
+
+        Raises StackError if MariaDB or PyMySQL is not installed, and EmbeddedError if the server
+        does not start.
+        """
         if not mariadb.is_installed():
             raise StackError(mariadb.MISSING)
         if find_spec("pymysql") is None:

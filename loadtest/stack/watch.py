@@ -12,7 +12,7 @@ from servers.waiting import wait_for
 T = TypeVar("T")
 #: Time between two checks of the servers.
 INTERVAL_SECONDS = 0.2
-#: How long after a failed request to a server its end may be noticed.
+#: How long to wait, after `work` has failed, for a server's end to show.
 NOTICE_SECONDS = 1.0
 
 
@@ -20,21 +20,22 @@ class Watched(Protocol):
     """A server that may end by itself."""
 
     def why_ended(self) -> str:
-        """Return how it ended by itself; empty while it runs or once it is stopped."""
+        """Return how the server ended by itself; empty while it runs or after stop()."""
 
 
 def unless_ended(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
-    """Call `work` in a thread and return what it returns, or raise what it raises.
+    """Return the result of `work`, or raise StackError as soon as a server ends.
 
-    The thread is left to itself when a server ends: what it waits for may take a minute to fail.
-    Stopping the other servers ends that wait.
+    `work` runs in a thread, which is abandoned when a server ends, because its request may take a
+    minute to fail. Stopping the other servers ends that request.
 
     Args:
-        work: Calls that need the servers. It must not start a process.
-        why_ended: Returns a message on the first server that has ended, empty while all run.
+        work: Makes the requests that need the servers. It must not start a process.
+        why_ended: Returns a message on a server that has ended by itself, empty while all run.
 
     Raises:
         StackError: A server ended. The message is that of `why_ended`.
+        BaseException: `work` raised it, and all servers run.
     """
     outcome: Future[T] = Future()
 
@@ -49,7 +50,7 @@ def unless_ended(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
-    names_its_server = isinstance(error, EmbeddedError)
-    if error is not None and not names_its_server and wait_for(why_ended, NOTICE_SECONDS):
+    already_explains_end = isinstance(error, EmbeddedError)  # its message names the server
+    if error is not None and not already_explains_end and wait_for(why_ended, NOTICE_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()

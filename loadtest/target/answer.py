@@ -16,31 +16,33 @@ RETRY_PAUSE_SECONDS = (0.2, 0.6)
 class Answer:
     """One answer, as a target reads it."""
 
-    outcome: str  # one of OUTCOMES (judge/outcomes.py); made by the functions below
-    order: int | str | None = None  # the number of the order, where the answer names it
-    why: str = ""  # what the shop said of an error
-    open: bool = False  # whether the purchase may have happened all the same
-    after: float = 0.0  # seconds after which the shop asks to come back: too many wait there
-    #: What else it says that the judge compares; of this project's shop alone.
+    outcome: str  # one of OUTCOMES (judge/outcomes.py), set by the functions below
+    order: int | str | None = None  # the number of the order, if the answer has one
+    why: str = ""  # the shop's message on an error
+    open: bool = False  # whether the purchase may have happened although the answer has no order
+    after: float = 0.0  # seconds after which a shop with too many waiting buyers asks to retry
+    #: Further fields of the answer that the judge compares. Only this project's shop has them.
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def pause(self) -> float:
-        """Seconds to wait before asking again."""
+        """Return the seconds to wait before asking again."""
         return self.after + random.uniform(*RETRY_PAUSE_SECONDS)
 
     def record(self, request: Request) -> None:
-        """Record it as the answer to this request, now. A value that JSON does not have, such as
-        a UUID, becomes text."""
+        """Record this answer to the request, at the present time.
+
+        An order or an error that JSON cannot represent, such as a UUID, becomes text.
+        """
         body = {"order": self.order, "error": self.why, **self.body}
         for name in ("order", "error"):
             if not isinstance(body[name], str | int | float | None):
                 body[name] = str(body[name])
         request.answer(self.outcome, body)
         if self.open:
-            request.type = "info"
+            request.type = "info"  # Jepsen's word: the purchase may or may not have happened
 
     def count(self, response: Any) -> None:
-        """Let Locust count its response: what a correct shop answers is a success."""
+        """Let Locust count its response: an answer that a correct shop gives is a success."""
         if self.outcome in CORRECT_OUTCOMES:
             response.success()
         else:
@@ -48,7 +50,7 @@ class Answer:
 
 
 def sold(order: int | str | None = None) -> Answer:
-    """The buyer got a unit; `order` is the number of its order, if the answer names it."""
+    """The buyer got a unit; `order` is the number of the order, if the answer has one."""
     return Answer("sold", order)
 
 
@@ -58,15 +60,15 @@ def sold_out() -> Answer:
 
 
 def again(why: str = "") -> Answer:
-    """Nothing was sold, and the shop asks to try again: the buyer does, until the deadline."""
+    """Nothing was sold. The shop asks to try again, and the buyer does so until the deadline."""
     return Answer("busy", why=why)
 
 
 def error(why: str) -> Answer:
-    """The shop failed, or answered what a buyer cannot use. The purchase may have happened, so the
-    buyer does not ask again, and without an oversell there is no verdict."""
+    """The shop failed, or its answer cannot be used. The purchase may have happened, so the buyer
+    does not ask again, and the verdict is unknown unless the sale is oversold."""
     return Answer("error", why=why, open=True)
 
 
-#: The answer of a request to which none came.
+#: The answer that a request without an answer is recorded with.
 NO_ANSWER = Answer("unknown", open=True)

@@ -15,26 +15,28 @@ from workshop.refusal import Refusal, Undecided
 
 #: How long one step of a check may take.
 STEP_TIMEOUT_SECONDS = 12.0
-#: Seconds for which the threads are observed; and the processor time in them above which a thread
-#: is in an endless loop.
-OBSERVATION_SECONDS, SPINNING_SECONDS = 0.5, 0.01
-#: The number of observations in that time.
+#: How long the threads are observed.
+OBSERVATION_SECONDS = 0.5
+#: A thread that uses more processor time than this within OBSERVATION_SECONDS is in an endless
+#: loop.
+SPINNING_SECONDS = 0.01
+#: Observations within OBSERVATION_SECONDS.
 OBSERVATION_COUNT = 25
 #: Modules in which a thread waits for another thread of its process.
 WAITING_MODULES = ("threading.py", "queue.py")
-#: Modules in which a buyer waits that a check has stopped: it is not the cause.
-STOPPED_MODULES = ("interleaving.py", "actor.py")
+#: Modules in which a buyer waits while the check has it paused. Such a buyer is not the cause.
+PAUSED_MODULES = ("interleaving.py", "actor.py")
 
 _deadline = [0.0]
 
 
 def restart_step_timer() -> None:
-    """Give the next step its full time, or a slow machine would look like an endless loop."""
+    """Give the next step its full time, so that a slow machine does not look like a loop."""
     _deadline[0] = time.monotonic() + STEP_TIMEOUT_SECONDS
 
 
 def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
-    """Call `report` with the cause, in another thread, once a step takes too long."""
+    """Call `report` with the cause, in another thread, when a step takes too long."""
 
     def wait() -> None:
         while (left := _deadline[0] - time.monotonic()) > 0:
@@ -47,69 +49,71 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 
 def _find_cause(file: str) -> Refusal | Undecided:
     """Return why the threads that run this file do not go on: a loop, a sleep, or a wait."""
-    lines = _lines_of(file)
-    if not lines:
-        return Undecided(f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s here")
-    before = {thread: _processor_time(thread) for thread in lines}
-    looks: list[dict[int, Look]] = []
+    line_by_thread = _innermost_line_by_thread(file)
+    if not line_by_thread:
+        limit = f"{STEP_TIMEOUT_SECONDS:g} s"
+        return Undecided(f"a step of the check took more than {limit} on this machine")
+    time_before = {thread: _processor_time(thread) for thread in line_by_thread}
+    samples: list[dict[int, ThreadPlace]] = []
     until = time.monotonic() + OBSERVATION_SECONDS
     while time.monotonic() < until:
-        looks.append(_observe_threads(file))
+        samples.append(_observe_threads(file))
         time.sleep(OBSERVATION_SECONDS / OBSERVATION_COUNT)
-    spent = {thread: _processor_time(thread) - before[thread] for thread in lines}
-    thread = max(lines, key=lambda thread: spent[thread])
-    looks_at_thread = [look[thread] for look in looks if thread in look]
-    sleeping = [look.line for look in looks_at_thread if look.sleeps]
-    line = sleeping[0] if sleeping else lines[thread]
+    used_time = {thread: _processor_time(thread) - time_before[thread] for thread in line_by_thread}
+    busiest = max(line_by_thread, key=lambda thread: used_time[thread])
+    places = [sample[busiest] for sample in samples if busiest in sample]
+    sleeping_lines = [place.line for place in places if place.sleeps]
+    line = sleeping_lines[0] if sleeping_lines else line_by_thread[busiest]
     where = f"line {line}: {linecache.getline(file, line).strip()}"
-    if len(sleeping) > len(looks_at_thread) / 2:
+    if len(sleeping_lines) > len(places) / 2:
         return Refusal("sleeps", {"where": where})
-    if spent[thread] > SPINNING_SECONDS:
+    if used_time[busiest] > SPINNING_SECONDS:
         return Refusal("endless", {"where": where})
-    is_in_threading = all(look.in_threading for look in looks_at_thread)
-    return Refusal("waits-here" if is_in_threading else "stands-still", {"where": where})
+    if all(place.waits_for_thread for place in places):
+        return Refusal("waits-for-buyer", {"where": where})
+    return Refusal("waits-for-answer", {"where": where})
 
 
-class Look(NamedTuple):
-    """The place of a thread at one moment.
+class ThreadPlace(NamedTuple):
+    """The line at which a thread is at one moment, and what it does there.
 
-    line          the innermost line of the participant's file
-    sleeps        whether that line sleeps
-    in_threading  whether it waits for another thread of this process
+    line              the innermost line of the participant's file
+    sleeps            whether that line sleeps
+    waits_for_thread  whether that line waits for another thread of this process
     """
 
     line: int
     sleeps: bool
-    in_threading: bool
+    waits_for_thread: bool
 
 
-def _observe_threads(file: str) -> dict[int, Look]:
-    """Return the present place of each thread that runs this file."""
-    looks = {}
-    for thread, top in sys._current_frames().items():
-        between: list[str] = []
-        for frame, line in walk_stack(top):  # innermost first
-            name = frame.f_code.co_filename
-            if name.endswith(STOPPED_MODULES):  # the check has stopped this buyer
+def _observe_threads(file: str) -> dict[int, ThreadPlace]:
+    """Return the present place of each thread that runs this file. Paused buyers are left out."""
+    places = {}
+    for thread, innermost_frame in sys._current_frames().items():
+        called_modules: list[str] = []  # the modules that the participant's line has called
+        for frame, line in walk_stack(innermost_frame):  # from the innermost outwards
+            module = frame.f_code.co_filename
+            if module.endswith(PAUSED_MODULES):
                 break
-            if name == file:
-                sleeps = not between and "sleep" in linecache.getline(file, line)
-                in_threading = all(module.endswith(WAITING_MODULES) for module in between)
-                looks[thread] = Look(line, sleeps, in_threading)
+            if module == file:
+                sleeps = not called_modules and "sleep" in linecache.getline(file, line)
+                waits_for_thread = all(name.endswith(WAITING_MODULES) for name in called_modules)
+                places[thread] = ThreadPlace(line, sleeps, waits_for_thread)
                 break
-            between.append(name)
-    return looks
+            called_modules.append(module)
+    return places
 
 
-def _lines_of(file: str) -> dict[int, int]:
+def _innermost_line_by_thread(file: str) -> dict[int, int]:
     """Return the innermost line of this file in each thread that runs it."""
-    return {thread: look.line for thread, look in _observe_threads(file).items()}
+    return {thread: place.line for thread, place in _observe_threads(file).items()}
 
 
 def _processor_time(thread: int) -> float:
     """Return the processor time of a thread in seconds, or of the process if that is unknown."""
     if hasattr(time, "pthread_getcpuclockid"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the thread has ended meanwhile
             return time.clock_gettime(time.pthread_getcpuclockid(thread))
     times = os.times()
     return times.user + times.system

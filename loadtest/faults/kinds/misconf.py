@@ -34,7 +34,7 @@ class MisconfFault(Fault):
     title = f"Redis refuses writes: {', '.join(WRITE_ERRORS)}, {LASTING_ERROR}"
 
     def arm(self) -> None:
-        """Provoke each refusal in turn, with one buyer per trial, and undo it again."""
+        """Make Redis refuse writes with each error in turn, with one buyer per trial."""
         self.refusals_by_error: dict[str, int] = {}
         for error, (begin, end) in WRITE_ERRORS.items():
             before = self._count_refusals(error)
@@ -44,7 +44,7 @@ class MisconfFault(Fault):
             finally:
                 self.run_redis_command(*end.split())
             self.refusals_by_error[error] = self._count_refusals(error) - before
-            self.require(self.refusals_by_error[error], f"no command was answered {error}")
+            self.require(self.refusals_by_error[error], f"Redis answered no command with {error}")
 
     def fire(self) -> None:
         self.refusals_before = self._count_refusals(LASTING_ERROR)
@@ -59,7 +59,9 @@ class MisconfFault(Fault):
 
     def prove(self) -> str:
         write = partial(self.redis_error, "SET", "probe", 1, "PX", 1000)
-        self.require_soon(lambda: LASTING_ERROR in write(), f"no write is answered {LASTING_ERROR}")
+        self.require_soon(
+            lambda: LASTING_ERROR in write(), f"Redis answers no write with {LASTING_ERROR}"
+        )
         counts = ", ".join(f"{count} {error}" for error, count in self.refusals_by_error.items())
         return f"answers by Redis before the victims came: {counts}; then to a SET: {LASTING_ERROR}"
 

@@ -247,7 +247,10 @@ class LocustRushes:
         return verdict_text(run), EXIT_CODES[run["verdict"]]
 
     def look_again(self) -> dict[str, Any]:
-        """Return what Rush.look_again() returns for the last rush, or an `error`."""
+        """Read the orders and the stock of the last rush again.
+
+        Return `orders` and `changes` (see Rush.look_again), or an `error`.
+        """
         if self.rush is None:
             return {"error": NO_RUSH}
         try:
