@@ -3,7 +3,7 @@
 It reads requests as JSON, one a line:
 
     {"rush": {...}}         run one rush by this RushPlan; answered with its run or its BuyersReport
-    {"look_again": true}    answered with how the orders of the last rush have changed
+    {"reread_orders": true}    answered with how the orders of the last rush have changed
     {"serve": {...}, "folder": "..."}    from now on run the rushes that the shop's page wants, by
                             this RushPlan and what the page chooses; demo/rush_folder.py describes
                             the files of that folder
@@ -161,11 +161,11 @@ def main(workers: int) -> None:
                     embedded_locust.serve(Path(folder), RushPlan(**fields))
                 case {"rush": fields}:
                     answer = embedded_locust.rush(RushPlan(**fields))
-                case {"look_again": True}:
-                    answer = rushes.look_again()
+                case {"reread_orders": True}:
+                    answer = rushes.reread_orders()
                 case _:
                     raise ValueError(
-                        f"a rush, look_again or serve is expected, not {request!r:.80}"
+                        f"a rush, reread_orders or serve is expected, not {request!r:.80}"
                     )
             print(json.dumps(answer), file=output, flush=True)
 

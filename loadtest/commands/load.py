@@ -19,7 +19,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import LOOK_AGAIN_SECONDS, judge_closed, not_run
+from loadtest.commands.rushes import REREAD_AFTER_SECONDS, judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
@@ -85,7 +85,7 @@ def run(console: Console, **options: Any) -> int:
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 load_run = _load(stack, chosen, strategies[lock], out)
                 runs.append(cast(Run, {**load_run, "round": number}))
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(REREAD_AFTER_SECONDS)
         judge_closed(stack.shop(), runs)
 
         def by_round_and_lock(run: Run) -> tuple[int, int]:

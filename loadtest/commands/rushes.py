@@ -35,7 +35,7 @@ SQLITE_CONTRAST = ("autocommit", "none", "redis")
 #: Time until a key of a lock counts as leaked: its release may still be on its way.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 #: Seconds after the last rush at which the orders are read again. Later changes go unseen.
-LOOK_AGAIN_SECONDS = 1.0
+REREAD_AFTER_SECONDS = 1.0
 #: The finding for a sale whose orders changed after it was judged.
 CHANGED_LATER = "changed_later"
 #: The legend of the table, and what to do next.
@@ -238,7 +238,7 @@ def rush_each(
                 out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
 
         def conclude() -> tuple[Summary, list[Event]]:
-            time.sleep(LOOK_AGAIN_SECONDS)
+            time.sleep(REREAD_AFTER_SECONDS)
             judge_closed(stack.shop(), runs)
             return out.summary(stack, runs), stack.events()
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import CHANGED_LATER, LOOK_AGAIN_SECONDS
+from loadtest.commands.rushes import CHANGED_LATER, REREAD_AFTER_SECONDS
 from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html_report
@@ -71,7 +71,7 @@ def run(
             units = max(1, stock // STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
-                run = _rush_and_look_again(crowd, replace(plan, stock=units))
+                run = _rush_and_reread_orders(crowd, replace(plan, stock=units))
             except NotSold:
                 Path(out.log.name).unlink()
                 raise
@@ -97,12 +97,12 @@ def run(
     return 0 if runs[-1]["as_expected"] else 1
 
 
-def _rush_and_look_again(crowd: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run a rush, and return its run. An exact rush is judged again after LOOK_AGAIN_SECONDS."""
+def _rush_and_reread_orders(crowd: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS."""
     run = crowd.rush(plan)
     if run["verdict"] == "exact":
-        time.sleep(LOOK_AGAIN_SECONDS)
-        judge_again(run, **crowd.look_again())
+        time.sleep(REREAD_AFTER_SECONDS)
+        judge_again(run, **crowd.reread_orders())
     return run
 
 
@@ -129,7 +129,7 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
     """
     if not changes:
         return
-    sentences = [f"{change}, {LOOK_AGAIN_SECONDS:g} s after the first look" for change in changes]
+    sentences = [f"{change}, {REREAD_AFTER_SECONDS:g} s after the first look" for change in changes]
     run["findings"] = run["findings"] + sentences
     run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders

@@ -100,8 +100,8 @@ class Testbed(Stack):
         """Return the settings of a node that give the locks of every strategy this ttl."""
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
-    def _own_extras(self) -> dict[str, str]:
-        extras = super()._own_extras()
+    def _start_extras(self) -> dict[str, str]:
+        extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
         self.redlock = [self._proxy(self.address(server)) for server in self.valkeys[1:]]

@@ -324,7 +324,7 @@ class Rush:
             if run["verdict"] == "exact":
                 run |= {"verdict": "unknown", "why": changed_orders[0]}
 
-    def look_again(self) -> dict[str, Any]:
+    def reread_orders(self) -> dict[str, Any]:
         """Read all orders of the sale and its stock again. Raises ShopUnreachable.
 
         Return the number of `orders`, and as `changes` how orders and stock differ from those by

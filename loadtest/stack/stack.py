@@ -22,7 +22,7 @@ from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_
 from loadtest.stack.mysql_server import require_server
 from loadtest.stack.node import ShopNode, StackError, inherited_environment, manage
 from loadtest.stack.strategies import describe_strategies
-from loadtest.stack.watch import Watched, unless_ended
+from loadtest.stack.watch import Watched, run_while_servers_live
 from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.loopback import runtime_folder
@@ -168,7 +168,7 @@ class Stack:
         Raises StackError, with the server's name and log, as soon as one of them has ended. `work`
         runs in a thread: it must not start a process.
         """
-        return unless_ended(work, self.why_ended)
+        return run_while_servers_live(work, self.why_ended)
 
     def wait_while_alive(self) -> None:
         """Wait until an exception such as KeyboardInterrupt. Raises StackError if a server ends."""
@@ -242,14 +242,14 @@ class Stack:
             self.progress("migrating")
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
-        unless_ended(self._wait_for_nodes, self._why_a_server_ended)
+        run_while_servers_live(self._wait_for_nodes, self._why_a_server_ended)
         self._wait_for_zookeeper()
 
     def _environment(self) -> dict[str, str]:
         variables = {
             **DEMO_SETTINGS,
             "DATABASE_URL": self._database_url(),
-            "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
+            "REDIS_URL": os.environ.get("REDIS_URL") or self._start_valkey(),
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": DEMO_PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
@@ -260,7 +260,7 @@ class Stack:
             "PYTHONUNBUFFERED": "1",
         }
         if self.extras:
-            variables |= self._own_extras()
+            variables |= self._start_extras()
         if self.record:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
         no_files = {f"{name}_FILE": "" for name in variables}  # a file of the user's would win
@@ -298,28 +298,28 @@ class Stack:
         """Return the URL of the user's database or of one for this run. Raises StackError."""
         url = os.environ.get("DATABASE_URL", "")
         if not url:
-            return self._own_database_url()
+            return self._create_database()
         database = DATABASES[self.database]
         if database.vendor == "mysql":
             require_server(url, self.database, threads=self.count * self.workers * self.threads)
         return url if self.database == POSTGRES else with_parameters(url, database)
 
-    def _own_database_url(self) -> str:
+    def _create_database(self) -> str:
         """Create a database with the shop's tables and return its URL."""
         if self.database == POSTGRES:
-            return self._own_postgres_database()
+            return self._create_postgres_database()
         database = DATABASES[self.database]
         if database.vendor == "sqlite":
             url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
-            url = self._own_mariadb().url(**database.parameters)
+            url = self._start_mariadb().url(**database.parameters)
         environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         self.progress("migrating")
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         return url
 
-    def _own_mariadb(self) -> MariaDB:
+    def _start_mariadb(self) -> MariaDB:
         """Start MariaDB for this run.
 
         Raises StackError if MariaDB or PyMySQL is not installed, and EmbeddedError if the server
@@ -335,7 +335,7 @@ class Stack:
         self.watched_servers.append(self.mariadb)
         return self.mariadb
 
-    def _own_postgres_database(self) -> str:
+    def _create_postgres_database(self) -> str:
         """Create a database with the shop's tables, which is dropped at the end. Return its URL.
 
         It is copied from a database that was migrated once, because that is faster than migrating.
@@ -352,7 +352,7 @@ class Stack:
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
         return embedded.create_database(name, template=template)
 
-    def _own_valkey(self) -> str:
+    def _start_valkey(self) -> str:
         valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
         self.valkeys.append(valkey)
         try:
@@ -362,14 +362,14 @@ class Stack:
             raise
         return valkey.url
 
-    def _own_extras(self) -> dict[str, str]:
+    def _start_extras(self) -> dict[str, str]:
         """Start the servers that only some strategies need, and return their settings.
 
         Strategies whose servers do not start are unavailable.
         """
         extras: dict[str, str] = {}
         try:
-            extras["REDLOCK_URLS"] = ",".join(self._own_valkey() for _ in range(REDLOCK_SERVERS))
+            extras["REDLOCK_URLS"] = ",".join(self._start_valkey() for _ in range(REDLOCK_SERVERS))
         except NotReady as error:
             self._note_missing("REDLOCK_URLS", error)
         if zookeeper.is_installed():

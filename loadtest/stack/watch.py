@@ -23,7 +23,7 @@ class Watched(Protocol):
         """Return how the server ended by itself; empty while it runs or after stop()."""
 
 
-def unless_ended(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
+def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
     """Return the result of `work`, or raise StackError as soon as a server ends.
 
     `work` runs in a thread, which is abandoned when a server ends, because its request may take a

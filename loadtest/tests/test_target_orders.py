@@ -305,9 +305,9 @@ def test_stock_that_moves_after_the_rush_is_seen() -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
     rush = rush_of(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     assert rush.compute_run()["verdict"] == "exact"
-    assert rush.look_again() == {"orders": 4, "changes": []}
+    assert rush.reread_orders() == {"orders": 4, "changes": []}
     target.lefts = [2]
-    assert rush.look_again() == {"orders": 4, "changes": ["stock() said 0, and says 2 now"]}
+    assert rush.reread_orders() == {"orders": 4, "changes": ["stock() said 0, and says 2 now"]}
 
 
 def test_orders_that_never_come_name_settles_s() -> None:

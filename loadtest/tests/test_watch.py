@@ -11,7 +11,7 @@ from loadtest.stack import stack as stack_module
 from loadtest.stack import watch
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import Stack
-from loadtest.stack.watch import unless_ended
+from loadtest.stack.watch import run_while_servers_live
 from servers.embedded import VAR
 
 DEAD = "node A ended; see the log"
@@ -26,14 +26,14 @@ def never() -> Iterator[threading.Event]:
 
 
 def test_work_returns_and_raises_as_it_does_alone() -> None:
-    assert unless_ended(lambda: 5, lambda: "") == 5
+    assert run_while_servers_live(lambda: 5, lambda: "") == 5
     for error in (TimeoutError("slow"), StackError("no log")):
 
         def fail(error: Exception = error) -> None:
             raise error
 
         with pytest.raises(type(error), match=str(error)):
-            unless_ended(fail, lambda: "")
+            run_while_servers_live(fail, lambda: "")
 
 
 def test_work_that_waits_is_given_up_when_a_server_ends(never: threading.Event) -> None:
@@ -44,7 +44,7 @@ def test_work_that_waits_is_given_up_when_a_server_ends(never: threading.Event) 
         never.wait()
 
     with pytest.raises(StackError, match=DEAD):
-        unless_ended(work, lambda: DEAD if waits.is_set() else "")
+        run_while_servers_live(work, lambda: DEAD if waits.is_set() else "")
 
 
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
         raise ConnectionResetError("reset by peer")
 
     with pytest.raises(StackError, match=DEAD) as raised:
-        unless_ended(fail, lambda: next(looks))
+        run_while_servers_live(fail, lambda: next(looks))
     assert isinstance(raised.value.__cause__, ConnectionResetError)
 
 

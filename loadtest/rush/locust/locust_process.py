@@ -83,12 +83,12 @@ class LocustProcess:
         answer = self._request({"rush": asdict(replace(plan, judge=False))})
         return BuyersReport.from_json(answer)
 
-    def look_again(self) -> dict[str, Any]:
-        """Read the orders of the last rush again; see Rush.look_again(). Raises StackError.
+    def reread_orders(self) -> dict[str, Any]:
+        """Read the orders of the last rush again; see Rush.reread_orders(). Raises StackError.
 
         Return `orders`, their number now, and `changes`, how they differ from the judged orders.
         """
-        return self._request({"look_again": True})
+        return self._request({"reread_orders": True})
 
     def serve(self, folder: str, plan: RushPlan) -> None:
         """Let the child run the rushes that the shop's page requests through this folder.

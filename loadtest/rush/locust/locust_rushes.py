@@ -246,15 +246,15 @@ class LocustRushes:
         run = self.last_run or {"verdict": "unknown", "error": NO_RUSH}
         return verdict_text(run), EXIT_CODES[run["verdict"]]
 
-    def look_again(self) -> dict[str, Any]:
+    def reread_orders(self) -> dict[str, Any]:
         """Read the orders and the stock of the last rush again.
 
-        Return `orders` and `changes` (see Rush.look_again), or an `error`.
+        Return `orders` and `changes` (see Rush.reread_orders), or an `error`.
         """
         if self.rush is None:
             return {"error": NO_RUSH}
         try:
-            return self.rush.look_again()
+            return self.rush.reread_orders()
         except ShopUnreachable as error:
             return {"error": str(error)}
 
