@@ -8,17 +8,19 @@ from typing import Any, NotRequired, TypedDict
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-#: How long the orders of a sale are waited for after its last answer.
+#: How long to wait for the orders of a sale after its last answer.
 SETTLE_TIMEOUT_SECONDS = 15.0
 
 
 class StrategyFacts(TypedDict):
     """The fields of GET /strategies that the load test reads; shop/sale/strategy.py describes them.
 
-    verdicts   the expected verdict by fault, on another database than PostgreSQL or if
-               loadtest/expected.py does not have them
-    missing    why the strategy is unavailable: its server did not start, or the shop lacks it
-    complaint  how GET /strategies differs from the expected facts; then no verdict is as expected
+    verdicts   the expected verdict by fault, if loadtest/expected.py does not have the verdicts of
+               this strategy, or the database is not PostgreSQL
+    exists     False if the database lacks a feature that the strategy needs
+    missing    why the strategy is unavailable, such as a server that did not start
+    complaint  how GET /strategies differs from the expected facts; with a complaint no verdict
+               counts as expected
     """
 
     name: str
@@ -33,13 +35,13 @@ class StrategyFacts(TypedDict):
     needs: str
     available: bool
     verdicts: NotRequired[Mapping[str, str]]
-    exists: NotRequired[bool]  # False where the database does not have what it needs
+    exists: NotRequired[bool]
     missing: NotRequired[str]
     complaint: NotRequired[str]
 
 
 def why_unavailable(strategy: StrategyFacts) -> str:
-    """Return why a strategy cannot be tried here."""
+    """Return why a strategy is unavailable in this run."""
     not_installed = f"{strategy['needs']} is not set, and no such server is installed"
     return strategy.get("missing", not_installed)
 
@@ -67,14 +69,14 @@ class Shop:
         self.timeout = timeout
 
     def buy(self, *, key: str, stop_at: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
-        """Buy one unit. Return status and body of the answer, whatever the status is.
+        """Request one unit. Return the status and the body of the answer, for every status.
 
         stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
         fields   product, lock and buyer; `sale` is the number of the sale to buy from, `hold_ms`
                  the milliseconds between check and decrement (SHOP_DEMO). A field of 0 is not sent.
 
-        Raises ConnectionRefused if nothing can have happened, and ShopUnreachable if no answer
-        came, so that the unit may have been sold.
+        Raises ConnectionRefused if the shop cannot have received the request, and ShopUnreachable
+        if there is no answer, so that the unit may have been sold.
         """
         body = {name: field for name, field in fields.items() if field != 0}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop_at}
@@ -132,7 +134,7 @@ class Shop:
         return True
 
     def ready(self) -> dict[str, Any]:
-        """Return the body of /readyz. Raises ShopUnreachable unless everything answers."""
+        """Return the body of /readyz. Raises ShopUnreachable if a server is down."""
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -154,7 +156,7 @@ class Shop:
 def send(
     method: str, url: str, body: Any, headers: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes]:
-    """Send `body` as JSON, and return status and body of the answer, whatever the status is.
+    """Send `body` as JSON, and return the status and the body of the answer, for every status.
 
     Raises ConnectionRefused and ShopUnreachable, as Shop.buy does.
     """

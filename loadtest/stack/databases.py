@@ -1,4 +1,4 @@
-"""The databases of a run: those of --database, and those that DATABASE_URL may lead to."""
+"""The databases on which a run can take place, chosen by --database or by DATABASE_URL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from loadtest.stack.node import StackError
 class Database:
     """A database of --database.
 
-    server      its name in /readyz
-    mode        what else a table says of it, such as its isolation level
-    vendor      what Django calls it
-    parameters  parameters of its DATABASE_URL
-    needs_url   whether DATABASE_URL has to lead to it, because no run starts it
+    server      the name of the server in /readyz
+    mode        the setting that tables name after the server, such as an isolation level
+    vendor      Django's name for the kind of database
+    parameters  parameters of the database's URL
+    needs_url   whether DATABASE_URL must name the server, because a run cannot start it
     """
 
     server: str
@@ -26,16 +26,16 @@ class Database:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
+        """The database's name in tables."""
         return self.title_of(self.server)
 
     def title_of(self, server: str) -> str:
-        """Return its name in tables with this server, such as `MySQL 9.7.4`."""
+        """Return the database's name in tables if `server`, such as `MySQL 9.7.4`, serves it."""
         return ", ".join(filter(None, (server, self.mode)))
 
 
 POSTGRES = "postgres"
-#: After the @ comes what differs from the shop's own settings.
+#: A name with an @ differs from the shop's own settings by the mode after the @.
 DATABASES = {
     POSTGRES: Database(server="PostgreSQL", vendor="postgresql"),
     "sqlite": Database(server="SQLite", vendor="sqlite"),
@@ -58,7 +58,7 @@ DATABASES = {
         server="MariaDB",
         mode="REPEATABLE READ",
         vendor="mysql",
-        # The default is `on` from MariaDB 11.6.2.
+        # Since MariaDB 11.6.2 the default is `on`.
         parameters={"isolation_level": "repeatable-read", "snapshot": "off"},
     ),
     "mariadb@snapshot": Database(
@@ -77,18 +77,18 @@ DEFAULT_PARAMETERS = {
 
 
 def vendor_of(url: str) -> str:
-    """Return what Django calls the database of a DATABASE_URL."""
+    """Return Django's name for the kind of database that a DATABASE_URL leads to."""
     scheme = urlsplit(url).scheme
     return scheme if scheme in ("mysql", "sqlite") else "postgresql"
 
 
 def choose_database(name: str, url: str) -> str:
-    """Return the name (in DATABASES) of the run's database: --database, or that of DATABASE_URL.
+    """Return the key in DATABASES of the run's database.
 
-    name  one of DATABASES; POSTGRES where --database is left out
+    name  the value of --database, a key of DATABASES; POSTGRES if the option is left out
     url   DATABASE_URL, or empty
 
-    Raises StackError, with what to do, if the two contradict each other.
+    Raises StackError, with what to do, if the option and the URL contradict each other.
     """
     database = DATABASES[name]
     if not url:
@@ -103,13 +103,13 @@ def choose_database(name: str, url: str) -> str:
     if vendor_of(url) != database.vendor:
         raise StackError(
             f"--database {name} is {database.title}, and DATABASE_URL leads to another database: "
-            "unset it, or leave the option out"
+            "unset DATABASE_URL, or leave --database out"
         )
     return name
 
 
 def _database_at(url: str) -> str:
-    """Return the name (in DATABASES) of a DATABASE_URL's database. Raises StackError."""
+    """Return the key in DATABASES of the database of a DATABASE_URL. Raises StackError."""
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
@@ -132,9 +132,9 @@ def _database_at(url: str) -> str:
 
 
 def with_parameters(url: str, database: Database) -> str:
-    """Return a DATABASE_URL in the mode of a database, whatever mode it asks for.
+    """Return a DATABASE_URL with its mode replaced by that of `database`.
 
-    Other parameters, such as the path of a socket, stay.
+    Parameters that set no mode, such as the path of a socket, stay.
     """
     address, _, query = url.partition("?")
     parameters = {name: text for name, text in parse_qsl(query) if name not in DEFAULT_PARAMETERS}

@@ -1,17 +1,17 @@
-"""Connections to MySQL and MariaDB for the load test, by a URL such as the shop's."""
+"""Connections of the load test to MySQL and MariaDB."""
 
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
 def connect(url: str, *, timeout_seconds: float) -> Any:
-    """Return a connection on which every statement is committed at once.
+    """Return a connection that commits every statement immediately.
 
     url              mysql://user:password@host:port/database?unix_socket=/path
     timeout_seconds  for the connection, and for each reply
 
-    Raises ImportError without PyMySQL, pymysql.MySQLError, and ValueError for a port that is no
-    number.
+    Raises ImportError if PyMySQL is not installed, ValueError if the port is not a number, and
+    pymysql.MySQLError if the connection fails.
     """
     import pymysql
 

@@ -11,22 +11,22 @@ from loadtest.stack.node import StackError
 from servers import mariadb
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-#: Connections besides those of the nodes' threads: migrations, and this check.
+#: Connections besides those of the nodes' threads: for migrations, and for this check.
 SPARE_CONNECTIONS = 10
 #: Server -> the collation that keeps all idempotency keys apart.
 COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
-#: Pairs of idempotency keys that are different keys.
+#: Pairs of idempotency keys that a collation must keep apart.
 DIFFERENT_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
-#: Number of an error of the server -> its cause and its cure, with the parts of the URL.
+#: Number of a connection error -> its cause and its cure, a format string for parts of the URL.
 CONNECTION_ERRORS: Mapping[int, str] = {
     1040: "the server has no connection left: SET GLOBAL max_connections = {connections}",
-    1044: "{user!r} may not use the database {name!r}: GRANT ALL ON {name}.* TO {user}",
+    1044: "user {user!r} may not use the database {name!r}: GRANT ALL ON {name}.* TO {user}",
     1045: "the server refuses the user {user!r}: correct the user and the password of DATABASE_URL",
     1049: "there is no database {name!r}: CREATE DATABASE {name} COLLATE utf8mb4_0900_bin, on "
     "MariaDB utf8mb4_nopad_bin",
     2003: "no server answers at {address}: start it, or correct DATABASE_URL",
 }
-#: The collations of idempotency keys in tables that are there already.
+#: Query for the collations of idempotency keys in the database's existing tables.
 COLLATIONS_OF_KEYS = """
     SELECT collation_name FROM information_schema.columns
     WHERE table_schema = DATABASE() AND column_name = 'idempotency_key'
@@ -37,7 +37,7 @@ def require_server(url: str, name: str, *, threads: int) -> None:
     """Raise StackError, with what to do, unless a run can use the server of a DATABASE_URL.
 
     name     the database of the run, one of DATABASES
-    threads  threads of all nodes; each keeps a connection
+    threads  number of threads in all nodes together; each thread keeps a connection
     """
     connections = threads + SPARE_CONNECTIONS
     with closing(_connect(url, connections)) as connection, connection.cursor() as cursor:
@@ -45,8 +45,8 @@ def require_server(url: str, name: str, *, threads: int) -> None:
         limit = int(_value(cursor, "SELECT @@max_connections"))
         if limit < connections:
             raise StackError(
-                f"max_connections of the server is {limit}, and the nodes may keep {connections} "
-                f"connections: SET GLOBAL max_connections = {connections}, or take fewer buyers"
+                f"max_connections of the server is {limit}, and the run may need {connections} "
+                f"connections: SET GLOBAL max_connections = {connections}, or choose fewer buyers"
             )
         _require_collation(cursor, DATABASES[name], urlsplit(url).path.lstrip("/"))
 
@@ -73,14 +73,18 @@ def _connect(url: str, connections: int) -> Any:
 
 
 def _value(cursor: Any, query: str, *values: str) -> Any:
-    """Return the first value of a query, or None without rows."""
+    """Return the first value of a query's first row, or None if there are no rows."""
     cursor.execute(query, values or None)
     row = cursor.fetchone()
     return row[0] if row else None
 
 
 def require_kind(version: str, name: str) -> None:
-    """Raise StackError if a server of this version is not that of the database."""
+    """Raise StackError if a server with this `version` cannot serve the database `name`.
+
+    version  the server's answer to SELECT VERSION()
+    name     the database of the run, one of DATABASES
+    """
     server = "MariaDB" if "MariaDB" in version else "MySQL"
     if server == DATABASES[name].server:
         return
@@ -88,37 +92,37 @@ def require_kind(version: str, name: str) -> None:
     same_mode = f"{server.lower()}{at}{mode}"
     cure = f"add --database {same_mode}"
     if same_mode not in DATABASES:
-        cure = f"only {DATABASES[name].server} has this mode, choose another one with --database"
+        cure = f"only {DATABASES[name].server} has this mode; choose another --database"
     raise StackError(
-        f"DATABASE_URL leads to {server} {version}, and the expected verdicts are those of "
+        f"DATABASE_URL leads to {server} {version}, but the expected verdicts are those of "
         f"{DATABASES[name].title}: {cure}"
     )
 
 
 def _require_collation(cursor: Any, database: Database, name: str) -> None:
-    """Raise StackError if two idempotency keys would be one in the database `name`."""
+    """Raise StackError if the database `name` would treat different idempotency keys as equal."""
     cursor.execute(COLLATIONS_OF_KEYS)
     collations = [collation for (collation,) in cursor.fetchall()]
     has_tables = bool(collations)
     if not has_tables:
         collations = [_value(cursor, "SELECT @@collation_database")]
-    joining = [collation for collation in collations if _joins_keys(cursor, collation)]
-    if not joining:
+    unusable = [collation for collation in collations if not _keeps_keys_apart(cursor, collation)]
+    if not unusable:
         return
     collation = COLLATIONS[database.server]
     cure = f"ALTER DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}"
     if has_tables:
         cure = f"drop its tables, then {cure}"
     raise StackError(
-        f"the collation of the database {name} is {joining[0]}: idempotency keys that differ in "
-        "capitals, in an accent or in a space at the end would be one key, or some could not be "
-        f"stored: {cure}"
+        f"the collation of the database {name} is {unusable[0]}: it treats idempotency keys that "
+        "differ in capitals, in an accent or in a space at the end as equal, or cannot store some "
+        f"keys: {cure}"
     )
 
 
-def _joins_keys(cursor: Any, collation: str) -> bool:
-    """Return whether some different idempotency keys are one key, or cannot be stored."""
+def _keeps_keys_apart(cursor: Any, collation: str) -> bool:
+    """Return whether a collation can store every idempotency key, and all as different keys."""
     if not collation.startswith("utf8mb4_"):
-        return True
+        return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"
-    return any(_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)
+    return not any(_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)

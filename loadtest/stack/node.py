@@ -1,4 +1,4 @@
-"""A node of the shop: an application server, and the consumer of the promises that it made."""
+"""A node of the shop: an application server, and a consumer that settles the server's promises."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from servers.embedded import ROOT
 from servers.loopback import free_port
 from servers.process import STOP_TIMEOUT, ServerProcess
 
-#: How long a node may take to answer after its start.
+#: How long to wait for a node's first answer after its start.
 START_TIMEOUT_SECONDS = 30.0
 
 
@@ -27,8 +27,9 @@ class StackError(RuntimeError):
 def inherited_environment() -> dict[str, str]:
     """Return the environment for processes that this process starts in ROOT.
 
-    It leaves out the user's own Locust options, and PYTHONSAFEPATH, which would hide this project's
-    packages from `python -m`. LOCUST_ALLOWED_HOSTS is this project's variable, not Locust's.
+    The user's own Locust options are left out, and so is PYTHONSAFEPATH, which would hide this
+    project's packages from `python -m`. LOCUST_ALLOWED_HOSTS belongs to this project, not to
+    Locust.
     """
     return {
         name: value
@@ -43,7 +44,7 @@ def manage(
 ) -> str:
     """Run `manage.py` with these arguments. Return its output, which is also written to the log.
 
-    Raises StackError if it fails or takes more than `timeout` seconds.
+    Raises StackError if the command fails or takes more than `timeout` seconds.
     """
     try:
         completed = subprocess.run(
@@ -74,11 +75,11 @@ def family(pid: int) -> list[psutil.Process]:
 class ShopNode:
     """A gunicorn master with its workers.
 
-    It has its own session, so that the terminal's Ctrl-C does not reach it, and its process group
-    can be killed as a whole.
+    The master has its own session, so that the terminal's Ctrl-C does not reach it, and its process
+    group can be killed as a whole.
 
-    server   its gunicorn
-    settler  its consumer, which writes promised orders; not running until it is needed
+    server   the gunicorn master
+    settler  the consumer, which writes promised orders; started by settle()
     """
 
     def __init__(
@@ -104,29 +105,29 @@ class ShopNode:
             self._start_settler()
 
     def settle(self) -> None:
-        """Run a consumer (`manage.py settle`) for this node from now on, unless it has one."""
+        """Start a consumer (`manage.py settle`) for this node, unless one runs."""
         self._settles = True
         if self.settler.process is None:
             self._start_settler()
 
     def stop_settling(self) -> None:
-        """Kill its consumer with SIGKILL. Another consumer takes over what it had not settled.
+        """Kill the consumer with SIGKILL. Other consumers settle the promises that it leaves.
 
-        `settle` starts it again.
+        `settle` starts the consumer again.
         """
         self.settler.stop(how=signal.SIGKILL)
 
     def _start_settler(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
-        environment = {**self.environment, "SHOP_DB_POOL": "1"}  # it has one thread
+        environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
         embedded.adopt(self.settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
-        """Wait until /readyz is good. Raises NotReady."""
+        """Wait until the node reports on /readyz that it is ready. Raises NotReady."""
         self.server.wait_until(shop.ready, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
-        """Return how the server or its consumer ended by itself; empty while neither has."""
+        """Return how the server or the consumer ended by itself; empty if neither did."""
         return self.server.why_ended() or self.settler.why_ended()
 
     def terminate(self) -> None:
@@ -135,7 +136,7 @@ class ShopNode:
         self.settler.terminate()
 
     def kill(self) -> None:
-        """Kill all its processes, as if the machine had failed. `start` starts the node again."""
+        """Kill all processes of the node, as a failing machine would. `start` starts it again."""
         for server in (self.server, self.settler):
             if server.process is not None:
                 with suppress(ProcessLookupError):

@@ -1,18 +1,18 @@
-"""The limit on open files: each connection is one."""
+"""The limit on a process's open files, which also limits its connections."""
 
 import resource
 
 from loadtest.stack.node import StackError
 
-#: Files that a process has open besides its connections: its log, other sockets, libraries.
+#: Open files of a process besides its connections: its log, other sockets, libraries.
 SPARE_FILES = 200
 
 
 def allow_connections(connections: int, *, process: str, advice: str) -> None:
-    """Let this process, and those that it starts, open this many connections.
+    """Let this process, and each process that it starts, open this number of connections.
 
-    process  which process needs them, for the message
-    advice   what to do instead of allowing more open files, for the message
+    process  a name for the process that needs the connections, for the message
+    advice   what the user can do instead of allowing more open files, for the message
 
     Raises StackError if this machine allows fewer.
     """
@@ -20,7 +20,7 @@ def allow_connections(connections: int, *, process: str, advice: str) -> None:
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit != resource.RLIM_INFINITY and hard_limit < needed:
         raise StackError(
-            f"{process} needs {needed} open files, and {hard_limit} are allowed: {advice}, "
+            f"{process} needs {needed} open files, but only {hard_limit} are allowed: {advice}, "
             f"or allow more (ulimit -n {needed})"
         )
     if soft_limit != resource.RLIM_INFINITY and soft_limit < needed:

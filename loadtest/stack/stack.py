@@ -48,34 +48,34 @@ DEMO_SETTINGS = {
     "PYTHONUTF8": "1",
     "DJANGO_SETTINGS_MODULE": "shop.settings",
 }
-#: Prefix of the template database from which every run's database is copied.
+#: Prefix of the template database. The database of every run is copied from the template.
 TEMPLATE_PREFIX = "oversold_template_"
 #: Arguments of manage.py that make the shop's tables.
 MIGRATE_ARGUMENTS = ("migrate", "--no-input", "--verbosity", "0")
 #: Node names.
 NAMES = "ABCDEFGH"
-#: Threads of each process that serve the page and the reports while buyers wait in the rest.
+#: Threads of each process that serve the page and the reports while buyers wait in the others.
 SPARE_THREADS = 8
 #: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
-#: The strategies that need other servers than PostgreSQL and one Valkey: see `extras`.
+#: The strategies that need the servers that `extras` starts.
 NEED_EXTRAS = frozenset({"redlock", "zookeeper"})
-#: The pause of redis-in-transaction between release and commit, in milliseconds. Without it, its
-#: flaw would show only by luck.
+#: The pause of redis-in-transaction between release and commit, in milliseconds. Without the pause
+#: the strategy's flaw would show only by luck.
 DEMO_PAUSES = "unlocked_before_commit=10"
 
 
 def show_no_progress(step: str) -> None:
-    """Ignore a step of the progress."""
+    """Ignore the name of the step that begins."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Stack:
     """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
 
-    If DATABASE_URL or REDIS_URL is set, those servers are used, and neither started nor stopped.
+    If DATABASE_URL or REDIS_URL is set, the run uses that server and neither starts nor stops it.
     Otherwise the run gets a new database in the checkout's PostgreSQL, and a new Valkey.
 
     count, workers, threads  application servers, processes in each, threads in each process
@@ -87,10 +87,11 @@ class Stack:
     database                 one of DATABASES; DATABASE_URL decides where it is POSTGRES
     variables                environment variables of the nodes, which override the usual ones
 
-    `missing` says why the servers of a setting in `extras` did not start. Their strategies are
-    unavailable.
+    `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
+    strategies that need the setting are unavailable.
 
-    `watched_servers` are more servers whose end `run_while_alive` reports.
+    `watched_servers` are servers besides nodes, Valkeys and PostgreSQL whose end `run_while_alive`
+    reports.
 
     `events()` returns all recorded events, `new_events()` those since its last call, oldest first.
     Both raise OSError.
@@ -145,8 +146,8 @@ class Stack:
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
         """Return the strategies of these names, or all, as loadtest/expected.py describes them.
 
-        Each carries a complaint where the shop's own listing differs. Those whose servers did not
-        start are unavailable. Raises ShopUnreachable, and StackError if the shop lists a strategy
+        A strategy has a complaint if the shop's own listing differs, and is unavailable if its
+        servers did not start. Raises ShopUnreachable, and StackError if the shop lists a strategy
         that loadtest/expected.py lacks.
         """
         listing = self.shop().strategies()
@@ -163,10 +164,10 @@ class Stack:
         )
 
     def run_while_alive(self, work: Callable[[], T]) -> T:
-        """Return what `work`, which needs the servers, returns.
+        """Return the result of `work`, which makes requests to the servers.
 
-        Raises StackError, with the server's name and log, as soon as one of them has ended. `work`
-        runs in a thread: it must not start a process.
+        Raises StackError, with the server's name and log, as soon as a server has ended. `work`
+        runs in a thread, so it must not start a process.
         """
         return run_while_servers_live(work, self.why_ended)
 
@@ -184,7 +185,7 @@ class Stack:
         )
 
     def _why_a_server_ended(self) -> str:
-        """Return a message on a server of the nodes that ended, or on a full disk, or nothing."""
+        """Return a message on an ended server that the nodes use, or on a full disk; else ""."""
         messages = [valkey.why_ended() for valkey in self.valkeys]
         messages += [server.why_ended() for server in self.watched_servers]
         if self._has_own_postgres:
@@ -194,14 +195,14 @@ class Stack:
         return next(filter(None, messages), "")
 
     def stop(self) -> None:
-        """Stop everything that was started, nodes first. Signals do not interrupt it."""
+        """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
         with uninterrupted(self._print_what_is_left):
             self._stop_deadline = time.monotonic()
-            if not self.why_ended():  # else the run does not need the nodes' last answers
+            if not self.why_ended():  # after a failure nothing needs the nodes' last answers
                 self._stop_deadline += STOP_TIMEOUT
             self._print_what_is_left()
             for node in self.nodes:
-                node.terminate()  # all at once; stop() waits for each
+                node.terminate()  # all nodes end at the same time; stop() waits for each
             for node in self.nodes:
                 node.stop(self._stop_deadline - time.monotonic())
             for valkey in self.valkeys:
@@ -215,13 +216,13 @@ class Stack:
             self._folder.cleanup()
 
     def _print_what_is_left(self) -> None:
-        """Print what stopping waits for. Stopping continues if the output is closed."""
-        left = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
+        """Print the nodes that still run. A closed output does not prevent stopping."""
+        running = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
         seconds = max(0.0, self._stop_deadline - time.monotonic())
         step = "stopping"
-        if left:
-            step += f": {', '.join(left)}, at most {seconds:.0f} s"
-        with suppress(OSError, SystemExit):  # rich ends the process where a pipe is closed
+        if running:
+            step += f": {', '.join(running)}, at most {seconds:.0f} s"
+        with suppress(OSError, SystemExit):  # rich ends the process if the output pipe is closed
             self.progress(step)
 
     def _start(self) -> None:
@@ -271,22 +272,22 @@ class Stack:
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
 
     def settle(self) -> None:
-        """Run a consumer of promises (`manage.py settle`) from now on."""
+        """Start a consumer of promises (`manage.py settle`) at the first node."""
         self.nodes[0].settle()
 
     def settle_for(self, lock: str) -> None:
-        """Run a consumer from now on if this strategy's orders are written by one."""
+        """Start a consumer if this strategy promises orders, which a consumer then writes."""
         if lock in TRAITS and TRAITS[lock].deferred:
             self.settle()
 
     def leaked_keys(self) -> set[str]:
         """Return the keys on the Valkeys of this run that should not be left after a sale.
 
-        Each has its server's number and database as prefix. Empty if this run has no Valkey.
+        A key is returned as `<server's number>/<database>/<key>`. Empty if this run has no Valkey.
         """
         leaked = set()
         for number, valkey in enumerate(self.valkeys):
-            for db in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
+            for db in (0, 1):  # the locks are in 1; Redlock's locks and the cache are in 0
                 with client_at(valkey.port, db=db) as client:
                     keys = map(str, client.scan_iter())
                     leaked |= {
@@ -295,7 +296,7 @@ class Stack:
         return leaked
 
     def _database_url(self) -> str:
-        """Return the URL of the user's database or of one for this run. Raises StackError."""
+        """Return DATABASE_URL, or the URL of a new database for this run. Raises StackError."""
         url = os.environ.get("DATABASE_URL", "")
         if not url:
             return self._create_database()
@@ -338,17 +339,17 @@ class Stack:
     def _create_postgres_database(self) -> str:
         """Create a database with the shop's tables, which is dropped at the end. Return its URL.
 
-        It is copied from a database that was migrated once, because that is faster than migrating.
+        It is a copy of a template that was migrated once, because copying is faster than migrating.
         Raises StackError if the migrations fail.
         """
         template = f"{TEMPLATE_PREFIX}{_digest_of_migrations()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
-            first = f"oversold_first_{secrets.token_hex(4)}"
+            new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
-            environment["DATABASE_URL"] = embedded.create_database(first)
+            environment["DATABASE_URL"] = embedded.create_database(new_template)
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
-            embedded.keep_as(first, template, instead_of=TEMPLATE_PREFIX)
+            embedded.keep_as(new_template, template, instead_of=TEMPLATE_PREFIX)
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
         return embedded.create_database(name, template=template)
 
@@ -384,9 +385,9 @@ class Stack:
             node.wait_until_ready(self.shop(number))
 
     def _wait_for_zookeeper(self) -> None:
-        """Wait until ZooKeeper is ready; if it is not in time, stop it and note it as missing.
+        """Wait until ZooKeeper, which starts beside the nodes, is ready.
 
-        It starts at the same time as the nodes.
+        If ZooKeeper is not ready in time, stop it and record it as missing.
         """
         if self.zookeeper is not None:
             try:
@@ -398,14 +399,14 @@ class Stack:
                 self._note_missing("ZOOKEEPER_HOSTS", error)
 
     def _note_missing(self, setting: str, error: NotReady) -> None:
-        """Record why the servers of a setting are missing, in detail in the log."""
+        """Record why the servers of a setting did not start, and write the details to the log."""
         self.log.write(f"{error}\n".encode())
         self.log.flush()
         self.missing[setting] = f"{error.summary}; see run.log"
 
 
 def _digest_of_migrations() -> str:
-    """Return a digest that changes if `manage.py migrate` would do something else."""
+    """Return a digest of the migrations and of Django, which together determine the template."""
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
         digest.update(file.read_bytes())

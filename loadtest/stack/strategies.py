@@ -1,7 +1,7 @@
-"""The strategies to try, as loadtest/expected.py describes them and not as the shop does.
+"""The strategies of a run, described by loadtest/expected.py and not by the shop.
 
-A shop that is judged does not choose what it is judged by. Where GET /strategies differs from what
-is expected, the strategy carries a complaint, and no verdict of it is as expected.
+A shop that is judged does not define the criteria. If GET /strategies differs from the expected
+facts, the strategy has a complaint, and none of its verdicts counts as expected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def describe_strategies(
     missing: Mapping[str, str],
     database: str = POSTGRES,
 ) -> list[StrategyFacts]:
-    """Return these strategies with our own facts, and a complaint where the listing differs.
+    """Return the expected facts of these strategies, with a complaint if the listing differs.
 
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies
@@ -42,16 +42,16 @@ def _describe(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
-    where = DATABASES[database]
-    why_not_here = ""
-    if not exists_on(name, where.vendor):
-        why_not_here = f"{name} does not exist on {where.title}"
+    database_of_nodes = DATABASES[database]
+    why_not_on_database = ""
+    if not exists_on(name, database_of_nodes.vendor):
+        why_not_on_database = f"{name} does not exist on {database_of_nodes.title}"
     needs = TRAITS[name].needs
     facts = {
         "name": name,
         "expected": {"rush": EXPECTED[name]["rush"]},
         **asdict(TRAITS[name]),
-        "available": not why_not_here and (not needs or bool(environment.get(needs))),
+        "available": not why_not_on_database and (not needs or bool(environment.get(needs))),
     }
     if listed is None:
         complaint = f"GET /strategies does not list {name}"
@@ -66,14 +66,14 @@ def _describe(
         facts["complaint"] = f"GET /strategies says of {name} {'; '.join(differences)}"
     if database != POSTGRES:
         facts["verdicts"] = verdicts_on(name, database)
-    if why_not_here:
-        facts |= {"missing": why_not_here, "exists": False}
+    if why_not_on_database:
+        facts |= {"missing": why_not_on_database, "exists": False}
     elif needs in missing:
         facts |= {"available": False, "missing": missing[needs]}
     return cast(StrategyFacts, facts)
 
 
 def complaints_of(strategies: Sequence[StrategyFacts]) -> list[str]:
-    """Return what is wrong with the shop's listing of these strategies."""
+    """Return the complaints about the shop's listing of these strategies."""
     complaints = [strategy.get("complaint", "") for strategy in strategies]
     return [complaint for complaint in complaints if complaint]

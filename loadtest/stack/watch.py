@@ -1,4 +1,4 @@
-"""Work that is abandoned as soon as a server that it needs has ended."""
+"""Runs work, and abandons it as soon as a server that the work needs has ended."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait

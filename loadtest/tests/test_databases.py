@@ -42,8 +42,8 @@ def test_database_is_that_of_the_option_or_of_the_url(name: str, url: str, datab
     ("name", "url", "message"),
     [
         ("mysql", "", "needs a server of yours: set DATABASE_URL=mysql://"),
-        ("sqlite", MYSQL, "unset it, or leave the option out"),
-        ("mysql", "postgresql://localhost/shop", "unset it, or leave the option out"),
+        ("sqlite", MYSQL, "unset DATABASE_URL, or leave --database out"),
+        ("mysql", "postgresql://localhost/shop", "unset DATABASE_URL, or leave --database out"),
         (POSTGRES, f"{MYSQL}?isolation_level=serializable", "isolation_level=serializable: remove"),
     ],
 )
