@@ -162,7 +162,7 @@ def _make_all(
             why = f"{type(error).__name__}: {error}"
             cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
-        out.console.print(fault_report.line(name, cells, time.monotonic() - began))
+        out.console.print(fault_report.fault_line(name, cells, time.monotonic() - began))
 
 
 def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:

@@ -238,10 +238,10 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         for buyer in buyers:
             buyer.give_up()
 
-    def no_orphans() -> bool:
+    def has_no_orphans() -> bool:
         return not any(trial.lock_keys_on_server() for trial in fault.trials)
 
-    read_until_answered(partial(wait_for, no_orphans, TTL + 0.5))
+    read_until_answered(partial(wait_for, has_no_orphans, TTL + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)

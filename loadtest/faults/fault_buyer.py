@@ -41,8 +41,8 @@ class FaultBuyer:
     stop_at: str = ""
     asks_again: bool = True
     hold_ms: int = 0
-    first: str = ""
-    first_at: float = 0.0
+    first_outcome: str = ""
+    first_answered_at: float = 0.0
     last_body: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
     started: bool = False
@@ -100,9 +100,9 @@ class FaultBuyer:
             self.sold_at = time.monotonic()
         answer = {"outcome": outcome, **common, **answer_fields(body)}
         self.history.record(by="buyer", f="buy", type=event_type(outcome), **answer)
-        if not self.first:
-            self.first_at = time.monotonic()
-            self.first = outcome
+        if not self.first_outcome:
+            self.first_answered_at = time.monotonic()
+            self.first_outcome = outcome
         self.last_body = body
         if outcome not in RETRIED_OUTCOMES:
             self.is_done.set()

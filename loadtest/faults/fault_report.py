@@ -21,7 +21,7 @@ SIGNS = {
 LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as expected"
 
 
-def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
+def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     """Return one line about the cells of one fault."""
     off = [cell["lock"] for cell in cells if not cell["as_expected"]]
     summary = "all as expected"
@@ -36,7 +36,7 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     The faults are numbered; `numbers` returns their names.
     """
     faults = names_of_faults_run(cells)
-    rows = _grid(cells, _sign)
+    rows = _grid(cells, _sign_text)
     widest_lock = max(map(len, rows), default=0)
     faults_per_table = max(1, (width - widest_lock - 1) // 3)
     all_tables = []
@@ -62,18 +62,18 @@ def column_legend(cells: Sequence[Cell]) -> str:
 def cell_lines(cells: Sequence[Cell]) -> list[str]:
     """Return one line for each cell: its orders, what is left, and when it sold again."""
     return [
-        f"{cell['lock']} under {cell['fault']}: {_sold(cell)}{_again(cell)}"
+        f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
         if not cell["missing"]
     ]
 
 
-def _sold(cell: Cell) -> str:
+def _describe_sale(cell: Cell) -> str:
     orders, units = count(cell["orders"], "order"), count(cell["initial_stock"], "unit")
     return f"{orders} for {units}, {cell['stock_left']} left"
 
 
-def _again(cell: Cell) -> str:
+def _describe_recovery(cell: Cell) -> str:
     """Return when the next sale came after the fault, where that is measured."""
     if cell["verdict"] == "deadlock":
         return "; nobody buys any more"
@@ -115,7 +115,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     parts = [
         "# Faults",
-        _matrix(cells, _word, about, left=1 + len(shows)),
+        _matrix(cells, _verdict_text, about, left=1 + len(shows)),
         "## What was done, and the evidence",
         "\n".join(
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
@@ -124,18 +124,21 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     if timed := [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]:
         below = "0: the victim kept nobody out."
-        parts += ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
+        parts += [
+            "## Seconds until somebody buys again",
+            _matrix(timed, _recovery_text, below, left=1),
+        ]
     parts += [
         "## What happened in the cells that broke",
         "Seconds since the first line. A is the victim's node, B that of its rivals. All\n"
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
     ]
-    parts += [_paragraph(alike_cells) for alike_cells in _alike(broken)]
+    parts += [_paragraph(alike_cells) for alike_cells in _group_alike(broken)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
+def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the broken cells, grouped by their events, in the order in which they were made."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -152,7 +155,7 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _seconds(cell: Cell) -> str:
+def _recovery_text(cell: Cell) -> str:
     if cell["recovery_s"] is None:
         return "never"
     return f"{cell['recovery_s']:.2f}"
@@ -162,7 +165,7 @@ def _paragraph(alike: Sequence[Cell]) -> str:
     """Return the first of these cells with its events, and the names of the other locks."""
     cell = alike[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
-    text = f"{_sold(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
+    text = f"{_describe_sale(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
     if cell["violations"]:
         text += f"; found: {', '.join(cell['violations'])}"
     text += "."
@@ -201,14 +204,14 @@ def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], below: str, *
     return report.markdown_table(headings, rows, below, left=left)
 
 
-def _sign(cell: Cell) -> str:
+def _sign_text(cell: Cell) -> str:
     sign, colour = SIGNS[cell["verdict"]]
     if not cell["as_expected"]:
         return f"[bold yellow]{sign}![/]"
     return f"[{colour}]{sign}[/]"
 
 
-def _word(cell: Cell) -> str:
+def _verdict_text(cell: Cell) -> str:
     word = cell["verdict"]
     if word != "exact":
         word = report.bold(word)

@@ -73,7 +73,7 @@ def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
     return switches
 
 
-def names_of(lock: str, product: str) -> tuple[str, str]:
+def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
     """Return the possible keys of a product's lock; the second one is that of RedisLock."""
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
 
@@ -95,7 +95,7 @@ def seconds_left(
         lock_servers = servers[1:]
     left = []
     for server in lock_servers:
-        for key in names_of(strategy["name"], product):
+        for key in lock_keys_of(strategy["name"], product):
             ms = int(run_command(server, "PTTL", key, db=db))
             if ms >= 0:
                 left.append(ms / 1000)
@@ -108,7 +108,7 @@ def seconds_left(
     return max(left, default=None)
 
 
-def session_seconds(hosts: str) -> float | None:
+def longest_session_seconds(hosts: str) -> float | None:
     """Return the longest session timeout that a ZooKeeper has granted; None without a client."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:

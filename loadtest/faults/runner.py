@@ -69,8 +69,8 @@ def _play(fault: Fault) -> list[Cell]:
         testbed.settle()
     testbed.set_ttl(fault.ttl)
     run_for_each(trials, Trial.open)
-    with _afterwards(fault.clean_up):
-        proof = _make(fault)
+    with _call_afterwards(fault.clean_up):
+        proof = _run_steps(fault)
         run_for_each(trials, drain)
         wait_for(lambda: not any(trial.lock_keys_on_server() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(
@@ -85,17 +85,17 @@ def _wait_for_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     A key that names no trial's product, and may belong to all, has a moment to go.
     """
 
-    def leaked() -> list[str]:
+    def find_leaked_keys() -> list[str]:
         return sorted(key.split("/", 2)[2] for key in fault.testbed.leaked_keys() - keys_before)
 
-    def has_owner(key: str) -> bool:
+    def names_a_product(key: str) -> bool:
         return any(names_product(key, trial) for trial in fault.trials)
 
-    wait_for(lambda: all(map(has_owner, leaked())), LEAKED_KEY_TIMEOUT_SECONDS)
-    return leaked()
+    wait_for(lambda: all(map(names_a_product, find_leaked_keys())), LEAKED_KEY_TIMEOUT_SECONDS)
+    return find_leaked_keys()
 
 
-def _make(fault: Fault) -> str:
+def _run_steps(fault: Fault) -> str:
     """Arm, fire, prove, act and heal. Return the evidence.
 
     Raises NotFired, or what a step raises.
@@ -105,8 +105,8 @@ def _make(fault: Fault) -> str:
     stops_settling = (
         fault.loses_promises and testbed.nodes[VICTIMS_NODE].settler.process is not None
     )
-    act = partial(_or_mark_inconclusive, fault.act)
-    enter = partial(_or_mark_inconclusive, fault.enter)
+    act = partial(_run_or_mark_inconclusive, fault.act)
+    enter = partial(_run_or_mark_inconclusive, fault.enter)
     acting = threading.Thread(target=run_for_each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
@@ -119,7 +119,7 @@ def _make(fault: Fault) -> str:
         fault.heal()
         record("ok", "heal", "healed")
 
-    with _afterwards(end):
+    with _call_afterwards(end):
         try:
             fault.arm()
             record("ok", "arm", fault.title)
@@ -141,7 +141,7 @@ def _make(fault: Fault) -> str:
 
 
 @contextmanager
-def _afterwards(end: Callable[[], None]) -> Iterator[None]:
+def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` after the block. If the block raises, errors of `end` are suppressed."""
     try:
         yield
@@ -152,7 +152,7 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
     end()
 
 
-def _or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
+def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
     """Run a step for one trial, and mark the trial as inconclusive if the step raises.
 
     An error of the load test itself must not look like a pass.

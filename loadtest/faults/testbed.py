@@ -82,19 +82,19 @@ class Testbed(Stack):
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | NODE_SETTINGS | self._ttl_settings()
-        self.redis = [self._proxy(self.address(self.main)) for _ in "AB"]
+        self.redis = [self._start_proxy(self.address(self.main)) for _ in "AB"]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
 
     def _start_database_proxy(self, url: str) -> None:
         """Start the proxy before the database. SQLite has no connections that it could cut."""
         if self.mariadb is not None:
-            self.database_proxy = self._proxy(self.mariadb.socket, server_speaks_first=True)
+            self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
         elif vendor_of(url) == "postgresql":
             with psycopg.connect(url) as connection:
                 info = connection.info
                 self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
-            self.database_proxy = self._proxy(self.postgres_socket, folder=self.folder)
+            self.database_proxy = self._start_proxy(self.postgres_socket, folder=self.folder)
 
     def _ttl_settings(self) -> dict[str, str]:
         """Return the settings of a node that give the locks of every strategy this ttl."""
@@ -104,11 +104,11 @@ class Testbed(Stack):
         extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
-        self.redlock = [self._proxy(self.address(server)) for server in self.valkeys[1:]]
+        self.redlock = [self._start_proxy(self.address(server)) for server in self.valkeys[1:]]
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
         return extras | {"REDLOCK_URLS": urls}
 
-    def _proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
+    def _start_proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
         """Start a proxy before a server. `options` are those of Proxy."""
         self.proxies.append(Proxy(server, **options))
         self.proxies[-1].start()

@@ -116,7 +116,9 @@ class Trial:
         if self.testbed.is_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():
-            self.mark_inconclusive(f"the victim was answered {victim.first} before {self.point}")
+            self.mark_inconclusive(
+                f"the victim was answered {victim.first_outcome} before {self.point}"
+            )
         else:
             self.mark_inconclusive(f"the victim never reached {self.point}")
         self.entered_at = time.monotonic()
@@ -132,7 +134,7 @@ class Trial:
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
-            self.lock_ttl = measure.session_seconds(zookeeper.hosts)
+            self.lock_ttl = measure.longest_session_seconds(zookeeper.hosts)
         else:
             self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
         if self.lock_ttl is not None and self.lock_ttl > self.ttl * MEASURED_TTL_TOLERANCE:
@@ -192,9 +194,9 @@ class Trial:
         ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.seconds_at_point())
-        if self.victim.first:
+        if self.victim.first_outcome:
             self.mark_inconclusive(
-                f"the victim was answered {self.victim.first} before it was resumed"
+                f"the victim was answered {self.victim.first_outcome} before it was resumed"
             )
 
     def seconds_at_point(self) -> float:
@@ -221,7 +223,7 @@ class Trial:
     def resume_victim(self, seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
         """Resume the victim. If a rival blocks it, leave it waiting after this many seconds."""
         self.testbed.resume(self.victim)
-        wait_for(lambda: self.victim.first, seconds)
+        wait_for(lambda: self.victim.first_outcome, seconds)
 
     def wait_for_first_answer(self, timeout_seconds: float) -> str:
         """Wait until the victim has its final answer, and return the outcome of its first one.
@@ -229,7 +231,7 @@ class Trial:
         `nothing` if the victim has not been answered within `timeout_seconds`.
         """
         self.victim.is_done.wait(timeout_seconds)
-        return self.victim.first or "nothing"
+        return self.victim.first_outcome or "nothing"
 
     def expect_first_answer(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
         """Return whether the victim's first answer has this outcome.
@@ -261,7 +263,7 @@ class Trial:
 
     def lock_keys_on_server(self) -> list[str]:
         """Return the keys of this trial's lock that are on the main Redis now."""
-        names = measure.names_of(self.lock, self.product)
+        names = measure.lock_keys_of(self.lock, self.product)
         return [key for key in names if measure.run_command(self.testbed.main, "EXISTS", key)]
 
     def seconds_to_next_sale(self, since: float) -> float | None:

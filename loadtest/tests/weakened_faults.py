@@ -93,7 +93,7 @@ def for_a_moment(fault: PauseFault) -> None:
     """SIGCONT as soon as it is proved, and SIGSTOP again just before anybody looks."""
 
     def go_on() -> None:
-        wait_for(lambda: hasattr(fault, "watched"), 10)
+        wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)
         fault.testbed.signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - 0.15)
         fault.testbed.signal(VICTIMS_NODE, signal.SIGSTOP)
@@ -245,7 +245,9 @@ WEAKENED_FAULTS = [
     WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", nothing),
     WeakenedFault("stall", "no signal", StallFault, "fire", stop_nothing),
     WeakenedFault("stall", "no connection", StallFault, "fire", stop_unconnected),
-    WeakenedFault("eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.note),
+    WeakenedFault(
+        "eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.record_state_before
+    ),
     WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),
     WeakenedFault(
         "db-kill", "one only", db_kill, "END_BACKENDS_SQL", f"{db_kill.END_BACKENDS_SQL} LIMIT 1"

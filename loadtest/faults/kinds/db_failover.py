@@ -27,25 +27,25 @@ class DbFailoverFault(Fault):
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
     point = ""
     #: What a last buyer is answered first, and what the last orders show.
-    answer = "sold"
+    expected_answer = "sold"
     observation = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
         source = make_conninfo(host=str(self.testbed.postgres_socket.parent))
-        self.first = self._copy("first", of=source)
-        self.replication = self.cleanup.enter_context(Proxy(self.first.socket))
-        port = self.replication.port
+        self.master = self._start_copy("first", of=source)
+        self.replication_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
+        port = self.replication_proxy.port
         of = make_conninfo(host="127.0.0.1", port=port, application_name=REPLICA)
-        self.second = self._copy("second", of=of, follows=True)
-        self.second.catch_up_with(self.first)
-        self.way = self.cleanup.enter_context(Proxy(self.first.socket))
-        url = f"postgresql://postgres@{self.way.address}/{self.database}"
+        self.replica = self._start_copy("second", of=of, follows=True)
+        self.replica.catch_up_with(self.master)
+        self.node_b_proxy = self.cleanup.enter_context(Proxy(self.master.socket))
+        url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
         self.testbed.nodes[VICTIMS_NODE].stop_settling()  # it would settle into the old database
 
-    def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
+    def _start_copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
         # The copy of an earlier fault has another folder, or it would be started again.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
@@ -57,48 +57,55 @@ class DbFailoverFault(Fault):
 
     def fire(self) -> None:
         """Everybody's last buyer comes, whose order does not reach the replica."""
-        self.second.catch_up_with(self.first)
-        self.replication.black_hole()
+        self.replica.catch_up_with(self.master)
+        self.replication_proxy.black_hole()
         for trial in self.trials:
             trial.send(trial.add_buyer("late"))
         behind = "not every last buyer got so far"
-        self.require_soon(lambda: self._last() >= len(self.trials), behind)
-        self.dropped = self.replication.dropped
-        self.first.kill()
-        self.second.promote()
-        self.has = self._count(self.second)  # before a consumer writes what it could not
-        self.way.switch(self.second.socket)
+        self.require_soon(lambda: self._count_last_buyers() >= len(self.trials), behind)
+        self.dropped_bytes = self.replication_proxy.dropped
+        self.master.kill()
+        self.replica.promote()
+        self.late_orders_on_replica = self._count_late_orders(
+            self.replica
+        )  # before a consumer writes what it could not
+        self.node_b_proxy.switch(self.replica.socket)
 
-    def _last(self) -> int:
+    def _count_last_buyers(self) -> int:
         """Return how many of the last buyers were answered and have their order.
 
         A promised order is written a moment after the answer.
         """
-        sold = sum(trial.buyers[-1].first == "sold" for trial in self.trials)
-        return min(sold, self._count(self.first))
+        sold = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
+        return min(sold, self._count_late_orders(self.master))
 
-    def _count(self, server: PostgresCopy) -> int:
+    def _count_late_orders(self, server: PostgresCopy) -> int:
         """Return how many of the last orders a server has."""
         late = f"FROM purchase_history WHERE idempotency_key LIKE '{self.unique_id}/%/late'"
         return int(server.sql(f"SELECT count(*) {late}", self.database)[0][0])
 
     def prove(self) -> str:
         count = len(self.trials)
-        self.require(self.dropped, "replication lost nothing")
-        recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
+        self.require(self.dropped_bytes, "replication lost nothing")
+        recovers = self.replica.sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not recovers, "the replica was not promoted")
-        self.require(not self.has, f"the replica has {self.has} of the {count} last orders")
+        self.require(
+            not self.late_orders_on_replica,
+            f"the replica has {self.late_orders_on_replica} of the {count} last orders",
+        )
         return (
-            f"{self.dropped} bytes of replication never arrived; the replica is no longer in "
+            f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
             f"recovery{self.observation.format(count)}"
         )
 
     def act(self, trial: Trial) -> None:
         """No buyer of this fault is stopped; the last ones have been answered, or cut off."""
         late = trial.buyers[-1]
-        wait_for(lambda: late.first, 10)
-        if late.first != self.answer and not (late.first == "sold" and trial.strategy["deferred"]):
-            trial.mark_inconclusive(f"the last buyer was answered {late.first}")
+        wait_for(lambda: late.first_outcome, 10)
+        if late.first_outcome != self.expected_answer and not (
+            late.first_outcome == "sold" and trial.strategy["deferred"]
+        ):
+            trial.mark_inconclusive(f"the last buyer was answered {late.first_outcome}")
 
 
 class DbFailoverSyncFault(DbFailoverFault):
@@ -107,17 +114,17 @@ class DbFailoverSyncFault(DbFailoverFault):
 
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
-    answer = "unknown"
+    expected_answer = "unknown"
     observation = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
         super().arm()
-        self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
-        self.first.sql("SELECT pg_reload_conf()")
+        self.master.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
+        self.master.sql("SELECT pg_reload_conf()")
         state = "SELECT sync_state FROM pg_stat_replication"
-        self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
+        self.require_soon(lambda: self.master.sql(state) == [("sync",)], "it is asynchronous")
 
-    def _last(self) -> int:
+    def _count_last_buyers(self) -> int:
         """Return how many commits wait for the replica."""
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        return int(self.first.sql(waits)[0][0])
+        return int(self.master.sql(waits)[0][0])

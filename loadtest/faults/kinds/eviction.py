@@ -13,7 +13,7 @@ class EvictionFault(LostLockFault):
     title = "maxmemory with volatile-lru: the lock's key goes"
 
     def fire(self) -> None:
-        self.note()
+        self.record_state_before()
         self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
         off = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
         self.healing.callback(self.run_redis_command, *off.split())
@@ -25,25 +25,28 @@ class EvictionFault(LostLockFault):
         )  # out of memory: everything that may be evicted is
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
-    def note(self) -> None:
+    def record_state_before(self) -> None:
         """Note which locks may be evicted, and how many keys have been."""
         self.count_held_locks()
-        self.with_ttl = {
+        self.locks_with_ttl = {
             trial.lock
             for trial in self.trials
             if any(self.run_redis_command("PTTL", key) > 0 for key in trial.lock_keys_on_server())
         }
-        self.before = self.evicted()
+        self.evicted_before = self.count_evicted_keys()
 
     def prove(self) -> str:
-        evicted = self.evicted() - self.before
+        evicted = self.count_evicted_keys() - self.evicted_before
         left = {trial.lock for trial in self.trials if trial.lock_keys_on_server()}
         locked = [trial for trial in self.trials if not trial.strategy["reserves"]]
-        self.require(evicted and (self.with_ttl or not locked), "nothing was evicted")
-        self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
+        self.require(evicted and (self.locks_with_ttl or not locked), "nothing was evicted")
+        self.require(
+            not left & self.locks_with_ttl,
+            f"locks with a ttl are left: {left & self.locks_with_ttl}",
+        )
         stayed = ", ".join(sorted(left)) or "none"
         return f"evicted_keys +{evicted}; locks without a ttl stayed: {stayed}"
 
-    def evicted(self) -> int:
+    def count_evicted_keys(self) -> int:
         """Return how many keys Redis has evicted since it started."""
         return int(self.run_redis_command("INFO", "stats")["evicted_keys"])

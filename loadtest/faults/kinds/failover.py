@@ -22,10 +22,10 @@ class FailoverFault(LostLockFault):
     loses_promises = True
 
     def arm(self) -> None:
-        self._replicate()
+        self._start_replica()
         self.proxy.black_hole()
 
-    def _replicate(self) -> None:
+    def _start_replica(self) -> None:
         """Start a replica that has caught up through a proxy."""
         master = self.testbed.address(self.testbed.main)
         self.proxy = self.cleanup.enter_context(Proxy(master))
@@ -41,7 +41,7 @@ class FailoverFault(LostLockFault):
         self.require_soon(follows, "the replica does not catch up")
 
     def fire(self) -> None:
-        self.held = self.count_held_locks()
+        self.held_count = self.count_held_locks()
         self.testbed.main.stop(signal.SIGKILL)
         self.replica.promote()
         for proxy in self.testbed.redis:
@@ -52,10 +52,10 @@ class FailoverFault(LostLockFault):
         role = self.run_redis_command("INFO", "replication")["role"]
         self.require(role == "master", f"the replica is still a {role}")
         self.require_no_lock_left()
-        self._is_used()
-        return f"the replica is master and has none of the {self.held} locks held before"
+        self._require_new_master()
+        return f"the replica is master and has none of the {self.held_count} locks held before"
 
-    def _is_used(self) -> None:
+    def _require_new_master(self) -> None:
         """Require that both nodes reach the new master."""
         mine = measure.run_id(self.testbed.main, 5.0)
         for proxy in self.testbed.redis:
@@ -78,7 +78,7 @@ class FailoverSentinelFault(FailoverFault):
             RIVALS_NODE,
         ):  # when the sales are over: until then it asks the Sentinels
             self.cleanup.callback(testbed.restart, node)
-        self._replicate()
+        self._start_replica()
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
         self.sentinels = sentinels
         self.cleanup.callback(sentinels.stop)
@@ -90,7 +90,7 @@ class FailoverSentinelFault(FailoverFault):
         self.proxy.black_hole_replication()
 
     def fire(self) -> None:
-        self.held = self.count_held_locks()
+        self.held_count = self.count_held_locks()
         self.testbed.main.stop(signal.SIGKILL)
         self.proxy.refuse()
         replica = self.testbed.address(self.replica)
@@ -100,7 +100,7 @@ class FailoverSentinelFault(FailoverFault):
         for proxy in self.testbed.redis:
             self.cleanup.callback(proxy.switch, replica)
 
-    def _is_used(self) -> None:
+    def _require_new_master(self) -> None:
         """Both nodes say that they reach their Redis, and the old master is dead."""
         for number, node in enumerate(self.testbed.nodes):
             node.wait_until_ready(self.testbed.shop(number))

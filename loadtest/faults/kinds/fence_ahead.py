@@ -22,17 +22,17 @@ class FenceAheadFault(Fault):
     title = f"the database's fence is {FENCE_AHEAD_SECONDS:g} s ahead of Redis's clock"
     point = ""
     #: The command that the buyers' answer names, for the operator.
-    way_out = "manage.py raise_fence"
+    operator_command = "manage.py raise_fence"
 
     def fire(self) -> None:
-        fence = round((self._clock() + FENCE_AHEAD_SECONDS) * 1_000_000)
+        fence = round((self._read_redis_clock() + FENCE_AHEAD_SECONDS) * 1_000_000)
         update = (
             f"UPDATE product SET fence = {fence} WHERE name LIKE '%-{self.unique_id}' RETURNING 1"
         )
         self.testbed.sql(update)
 
     def prove(self) -> str:
-        ahead = self.ahead()
+        ahead = self.measure_seconds_ahead()
         self.require(
             ahead > FENCE_AHEAD_SECONDS - 60, f"the database's fence is {ahead:.0f} s ahead only"
         )
@@ -43,21 +43,21 @@ class FenceAheadFault(Fault):
         outcome, error = trial.ask_once("refused"), trial.buyers[-1].last_body.get("error", "")
         if outcome != "lost":
             trial.mark_inconclusive(f"a buyer was answered {outcome}, not lost")
-        elif self.way_out not in error:
-            trial.problems.append(f"the answer does not name {self.way_out}: {error}")
+        elif self.operator_command not in error:
+            trial.problems.append(f"the answer does not name {self.operator_command}: {error}")
 
     def describe_observations(self) -> str:
         refused = sum(not (trial.inconclusive_reason or trial.problems) for trial in self.trials)
-        return f"{refused} buyers were answered lost, with {self.way_out} as the way out"
+        return f"{refused} buyers were answered lost, with {self.operator_command} as the way out"
 
-    def ahead(self) -> float:
+    def measure_seconds_ahead(self) -> float:
         """Seconds by which the lowest fence is ahead of Redis's clock."""
         rows = self.testbed.sql(
             f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.unique_id}'"
         )
-        return float(rows[0][0]) / 1_000_000 - self._clock()
+        return float(rows[0][0]) / 1_000_000 - self._read_redis_clock()
 
-    def _clock(self) -> float:
+    def _read_redis_clock(self) -> float:
         """Redis's clock, in seconds."""
         seconds, microseconds = self.run_redis_command("TIME")
         return int(seconds) + int(microseconds) / 1_000_000
@@ -71,11 +71,11 @@ class FenceAheadRaisedFault(FenceAheadFault):
     """
 
     name = "fence-ahead@raised"
-    title = f"the same, and an operator runs {FenceAheadFault.way_out}"
+    title = f"the same, and an operator runs {FenceAheadFault.operator_command}"
 
     def heal(self) -> None:
         run_for_each(self.trials, self.raise_fence)
-        ahead = self.ahead()
+        ahead = self.measure_seconds_ahead()
         if ahead < FENCE_AHEAD_SECONDS - 120:
             for trial in self.trials:
                 trial.problems.append(f"the database's fence was lowered: {ahead:.0f} s ahead")

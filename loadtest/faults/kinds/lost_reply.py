@@ -23,21 +23,21 @@ class LostReplyFault(Fault):
     def arm(self) -> None:
         # One victim after the other: the locks of an asgi node share a connection, and a reply that
         # is cut off closes it, with what another victim has just sent.
-        self.asking = threading.Lock()
+        self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
         """Let the victim ask once, and look for its lock before it asks again.
 
         RedisLock deletes its lock at once, but its fence stays.
         """
-        with self.asking:
+        with self.victim_turn:
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
-            before = self._on_server(trial)
+            before = self._dump_lock_keys(trial)
             proxy = self.testbed.redis[VICTIMS_NODE]
             if trial.point:
                 proxy = self.testbed.redlock[0]
-                early = self._asked_redlock()
+                early = self._connections_after_set()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
             victim = trial.victim = trial.add_buyer("victim", stop_at=trial.point)
@@ -47,18 +47,20 @@ class LostReplyFault(Fault):
                 self.require_soon(lambda: self.testbed.is_stopped_at(victim), nobody)
             else:
                 victim.ask(self.testbed.shop(VICTIMS_NODE))
-            reached = self._on_server(trial) != before
+            reached = self._dump_lock_keys(trial) != before
         self.require(rule.fired, "no reply was cut")
         answers = trial.outcomes_without_redis
         if trial.point:
             answers = {"", "unavailable"}
-        self.require(victim.first in answers, f"the victim was answered {victim.first}")
+        self.require(
+            victim.first_outcome in answers, f"the victim was answered {victim.first_outcome}"
+        )
         self.require(reached, "the command that lost its reply never reached the server")
         if trial.point:
             # The victim has its lock still: its connection would be there if it had not been cut.
-            self.require(self._asked_redlock() <= early, "the reply was not cut off")
+            self.require(self._connections_after_set() <= early, "the reply was not cut off")
 
-    def _asked_redlock(self) -> set[tuple[str, str]]:
+    def _connections_after_set(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
         Each is its id and the number of commands that it has sent.
@@ -70,9 +72,9 @@ class LostReplyFault(Fault):
             if client["cmd"] == "set"
         }
 
-    def _on_server(self, trial: Trial) -> dict[str, object]:
+    def _dump_lock_keys(self, trial: Trial) -> dict[str, object]:
         """Return the keys of the trial's lock with their serialized values."""
-        keys = list(measure.names_of(trial.lock, trial.product))
+        keys = list(measure.lock_keys_of(trial.lock, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server, db = self.testbed.main, measure.LOCKS_DB
         if trial.point:

@@ -17,7 +17,7 @@ class PartitionFault(Fault):
     name = "partition"
     title = "a black hole between the holder's node and Redis"
     takes_the_lock = True
-    before = 0
+    dropped_before = 0
 
     @property
     def proxy(self) -> Proxy:
@@ -32,23 +32,25 @@ class PartitionFault(Fault):
         other = self.testbed.redis[1 - self.node]
         self.require(not measure.run_id(self.proxy), "Redis answers through node A's proxy")
         self.require(measure.run_id(other), "Redis does not answer node B either")
-        self.before = self.proxy.dropped
+        self.dropped_before = self.proxy.dropped
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
     def send_rivals(self, trial: Trial) -> None:
         """Node A sells nothing without the lock; node B sells when the lock has expired."""
         cut_off = trial.send(trial.add_buyer("cut-off"), self.node)
         super().send_rivals(trial)
-        wait_for(lambda: cut_off.first, 10)
-        if cut_off.first not in trial.outcomes_without_redis:
-            trial.problems.append(f"a buyer of node A was answered {cut_off.first} without Redis")
+        wait_for(lambda: cut_off.first_outcome, 10)
+        if cut_off.first_outcome not in trial.outcomes_without_redis:
+            trial.problems.append(
+                f"a buyer of node A was answered {cut_off.first_outcome} without Redis"
+            )
 
     def heal(self) -> None:
         """Undo the fault. If nothing fell into the black hole, no trial proves anything."""
-        if self.proxy.dropped == self.before:
+        if self.proxy.dropped == self.dropped_before:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")
         super().heal()
 
     def describe_observations(self) -> str:
-        return f"{self.proxy.dropped - self.before} bytes of node A never arrived"
+        return f"{self.proxy.dropped - self.dropped_before} bytes of node A never arrived"

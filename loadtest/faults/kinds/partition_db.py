@@ -49,7 +49,7 @@ class PartitionDbFault(PartitionFault):
         readable, _, _ = select.select([self.probe.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
-        self.before = self.proxy.dropped
+        self.dropped_before = self.proxy.dropped
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
     def act(self, trial: Trial) -> None:

@@ -37,7 +37,7 @@ class PauseFault(Fault):
         self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
         self.healing.callback(self.testbed.signal, self.node, signal.SIGCONT)
         self.testbed.signal(self.node, signal.SIGSTOP)
-        self.since = time.monotonic()
+        self.stopped_at = time.monotonic()
 
     def prove(self) -> str:
         """Check the node's present pids and those that the victims recorded.
@@ -48,7 +48,7 @@ class PauseFault(Fault):
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         runs = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
-        self.watched = measure.count_context_switches(pids)
+        self.switches_by_pid = measure.count_context_switches(pids)
         return f"the {len(pids)} processes of node A are in state T"
 
     def _are_stopped(self, pids: Collection[int]) -> bool:
@@ -63,7 +63,7 @@ class PauseFault(Fault):
     def act_on_servers(self) -> None:
         try:
             time.sleep(PAUSE_SECONDS)
-            stopped_seconds = time.monotonic() - self.since
+            stopped_seconds = time.monotonic() - self.stopped_at
             was_stopped_throughout = self.is_in_effect()
             for trial in self.trials:
                 trial.record_stop(stopped_seconds)
@@ -79,8 +79,8 @@ class PauseFault(Fault):
         A process that ran for a moment in between has another number of context switches.
         """
         return (
-            self._are_stopped(self.watched)
-            and measure.count_context_switches(self.watched) == self.watched
+            self._are_stopped(self.switches_by_pid)
+            and measure.count_context_switches(self.switches_by_pid) == self.switches_by_pid
         )
 
 

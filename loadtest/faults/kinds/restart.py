@@ -23,7 +23,7 @@ class RestartFault(LostLockFault):
 
     def fire(self) -> None:
         self.run_ids_before = self._run_ids()
-        self.held = self.count_held_locks()
+        self.held_count = self.count_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
         self.heal()
@@ -32,7 +32,7 @@ class RestartFault(LostLockFault):
         unchanged_run_ids = self.run_ids_before & self._run_ids()
         self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
-        return f"new run_ids, and no key of the {self.held} locks held before"
+        return f"new run_ids, and no key of the {self.held_count} locks held before"
 
     def _servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""

@@ -29,7 +29,7 @@ class ShutdownFault(NodeEndFault):
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
-            if trial.victim.first or not self.testbed.is_stopped_at(trial.victim):
+            if trial.victim.first_outcome or not self.testbed.is_stopped_at(trial.victim):
                 trial.mark_inconclusive(
                     "SIGTERM came when its victim was not at its point any more"
                 )
@@ -39,7 +39,7 @@ class ShutdownFault(NodeEndFault):
         super().resume(trial)
         if (first := trial.wait_for_first_answer(10)) != "sold":
             trial.problems.append(f"the victim was answered {first}, not sold")
-        if not trial.guest.is_done.wait(10) or trial.guest.first == "unknown":
+        if not trial.guest.is_done.wait(10) or trial.guest.first_outcome == "unknown":
             trial.problems.append("the guest behind the victim got no answer")
 
     def act_on_servers(self) -> None:

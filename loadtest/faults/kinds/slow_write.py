@@ -44,7 +44,9 @@ class SlowWriteFault(Fault):
         """
         is_over = False
         while not is_over:
-            is_over = all(trial.inconclusive_reason or trial.victim.first for trial in self.trials)
+            is_over = all(
+                trial.inconclusive_reason or trial.victim.first_outcome for trial in self.trials
+            )
             took = self._measure_round_trip()
             if took < 2 * DELAY_SECONDS:
                 for trial in self.trials:
@@ -66,10 +68,10 @@ class SlowWriteFault(Fault):
         """
         trial.resume_rivals()
         trial.wait_for_first_answer(2 * ANSWER_TIMEOUT_SECONDS)
-        if not trial.victim.first:
+        if not trial.victim.first_outcome:
             trial.mark_inconclusive("the victim has no answer")
             return
-        took = trial.victim.first_at - self.sent_at
+        took = trial.victim.first_answered_at - self.sent_at
         self.answer_times.append(took)
         if took < 2 * DELAY_SECONDS:
             trial.mark_inconclusive(f"the victim was answered after {took:.2f} s")

@@ -19,9 +19,11 @@ class SplitBrainFault(FailoverFault):
     two_servers = True
 
     def fire(self) -> None:
-        self.held = self.count_held_locks()
-        self.old = self.testbed.main
-        self.cleanup.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
+        self.held_count = self.count_held_locks()
+        self.old_master = self.testbed.main
+        self.cleanup.callback(
+            self.old_master.stop, signal.SIGKILL
+        )  # SIGTERM would wait for its replica
         self.replica.promote()
         replica = self.testbed.address(self.replica)
         self.testbed.redis[RIVALS_NODE].switch(replica)
@@ -30,7 +32,7 @@ class SplitBrainFault(FailoverFault):
         self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
-        for node, server in ((VICTIMS_NODE, self.old), (RIVALS_NODE, self.testbed.main)):
+        for node, server in ((VICTIMS_NODE, self.old_master), (RIVALS_NODE, self.testbed.main)):
             info = measure.run_command(server, "INFO")
             reached = measure.run_id(self.testbed.redis[node])
             self.require(reached == info["run_id"], "a node does not have the Redis of its own")
@@ -38,5 +40,5 @@ class SplitBrainFault(FailoverFault):
         self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "
-            f"none of the {self.held} locks held before"
+            f"none of the {self.held_count} locks held before"
         )

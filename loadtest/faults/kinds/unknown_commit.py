@@ -38,7 +38,7 @@ class UnknownCommitFault(Fault):
             victim.ask(shop)
             dropped = rule.fired
             orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
-            committed += dropped and victim.first == "unknown" and len(orders) == 1
+            committed += dropped and victim.first_outcome == "unknown" and len(orders) == 1
             rule.cancel()
             trial.send(victim, VICTIMS_NODE).is_done.wait(20)
             # Without the first COMMIT the retry would sell, and `replayed` would be missing.
