@@ -96,8 +96,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["verdict"] == "unknown" or cell["missing"]:
             return _repeat_with_control(bench, fault), cells
         if cell["verdict"] != "exact":
-            facts = {**cell, "title": FAULTS[fault].title}
-            return Refusal("breaks", facts, tuple(cell["story"])), cells
+            broken_facts = {**cell, "title": FAULTS[fault].title}
+            return Refusal("breaks", broken_facts, tuple(cell["story"])), cells
     return None, cells
 
 
