@@ -1,4 +1,4 @@
-"""The cells of the matrix of faults: the verdict on each trial, and its complaints."""
+"""The cells of the matrix of faults: the verdict on each trial, and the complaints about it."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from loadtest.report.story import tell_story
 from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailable
 
 MAX_KEYS_SHOWN = 3
-#: Seconds for the shop and Redis to answer again after a fault.
+#: How long to wait until the shop and Redis answer again after a fault.
 READ_TIMEOUT_SECONDS = 30.0
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: 
 def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
-    The cell is as expected if the fault or the strategy does not exist on this database, or if only
-    the strategy's server is missing; in CI no server may be.
+    The cell is as expected if the fault or the strategy does not exist on this database. Outside CI
+    it is also as expected if the strategy's server is missing.
 
-    why_not_made  why the fault is not made on this database, or empty
+    why_not_made  why the fault is not made on this database; empty if it is made
     """
     reason = why_not_made or why_unavailable(strategy)
     complaint = strategy.get("complaint", "")
@@ -79,10 +79,10 @@ def names_product(key: str, trial: Trial) -> bool:
 
 
 def read_until_answered(read: Callable[[], T]) -> T:
-    """Return what `read` returns; call it again while the shop or Redis does not answer.
+    """Return the result of `read`, which is repeated while the shop or Redis does not answer.
 
-    A fault that has ended may leave broken connections behind. Raises the last error after
-    READ_TIMEOUT_SECONDS.
+    The repetitions are needed because a fault may leave broken connections behind. Raises the last
+    error after READ_TIMEOUT_SECONDS.
     """
     deadline = time.monotonic() + READ_TIMEOUT_SECONDS
     while True:
@@ -95,15 +95,17 @@ def read_until_answered(read: Callable[[], T]) -> T:
 
 
 def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
-    """Return the leaked keys except those that name the product of another trial."""
-    rest = [other for other in fault.trials if other is not trial]
-    return [key for key in leaked_keys if not any(names_product(key, other) for other in rest)]
+    """Return the leaked keys that do not name the product of another trial."""
+    other_trials = [other for other in fault.trials if other is not trial]
+    return [
+        key for key in leaked_keys if not any(names_product(key, other) for other in other_trials)
+    ]
 
 
 def _judge_trial(
     fault: Fault, trial: Trial, events: Sequence[Event], leaked_keys: Sequence[str]
 ) -> Judgement:
-    """Compare the recorded events with the shop's record of the sale."""
+    """Return the judgement on a trial, by the recorded events and the shop's record of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
     orphans = read_until_answered(trial.lock_keys_on_server)
     report = read_until_answered(partial(shop.settled_sale, trial.sale))
@@ -160,7 +162,8 @@ def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]
     if complaint := trial.strategy.get("complaint"):
         complaints.append(complaint)
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
-    if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
+    # A fence may have prevented an oversell; the two holders are a defect all the same.
+    if keeps_lock and "overlap" in judgement.violations:
         complaints.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
         complaints.append(_leaked_keys_complaint(judgement.leaked_keys))
@@ -179,7 +182,7 @@ def _leaked_keys_complaint(keys: Sequence[str]) -> str:
 
 
 def _fill_cell(fault_name: str, strategy: StrategyFacts, **facts: Any) -> Cell:
-    """Return a cell with these facts, and with zero or empty values for all others."""
+    """Return a cell with these facts. Facts that are left out are zero or empty."""
     cell: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault_name,

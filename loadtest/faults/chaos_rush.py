@@ -1,8 +1,9 @@
-"""One rush of chaos: all sales at once, with disturbances at random times, then the judge.
+"""One rush of chaos: the sales of all strategies at once, disturbed at random times, then judged.
 
-A disturbance is a fault of `make faults` at a random moment, healed soon after; several may
-overlap. Its function makes the fault, holds it for a while, heals it and returns the evidence, or
-raises NotFired if the fault did not take effect. Random choices come from the rush's own generator.
+A disturbance is a fault of `make faults` that is made at a random moment and healed soon after.
+Disturbances may overlap. The function of a disturbance makes the fault, holds it for a while, heals
+it and returns the evidence; it raises NotFired if the fault did not take effect. Random choices
+come from the rush's own generator.
 """
 
 import threading
@@ -37,17 +38,18 @@ from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
-#: All buyers start within this time, faster than they can be served with a hold.
+#: All buyers start within this time. If purchases have a hold, buyers arrive faster than the shop
+#: serves them.
 ARRIVAL_SECONDS = 1.2
 #: All disturbances start within this time.
 DISTURBANCE_START_SECONDS = 1.3
-#: Time after the last disturbance for every buyer to get a final answer.
+#: How long to wait, after the last disturbance, for every buyer's final answer.
 DRAIN_TIMEOUT_SECONDS = 60.0
 #: The reason why a whole rush is inconclusive.
 NO_DISTURBANCE_SEEN_MESSAGE = "no disturbance was seen to happen"
 #: The reason why one sale of a rush is inconclusive.
 LEASE_RAN_OUT_MESSAGE = "this machine was too slow: a lease ran out before its holder ran again"
-#: Held by a disturbance that needs these servers for itself.
+# A disturbance that needs these servers for itself holds their lock.
 NODES_LOCK = threading.Lock()
 REDIS_LOCK = threading.Lock()
 PROXIES_LOCK = threading.Lock()
@@ -60,8 +62,8 @@ class Disturbance:
 
     make            makes the fault and heals it; returns the evidence
     server_lock     the lock of the servers that the fault needs for itself; held during `make`
-    takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
-                    decides
+    takes_the_lock  whether the fault may take even a sound lock away from its holder; then two
+                    buyers may hold the lock, and the fence refuses the stale one
     """
 
     name: str
@@ -82,7 +84,7 @@ def make_and_hold(
     try:
         if kind is FailoverFault:
             fault.arm()
-            time.sleep(chance.uniform(0, 1))  # the replica misses what is written meanwhile
+            time.sleep(chance.uniform(0, 1))  # the replica misses the writes of this time
         fault.fire()
         evidence = fault.prove()
         time.sleep(chance.uniform(*seconds))
@@ -94,28 +96,28 @@ def make_and_hold(
 
 
 def evict(testbed: Testbed, chance: Random) -> str:
-    """Evict keys several times: only at some moments does a living holder lose its lock by it."""
+    """Evict keys several times, because only some evictions hit the lock of a living holder."""
     evictions = []
     for _ in range(chance.randint(5, 8)):
-        with suppress(NotFired):  # nothing was there to be evicted
+        with suppress(NotFired):  # Redis had no key to evict
             evictions.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, chance))
     if not evictions:
         raise NotFired("nothing was evicted")
     return "; ".join(evictions)
 
 
-def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
-    """Drop the replies to some commands that contain the bytes `to`."""
+def lose_replies(text: bytes, testbed: Testbed, chance: Random) -> str:
+    """Drop the replies to some commands that contain `text`."""
     proxies = testbed.redis
-    if to == b"COMMIT":
+    if text == b"COMMIT":
         proxies = [testbed.database_proxy]
-    rules = [chance.choice(proxies).lose_reply(to) for _ in range(chance.randint(1, 10))]
+    rules = [chance.choice(proxies).lose_reply(text) for _ in range(chance.randint(1, 10))]
     time.sleep(1.0)
     for rule in rules:
         rule.cancel()
     if not any(rule.fired for rule in rules):
         raise NotFired("no reply was lost")
-    return f"{sum(rule.fired for rule in rules)} replies to {to.decode()} were dropped"
+    return f"{sum(rule.fired for rule in rules)} replies to {text.decode()} were dropped"
 
 
 def delay_everything(testbed: Testbed, chance: Random) -> str:
@@ -160,7 +162,7 @@ DISTURBANCES = [
 
 
 class ChaosFault(Fault):
-    """The disturbances of a rush taken together: any holder's lock may be taken away."""
+    """All disturbances of a rush, judged as one fault that may take any holder's lock away."""
 
     name = "chaos"
     takes_the_lock = True
@@ -176,9 +178,9 @@ class ChaosRush:
 
     disturbances        the disturbances that were drawn for the rush
     hold_ms             milliseconds that each purchase spends between its check and its decrement
-    evidence            the evidence that a disturbance happened, by its name
-    disturbance_errors  the errors of disturbances, without NotFired
-    failure             why the rush could not be made; empty if it was
+    evidence            name of a disturbance -> the evidence that it happened
+    disturbance_errors  the errors of disturbances, except NotFired
+    failure             why the rush could not be run; empty if it was run
     cells               the judged sales
     """
 
@@ -208,8 +210,8 @@ class ChaosRush:
 def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts]) -> None:
     """Run the rush for these strategies, and judge each of its sales.
 
-    A rush in which no disturbance was seen to happen is inconclusive: its sales are `unknown`,
-    unless they are oversold.
+    A rush without evidence of a disturbance is inconclusive: its sales are `unknown`, unless they
+    are oversold.
     """
     chance = Random(rush.seed)
     fault = ChaosFault(testbed)
@@ -260,10 +262,11 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
 def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
     """Complete the verdict on a sale: every violation counts, except the excused ones.
 
-    A sale is inconclusive if its only finding is two holders and each earlier lease had expired:
-    this machine did not run the earlier holder before its ttl was over.
+    A sale is inconclusive if its only findings are overlaps and in each of them the earlier lease
+    had expired: then this machine was too slow to run the earlier holder within its ttl.
 
-    excused  the rules that a sound lock may violate because a disturbance took the lock away
+    excused  names of the rules that a sound lock may violate, because a disturbance took the lock
+             away
     """
     cell["wrong"] = sorted(set(cell["violations"]) - excused)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
@@ -279,8 +282,9 @@ def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -
 def _has_expired(first: LockHold, second: LockHold) -> bool:
     """Return whether the first lease had expired when the second one was granted.
 
-    A fence is the microsecond of Redis's clock at the grant, or later. The recorded times are those
-    at which a holder ran again after its grant, which a busy machine may delay.
+    A fence is the time of the grant or a later one, in microseconds of Redis's clock. The recorded
+    start of a holder is less exact: it is the time at which the holder ran again after its grant,
+    which a busy machine may delay.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
@@ -296,7 +300,8 @@ def make_disturbance(
     Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(chance.uniform(0, DISTURBANCE_START_SECONDS))
-    # A failure is recorded as `info`: the other disturbances of the rush may have happened.
+    # A failure is recorded as `info`, not `fail`, because other disturbances of the rush may have
+    # happened.
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
         kind = "info"

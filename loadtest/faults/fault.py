@@ -1,15 +1,16 @@
 """The base class of the faults. runner.py calls their steps in this sequence:
 
-    arm             start what the fault needs
-    enter           the victim of each trial buys, and stops at its point
-    fire, prove     the fault happens, and is observed
-    act             in each trial rivals buy; then the victim goes on, and after it the rivals
-    act_on_servers  at the same time as `act`, in the runner's own thread
-    heal            the fault is undone; the remaining buyers buy, and the sales are judged
-    clean_up        stop what the fault needed
+    arm             start the servers and proxies that the fault needs
+    enter           send a victim in each trial, and wait until it stops at its point
+    fire            make the fault happen
+    prove           observe that the fault happened
+    act             send rivals in each trial; then resume the victim, and after it the rivals
+    act_on_servers  act on the servers in the runner's own thread, while `act` runs in others
+    heal            undo the fault; then the remaining buyers buy, and the sales are judged
+    clean_up        stop the servers and proxies that the fault needed
 
-This sequence always exposes a broken lock: a rival that the lock lets in next to the victim has
-read the same stock; then the victim writes, and after it the rival. The faults of
+This sequence always exposes a broken lock: if the lock lets a rival in beside the victim, both have
+read the same stock, and both write, first the victim and then the rival. The faults of
 loadtest/tests/weakened_faults.py only appear to happen, and `prove` must reject each of them.
 """
 
@@ -35,28 +36,29 @@ LONGEST_RECOVERY_IN_TTLS = 3
 class Fault(ABC):
     """One fault, fired once for all the strategies that it concerns.
 
-    name            as in loadtest/expected.py; with an @, a variant of another fault
-    title           what is done, for tables
+    name            the fault's name in loadtest/expected.py; a name with an @ is a variant of the
+                    fault before the @
+    title           a short description of the action, for tables
     point           the point at which victims stop, unless loadtest/expected.py names another for
-                    the strategy. Empty: there is no victim; a first buyer opens connections and
-                    loads scripts instead
-    grace           seconds that a rival has to get the lock besides the victim
-    ttl             seconds that a lock survives a silent holder. More than TTL where the fault
-                    takes the lock away: the lock must not expire before that
-    takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
-                    decides
+                    the strategy. If it is empty, there is no victim; instead a first buyer opens
+                    connections and loads scripts
+    grace           seconds that a rival may take to get the lock while the victim is stopped
+    ttl             seconds that a lock survives a silent holder. It is longer than TTL if the fault
+                    takes the lock away, so that the lock does not expire before the fault
+    takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
+                    may hold the lock, and the fence refuses the stale one
     two_servers     whether two servers grant the lock independently of each other
     loses_promises  whether Redis loses its data. Then consumers are killed before the victims buy,
                     and started when the rivals have bought: otherwise chance would decide which
-                    promises are settled by then
+                    promises are settled before the loss
     measures_recovery
                     whether to measure the time from firing to the next sale. Then a victim whose
                     answer is lost does not ask again with its key
-    node            the node on which the fault is made, if it is made on one
-    fired_at        when the fault was fired, by the monotonic clock; the recovery starts then
-    trials          one for each strategy that the fault concerns
-    healing         the callbacks that undo the fault when the buyers have acted, last one first
-    cleanup         the callbacks that stop and close what was started for the fault
+    node            the index of the node on which the fault is made
+    fired_at        the time of firing by the monotonic clock, from which the recovery is measured
+    trials          one trial for each strategy that the fault concerns
+    healing         callbacks that undo the fault after the buyers have acted, in reverse order
+    cleanup         callbacks that stop and close what was started for the fault
     unique_id       makes the names of products and the keys of attempts unique
     """
 
@@ -93,10 +95,10 @@ class Fault(ABC):
         )
 
     def arm(self) -> None:  # noqa: B027 most faults need no preparation
-        """Start what the fault needs. The sales are open; no buyer has come yet."""
+        """Start what the fault needs. The sales are open, and no buyer has asked yet."""
 
     def enter(self, trial: Trial) -> None:
-        """Send the victim to node A, and wait until it stops at its point."""
+        """Send the victim to node A and wait until it stops; without a point, let a buyer buy."""
         if self.point:
             trial.send_victim(asks_again=not self.measures_recovery)
         else:
@@ -107,7 +109,7 @@ class Fault(ABC):
 
     @abstractmethod
     def prove(self) -> str:
-        """Return the evidence in one sentence, without pids and ports. Raises NotFired."""
+        """Return the evidence in one sentence, without pids and ports. Raises NotFired if none."""
 
     def act(self, trial: Trial) -> None:
         """Let a trial's buyers act while the fault lasts; called in a thread for each trial."""
@@ -124,28 +126,28 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def act_on_servers(self) -> None:  # noqa: B027
-        """Act on the servers. It runs in parallel with `act`, which may wait for it.
+        """Act on the servers while `act`, which may wait for this method, runs in parallel.
 
-        `pause` waits here before it resumes its node.
+        For example, `pause` sleeps here and then resumes its node.
         """
 
     def heal(self) -> None:
-        """Undo the fault. Called whether it fired or not."""
+        """Undo the fault. Called even if the fault did not fire."""
         self.healing.close()
 
     def clean_up(self) -> None:
         """Stop and close what the fault needed until its sales were judged.
 
-        Called whether the fault fired or not.
+        Called even if the fault did not fire.
         """
         self.cleanup.close()
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:
-        """Return the seconds within which a buyer must buy again, if the recovery is measured."""
+        """Return the seconds within which a buyer must buy again if the fault measures recovery."""
         return LONGEST_RECOVERY_IN_TTLS * self.ttl
 
     def is_in_effect(self) -> bool:
-        """Return whether the fault is still in effect, as far as it can be observed."""
+        """Return whether the fault is still in effect; true if that cannot be observed."""
         return True
 
     def describe_observations(self) -> str:
@@ -153,7 +155,7 @@ class Fault(ABC):
         return ""
 
     def describe_measurements(self) -> str:
-        """Return in words how long the victims were stopped, and their locks' measured ttl."""
+        """Return a clause on how long the victims were stopped and on their locks' measured ttl."""
         stop_times = [trial.stopped_seconds for trial in self.trials if trial.stopped_seconds]
         lock_ttls = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
         clauses = []
@@ -181,7 +183,7 @@ class Fault(ABC):
     def require_first_sale(self, trial: Trial, node: int = RIVALS_NODE) -> None:
         """Let a first buyer buy, so that connections are open and Redis knows the scripts.
 
-        Raises NotFired if it cannot buy.
+        Raises NotFired if the buyer cannot buy.
         """
         outcome = trial.ask_once("early", node)
         self.require(outcome == "sold", f"{trial.lock}: the first buyer was answered {outcome}")
@@ -189,7 +191,10 @@ class Fault(ABC):
     def expect_outcome(
         self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE
     ) -> None:
-        """Let a new buyer ask once during the fault. Any other outcome than these is a problem."""
+        """Let a new buyer ask once during the fault, and record a problem for an unlisted outcome.
+
+        The trial is inconclusive if the fault has ended by then.
+        """
         outcome = trial.ask_once(name, node)
         if outcome not in outcomes:
             trial.problems.append(f"{name} was answered {outcome}, not {' or '.join(outcomes)}")
@@ -197,7 +202,7 @@ class Fault(ABC):
             trial.mark_inconclusive(f"the fault was over before {name} was answered")
 
     def run_redis_command(self, *command: Any, timeout: float = 5.0) -> Any:
-        """Return the main Redis's reply to a command, sent past all proxies. Raises RedisError."""
+        """Return the main Redis's reply to a command, bypassing all proxies. Raises RedisError."""
         return measure.run_command(self.testbed.main, *command, timeout=timeout)
 
     def redis_error(self, *command: Any, timeout: float = 5.0) -> str:
@@ -216,17 +221,17 @@ class Fault(ABC):
         return connection
 
     def count_held_locks(self) -> int:
-        """Return how many victims' locks are on Redis now.
+        """Return the number of victims' locks that are on Redis now.
 
         A trial whose lock has already expired is marked as inconclusive.
         """
-        held = 0
+        lock_count = 0
         for trial in self.trials:
             if trial.lock_keys_on_server():
-                held += 1
+                lock_count += 1
             elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
-                trial.mark_inconclusive("its lock had expired before the fault")
-        return held
+                trial.mark_inconclusive("the victim's lock had expired before the fault")
+        return lock_count
 
     def require_no_lock_left(self) -> None:
         """Raise NotFired if a victim's lock is on Redis."""

@@ -1,4 +1,4 @@
-"""A buyer in a separate thread, which retries with the same key until an answer is final."""
+"""A buyer in a separate thread who retries with the same key until an answer is final."""
 
 import random
 import threading
@@ -18,19 +18,21 @@ RETRY_PAUSE_SECONDS = (0.05, 0.2)
 
 @dataclass(eq=False)
 class FaultBuyer:
-    """Buys one unit.
+    """A buyer of one unit.
 
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
-    sale        the number of the sale to buy from; 0: whichever is open
+    sale        the number of the sale to buy from; 0 for the open sale
     stop_at     the points at which the purchase stops until it is resumed, comma-separated
     asks_again  whether the buyer asks again until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
-    first       outcome of the first answer; empty while there is none
-    first_at    when the first answer came, by the monotonic clock; 0 before
-    last_body   the body of the last answer; empty before, or without an answer
-    sold_at     when it bought, by the monotonic clock; 0 before
-    started     whether it runs in a thread, or did
-    is_done     set when the buyer has its final answer
+    first_outcome
+                outcome of the first answer; empty before it
+    first_answered_at
+                time of the first answer by the monotonic clock; 0 before it
+    last_body   the body of the last request's answer; empty without an answer
+    sold_at     time of the answer `sold` by the monotonic clock; 0 before it
+    started     whether start() was called
+    is_done     set when the buyer has a final answer or has stopped asking
     """
 
     history: History
@@ -55,7 +57,7 @@ class FaultBuyer:
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
-        """Ask these nodes in turn until an answer is final or give_up is called."""
+        """Ask these nodes in turn until an answer is final or give_up() is called."""
         nodes = cycle(shops)
         while not (self.is_done.is_set() or self._gave_up.is_set()):
             self.ask(next(nodes))
@@ -66,18 +68,18 @@ class FaultBuyer:
         self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
-        """Send one request, record it and its answer, and return the outcome.
+        """Send one request, record the request and the answer, and return the outcome.
 
         A final answer ends the purchase.
         """
-        common = {
+        purchase_fields = {
             "attempt": self.attempt,
             "lock": self.lock,
             "product": self.product,
             "sale": self.sale,
             "node": shop.name,
         }
-        self.history.record(by="buyer", f="buy", type="invoke", **common)
+        self.history.record(by="buyer", f="buy", type="invoke", **purchase_fields)
         body: dict[str, Any] = {}
         try:
             _, body = shop.buy(
@@ -98,7 +100,7 @@ class FaultBuyer:
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        answer = {"outcome": outcome, **common, **answer_fields(body)}
+        answer = {"outcome": outcome, **purchase_fields, **answer_fields(body)}
         self.history.record(by="buyer", f="buy", type=event_type(outcome), **answer)
         if not self.first_outcome:
             self.first_answered_at = time.monotonic()
@@ -109,5 +111,5 @@ class FaultBuyer:
         return outcome
 
     def give_up(self) -> None:
-        """Stop asking."""
+        """Make the buyer stop asking after its present request."""
         self._gave_up.set()

@@ -1,4 +1,4 @@
-"""The matrix of faults: a table for the terminal, and Markdown with the broken cells' timelines."""
+"""The matrix of faults, as tables for the terminal and as Markdown with broken cells' stories."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from loadtest.faults import FAULTS
 from loadtest.judge.run import Cell, Summary
 from loadtest.report import tables as report
 
-#: A sign, for those who see no colour, and a colour.
+#: Verdict -> its sign, for readers who see no colour, and its colour.
 SIGNS = {
     "exact": ("✓", "green"),
     "oversold": ("O", "bold red"),
@@ -22,18 +22,18 @@ LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as 
 
 
 def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
-    """Return one line about the cells of one fault."""
-    off = [cell["lock"] for cell in cells if not cell["as_expected"]]
+    """Return one line that summarizes the cells of the fault `name`."""
+    unexpected_locks = [cell["lock"] for cell in cells if not cell["as_expected"]]
     summary = "all as expected"
-    if off:
-        summary = f"off: {', '.join(off)}"
+    if unexpected_locks:
+        summary = f"off: {', '.join(unexpected_locks)}"
     return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {summary}"
 
 
 def tables(cells: Sequence[Cell], width: int) -> list[Table]:
-    """Return tables of strategies by faults, each at most `width` columns wide.
+    """Return tables of strategies by faults, each at most `width` characters wide.
 
-    The faults are numbered; `numbers` returns their names.
+    A fault's column is headed by a number; column_legend() explains the numbers.
     """
     faults = names_of_faults_run(cells)
     rows = _grid(cells, _sign_text)
@@ -52,7 +52,7 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
 
 
 def column_legend(cells: Sequence[Cell]) -> str:
-    """Return the fault of each column of the tables, and the meaning of their signs."""
+    """Return the numbers of the faults in the tables, and the meaning of the signs."""
     numbered_faults = [
         f"{number} {name}" for number, name in enumerate(names_of_faults_run(cells), 1)
     ]
@@ -60,7 +60,7 @@ def column_legend(cells: Sequence[Cell]) -> str:
 
 
 def cell_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return one line for each cell: its orders, what is left, and when it sold again."""
+    """Return a line for each cell with its orders, its remaining stock and its recovery time."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
@@ -74,7 +74,7 @@ def _describe_sale(cell: Cell) -> str:
 
 
 def _describe_recovery(cell: Cell) -> str:
-    """Return when the next sale came after the fault, where that is measured."""
+    """Return a clause on the time to the next sale after the fault; empty if it is not measured."""
     if cell["verdict"] == "deadlock":
         return "; nobody buys any more"
     if cell["recovery_s"] is None:
@@ -83,28 +83,29 @@ def _describe_recovery(cell: Cell) -> str:
 
 
 def complaint(cell: Cell) -> str:
-    """Return in one line why a cell is not as expected."""
+    """Return a line on a cell that is not as expected, with the reasons."""
     reasons = []
     if cell["missing"]:
         reasons.append(cell["missing"])
     reasons += cell["wrong"]
     if cell["verdict"] == "unknown" and cell["violations"]:
         reasons.append(", ".join(cell["violations"]))
-    off = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
+    line = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
     if reasons:
-        off += f" ({'; '.join(reasons)})"
-    return off
+        line += f" ({'; '.join(reasons)})"
+    return line
 
 
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """Return the matrix, the recovery times, and a paragraph for every broken cell."""
-    off = sum(not cell["as_expected"] for cell in cells)
-    about = (
-        f"{count(len(cells), 'cell')}, {off} off their expected verdict. 20 buyers for 10 units in "
-        "every cell. Locks survive a silent holder for 1 s, or 5 s where the fault takes the lock "
-        f"away. Empty: the fault does not concern the lock. {report.machine_and_date(summary)}."
+    unexpected_count = sum(not cell["as_expected"] for cell in cells)
+    note = (
+        f"{count(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
+        "20 buyers for 10 units in every cell. Locks survive a silent holder for 1 s, or 5 s where "
+        "the fault takes the lock away. Empty: the fault does not concern the lock. "
+        f"{report.machine_and_date(summary)}."
     )
-    shows = {
+    evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in names_of_faults_run(cells)
     }
@@ -115,18 +116,19 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     parts = [
         "# Faults",
-        _matrix(cells, _verdict_text, about, left=1 + len(shows)),
+        _matrix(cells, _verdict_text, note, left=1 + len(evidence_by_fault)),
         "## What was done, and the evidence",
         "\n".join(
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
-            for name, evidence in shows.items()
+            for name, evidence in evidence_by_fault.items()
         ),
     ]
-    if timed := [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]:
-        below = "0: the victim kept nobody out."
+    timed_cells = [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]
+    if timed_cells:
+        note = "0: the victim kept nobody out."
         parts += [
             "## Seconds until somebody buys again",
-            _matrix(timed, _recovery_text, below, left=1),
+            _matrix(timed_cells, _recovery_text, note, left=1),
         ]
     parts += [
         "## What happened in the cells that broke",
@@ -139,19 +141,24 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
 
 
 def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the broken cells, grouped by their events, in the order in which they were made."""
+    """Return the broken cells in groups with the same fault, verdict and steps of the story.
+
+    Times, fences and the order of the steps do not distinguish cells.
+    """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         steps = [
             re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
             for line in cell["story"][:-1]
         ]
-        happened = frozenset(step for step in steps if "releases" not in step or "deletes" in step)
-        surprise = ""
+        telling_steps = frozenset(
+            step for step in steps if "releases" not in step or "deletes" in step
+        )
+        cell_complaint = ""
         if not cell["as_expected"]:
-            surprise = complaint(cell)
-        key = (cell["fault"], cell["verdict"], surprise, happened)
-        groups.setdefault(key, []).append(cell)
+            cell_complaint = complaint(cell)
+        group = (cell["fault"], cell["verdict"], cell_complaint, telling_steps)
+        groups.setdefault(group, []).append(cell)
     return list(groups.values())
 
 
@@ -161,9 +168,9 @@ def _recovery_text(cell: Cell) -> str:
     return f"{cell['recovery_s']:.2f}"
 
 
-def _paragraph(alike: Sequence[Cell]) -> str:
-    """Return the first of these cells with its events, and the names of the other locks."""
-    cell = alike[0]
+def _paragraph(alike_cells: Sequence[Cell]) -> str:
+    """Return a paragraph on the first of these cells, with its story and the other cells' locks."""
+    cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
     text = f"{_describe_sale(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
     if cell["violations"]:
@@ -171,9 +178,9 @@ def _paragraph(alike: Sequence[Cell]) -> str:
     text += "."
     if not cell["as_expected"]:
         text += f" **{complaint(cell)}.**"
-    locks = ", ".join(f"`{repetition['lock']}`" for repetition in alike[1:])
-    if locks:
-        text += f" The same with {locks}."
+    other_locks = ", ".join(f"`{other['lock']}`" for other in alike_cells[1:])
+    if other_locks:
+        text += f" The same with {other_locks}."
     story = "\n".join(cell["story"])
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
@@ -191,17 +198,20 @@ def names_of_faults_run(cells: Sequence[Cell]) -> list[str]:
 
 
 def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """Return for each lock the text of its cell under each fault; empty where it has no cell."""
+    """Return the row of each lock: the text of its cell under each fault, empty without a cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
     faults = names_of_faults_run(cells)
     return {lock: [texts.get((lock, fault), "") for fault in faults] for lock, _ in texts}
 
 
-def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], below: str, *, left: int) -> str:
-    """Return the grid as a Markdown table, with a paragraph below it."""
+def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int) -> str:
+    """Return the grid as a Markdown table, with a note below it.
+
+    left  the number of left-aligned columns
+    """
     headings = ["lock"] + names_of_faults_run(cells)
     rows = [[f"`{lock}`"] + texts for lock, texts in _grid(cells, text_of).items()]
-    return report.markdown_table(headings, rows, below, left=left)
+    return report.markdown_table(headings, rows, note, left=left)
 
 
 def _sign_text(cell: Cell) -> str:

@@ -4,7 +4,7 @@ from loadtest.faults.fault import Fault
 
 
 class LostLockFault(Fault):
-    """The lock is lost while its holder is inside, long before its ttl is over."""
+    """Redis loses a lock while its holder is buying, long before the ttl is over."""
 
     grace = 0.8
     ttl = 5.0

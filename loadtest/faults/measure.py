@@ -1,4 +1,4 @@
-"""Measurements for the proofs: processes, locks, clocks and servers, read anew each time."""
+"""Measurements of processes, locks, clocks and servers that prove a fault. None is cached."""
 
 import os
 import re
@@ -19,17 +19,18 @@ from loadtest.stack.client import StrategyFacts
 from servers import embedded
 from servers.proxy.proxy import Proxy
 
-#: Database numbers: of the locks on the main Redis, and on Redlock's servers.
-LOCKS_DB, REDLOCK_DB = 1, 0
-
+#: Database number of the locks on the main Redis.
+LOCKS_DB = 1
+#: Database number of the locks on Redlock's servers.
+REDLOCK_DB = 0
 #: States of a process that has ended.
 ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def session_of(leader: int) -> list[int]:
-    """Return the pids of a session, its leader's first.
+    """Return the pids of a session, the leader's first.
 
-    A worker whose master is gone is included. Zombies have ended and are not.
+    Workers whose master has ended are included; zombies are not.
     """
     pids = []
     for pid in sorted(psutil.pids()):
@@ -56,15 +57,15 @@ def run_command(
 
     The command is not repeated. Raises redis.RedisError.
     """
-    once = Retry(NoBackoff(), 0)
-    with redis.Redis(port=server.port, db=db, retry=once, socket_timeout=timeout) as client:
+    no_retry = Retry(NoBackoff(), 0)
+    with redis.Redis(port=server.port, db=db, retry=no_retry, socket_timeout=timeout) as client:
         return client.execute_command(*command)
 
 
 def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
-    """Return the context switches of each process since it started; 0 if it has ended.
+    """Return the number of context switches of each process since its start; 0 if it has ended.
 
-    A process that stays stopped (SIGSTOP) has the same count in two successive calls.
+    The count of a process that stays stopped (SIGSTOP) does not change.
     """
     switches = dict.fromkeys(pids, 0)
     for pid in switches:
@@ -74,7 +75,7 @@ def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
 
 
 def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
-    """Return the possible keys of a product's lock; the second one is that of RedisLock."""
+    """Return the two possible keys of a product's lock: the usual one, and RedisLock's."""
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
 
 
@@ -83,8 +84,8 @@ def seconds_left(
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
 
-    They come from PTTL, or from the time that is the lock's value. None if the lock never expires,
-    or if no Redis has it.
+    The time comes from PTTL, or from the value of a lock whose value is its expiry time. None if
+    the lock never expires, or if no Redis has it.
 
     servers  the main Redis, followed by those of Redlock
     """
@@ -93,23 +94,23 @@ def seconds_left(
     if strategy["backend"] == "redlock":
         db = REDLOCK_DB
         lock_servers = servers[1:]
-    left = []
+    remaining = []
     for server in lock_servers:
         for key in lock_keys_of(strategy["name"], product):
             ms = int(run_command(server, "PTTL", key, db=db))
             if ms >= 0:
-                left.append(ms / 1000)
+                remaining.append(ms / 1000)
             elif (
                 ms == -1
                 and strategy["takes_over"]
                 and (value := run_command(server, "GET", key, db=db))
             ):
-                left.append(int(value) / 1000 - time.time())
-    return max(left, default=None)
+                remaining.append(int(value) / 1000 - time.time())
+    return max(remaining, default=None)
 
 
 def longest_session_seconds(hosts: str) -> float | None:
-    """Return the longest session timeout that a ZooKeeper has granted; None without a client."""
+    """Return the longest timeout, in seconds, of ZooKeeper's sessions; None without a session."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"cons")
@@ -119,10 +120,10 @@ def longest_session_seconds(hosts: str) -> float | None:
 
 
 def clock_ahead(url: str) -> float:
-    """Return the seconds by which the node's clock is ahead of this process's.
+    """Return the seconds by which a node's clock is ahead of this process's clock.
 
-    It is read from the Date of an answer, which has whole seconds. Raises OSError without an
-    answer.
+    The node's clock is read from the Date header of an answer, which has whole seconds. Raises
+    OSError if the node does not answer.
     """
     with urlopen(f"{url}/healthz", timeout=5) as answer:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()

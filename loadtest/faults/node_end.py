@@ -2,12 +2,12 @@
 
 from loadtest.faults.fault import Fault
 
-#: Seconds for the node to end after it has answered every buyer.
+#: How long to wait for the node to end after it has answered every buyer.
 NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """SIGTERM for node A, which is restarted when the buyers have acted."""
+    """Node A gets a SIGTERM, and is restarted when the buyers have acted."""
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -17,7 +17,7 @@ class NodeEndFault(Fault):
     def require_nothing_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
         """Raise NotFired if a process of the node does not end in time.
 
-        The node's present pids are checked: a worker that was spared is one of them.
+        The pids are read anew, so that a worker which the signal missed is found.
         """
         message = "a process of node A is left"
         self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

@@ -17,12 +17,13 @@ from loadtest.faults.trial import BUYERS, NotFired, Trial
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Shop, StrategyFacts
 
-#: Seconds to wait for the buyers' threads after a step of their fault failed.
+#: How long to wait for the buyers' threads after a step of their fault failed.
 ACT_TIMEOUT_SECONDS = 15.0
-#: How many buyers of a drain buy at the same time.
+#: Number of buyers that buy at the same time in a drain.
 DRAIN_CONCURRENCY = 3
 DRAIN_TIMEOUT_SECONDS = 40.0
-#: A request that is cut off may still be on its way when its buyer has given up.
+#: How long to wait until leaked keys are gone. The server may still execute a request that was cut
+#: off when its buyer has given up.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 
 
@@ -30,7 +31,7 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
     If the fault does not fire, or a step fails, all its cells are `unknown` with the reason, and
-    the testbed is repaired. Raises what the repair raises.
+    the testbed is repaired. Raises an error only if the repair fails.
     """
     chosen = strategies_affected_by(fault.name, strategies)
     available = [strategy for strategy in chosen if strategy["available"]]
@@ -80,9 +81,10 @@ def _play(fault: Fault) -> list[Cell]:
 
 
 def _wait_for_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
-    """Return the keys that were left on the lock servers since `keys_before`.
+    """Return the keys on the lock servers that are not in `keys_before`.
 
-    A key that names no trial's product, and may belong to all, has a moment to go.
+    A key that names no trial's product would count against all trials. If there is one, wait a
+    moment for its end.
     """
 
     def find_leaked_keys() -> list[str]:
@@ -98,7 +100,7 @@ def _wait_for_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
 def _run_steps(fault: Fault) -> str:
     """Arm, fire, prove, act and heal. Return the evidence.
 
-    Raises NotFired, or what a step raises.
+    Raises NotFired, or the error of a step.
     """
     testbed = fault.testbed
     trials = fault.trials
@@ -153,9 +155,9 @@ def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
-    """Run a step for one trial, and mark the trial as inconclusive if the step raises.
+    """Run a step for one trial, and mark the trial as inconclusive if the step fails.
 
-    An error of the load test itself must not look like a pass.
+    Otherwise an error of the load test itself could pass for a correct sale.
     """
     try:
         step(trial)
@@ -180,20 +182,20 @@ def _resume_all_buyers(fault: Fault) -> None:
 def drain(trial: Trial) -> None:
     """Let all remaining buyers buy, until the stock is sold or no buyer can buy any more.
 
-    The first buyer goes alone: it meets what the fault left behind.
+    The first buyer buys alone, because locks and connections that the fault broke may delay it.
     """
     started_at = time.monotonic()
     shop = trial.testbed.shop(RIVALS_NODE)
-    returning = [buyer for buyer in trial.buyers if buyer.asks_again]
-    _let_buy(trial, returning[:1], shop, started_at)
-    _let_buy(trial, returning, shop, started_at)
+    returning_buyers = [buyer for buyer in trial.buyers if buyer.asks_again]
+    _let_buy(trial, returning_buyers[:1], shop, started_at)
+    _let_buy(trial, returning_buyers, shop, started_at)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
     _let_buy(trial, new_buyers, shop, started_at)
 
 
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at: float) -> None:
-    """Wait until each of these buyers has a final answer, or no buyer can buy any more."""
+    """Let these buyers buy until each has a final answer, or until sales have stopped."""
 
     def is_over() -> bool:
         sale_times = [buyer.sold_at for buyer in trial.buyers]

@@ -1,4 +1,4 @@
-"""The stack that faults are made on: with proxies before its servers, and stopped purchases."""
+"""The stack on which faults are made: proxies stand before its servers, and purchases can stop."""
 
 import os
 import signal
@@ -26,8 +26,9 @@ from servers.waiting import wait_for as wait_for
 T = TypeVar("T")
 #: Seconds that a lock survives a silent holder, the same for every strategy.
 TTL = 1.0
-#: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
-#: transaction at the same time. SHOP_LONGEST_UNSETTLED: consumers are killed for whole faults.
+#: Settings of both nodes. SHOP_DB_POOL is large because some buyers of every strategy are stopped
+#: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because consumers are dead
+#: for the whole of some faults.
 NODE_SETTINGS = {
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
@@ -35,7 +36,7 @@ NODE_SETTINGS = {
     "SHOP_DEMO_PAUSES": "",
     "SHOP_LONGEST_UNSETTLED": "60",
 }
-#: Seconds that a buyer waits for an answer.
+#: How long a buyer waits for an answer.
 ANSWER_TIMEOUT_SECONDS = 10.0
 #: The index of node A in `nodes`.
 VICTIMS_NODE = 0
@@ -44,17 +45,17 @@ RIVALS_NODE = 1
 
 
 class Testbed(Stack):
-    """Two nodes: A (0) serves the victims, B (1) their rivals.
+    """A stack of two nodes: node A (0) serves the victims, node B (1) their rivals.
 
     main            the Valkey that both nodes use
-    redis           the proxy of each node before it
+    redis           the proxies before the main Valkey, one for each node
     redlock         the proxies before Redlock's servers
     database_proxy  the proxy of node A before the database
     history         for the events of buyers and faults; the nodes write their own files next to it
     ttl             seconds that the locks of every strategy survive a silent holder
     """
 
-    __test__ = False  # for pytest, which takes the name for that of a test
+    __test__ = False  # pytest would take the class for a test because of its name
 
     def __init__(self, *, extras: bool = True, **options: Any) -> None:
         """`options` are those of Stack: log, progress, threads, server, database."""
@@ -62,8 +63,8 @@ class Testbed(Stack):
         self.redlock: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
-        for mark in ("at", "go"):
-            (self.records / mark).mkdir()
+        for kind in ("at", "go"):  # see _mark
+            (self.records / kind).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL
         self.answer_timeout = ANSWER_TIMEOUT_SECONDS
@@ -75,10 +76,10 @@ class Testbed(Stack):
         return self.valkeys[0]
 
     def replace_main(self, replica: embedded.Valkey) -> None:
-        """Let both nodes use the server that was added last, from now on."""
+        """Record a promoted replica as the main Valkey."""
         self.valkeys.remove(replica)
         self.valkeys[0] = replica
-        replica.replica_of = None  # if it is started again
+        replica.replica_of = None  # so that a restart does not make it a replica again
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | NODE_SETTINGS | self._ttl_settings()
@@ -87,7 +88,7 @@ class Testbed(Stack):
         return environment
 
     def _start_database_proxy(self, url: str) -> None:
-        """Start the proxy before the database. SQLite has no connections that it could cut."""
+        """Start the proxy before the database. SQLite gets none, because it has no connections."""
         if self.mariadb is not None:
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
         elif vendor_of(url) == "postgresql":
@@ -97,7 +98,7 @@ class Testbed(Stack):
             self.database_proxy = self._start_proxy(self.postgres_socket, folder=self.folder)
 
     def _ttl_settings(self) -> dict[str, str]:
-        """Return the settings of a node that give the locks of every strategy this ttl."""
+        """Return the settings of a node that give the locks of every strategy the present ttl."""
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _start_extras(self) -> dict[str, str]:
@@ -115,15 +116,15 @@ class Testbed(Stack):
         return self.proxies[-1]
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        own = super()._environment_of(number, environment)
-        own["REDIS_URL"] = f"redis://{self.redis[number].address}"
-        own["PGAPPNAME"] = f"oversold-{'AB'[number]}"
+        node_environment = super()._environment_of(number, environment)
+        node_environment["REDIS_URL"] = f"redis://{self.redis[number].address}"
+        node_environment["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS_NODE:
-            own["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
-        return own
+            node_environment["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
+        return node_environment
 
     def _url_through_proxy(self, url: str) -> str:
-        """Return the URL of the database for the node that is behind the proxy."""
+        """Return a URL that leads to the same database through the proxy."""
         address, _, query = url.partition("?")
         match vendor_of(url):
             case "postgresql":
@@ -131,24 +132,24 @@ class Testbed(Stack):
             case "mysql":
                 parameters = dict(parse_qsl(query))
                 del parameters["unix_socket"]
-                through = address.replace("localhost", self.database_proxy.address)
-                return f"{through}?{urlencode(parameters)}"
+                proxy_address = address.replace("localhost", self.database_proxy.address)
+                return f"{proxy_address}?{urlencode(parameters)}"
         return url
 
     def set_ttl(self, seconds: float) -> None:
-        """Restart both nodes with this ttl for every strategy, unless they have it."""
+        """Restart both nodes with this ttl for every strategy, unless they have it already."""
         if seconds != self.ttl:
             self.ttl = seconds
             run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def shop(self, node: int = 0) -> Shop:
-        """A client of one node, which waits for an answer for `answer_timeout` seconds."""
+        """Return a client of one node that waits for an answer for `answer_timeout` seconds."""
         shop = super().shop(node)
         shop.timeout = self.answer_timeout
         return shop
 
     def restart(self, number: int, **settings: str) -> None:
-        """Restart a node, for this once with these settings besides its own."""
+        """Restart a node with these settings besides its own. The next restart drops them."""
         node = self.nodes[number]
         node.stop()
         own_environment = node.environment
@@ -174,8 +175,10 @@ class Testbed(Stack):
             os.kill(pid, signum)
 
     def pids(self, node: int) -> list[int]:
-        """The pids of a node that run now, its master's first; also of a worker whose master is
-        gone. Empty when all have ended."""
+        """Return the pids of a node's running processes, the master's first.
+
+        Workers whose master has ended are included. Empty when all processes have ended.
+        """
         leaders = (self.process_of(node), self.nodes[node].settler.process)
         pids: list[int] = []
         for leader in leaders:
@@ -190,12 +193,12 @@ class Testbed(Stack):
         return process
 
     def settle(self) -> None:
-        """Run a consumer next to each node."""
+        """Start a consumer for each node."""
         for node in self.nodes:
             node.settle()
 
     def stop_settling(self) -> None:
-        """Kill every consumer: until `settle`, promises are stored on Redis alone."""
+        """Kill every consumer. Until `settle` is called, promises are stored on Redis only."""
         for node in self.nodes:
             node.stop_settling()
 
@@ -218,10 +221,12 @@ class Testbed(Stack):
         embedded.adopt(server.start())
 
     def repair(self) -> None:
-        """Start both nodes anew with their own settings, and their Redis and those of Redlock
-        empty; stop every other server, and let the proxies pass everything on.
+        """Bring all servers back to a known state.
 
-        Raises redis.RedisError, OSError or EmbeddedError when a part does not come back.
+        Both nodes are restarted with their own settings. The main Valkey and Redlock's servers are
+        restarted empty, and every other Valkey is stopped. All proxies pass everything on.
+
+        Raises redis.RedisError, OSError or EmbeddedError if a server does not start.
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
@@ -237,7 +242,12 @@ class Testbed(Stack):
         run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
-        """Record a phase of a fault; `kind` is invoke, ok or fail."""
+        """Record a phase of a fault.
+
+        kind   invoke, ok, fail or info
+        phase  arm, fire, prove or heal
+        what   a sentence for the story
+        """
         self.history.record(by="fault", f=fault, type=kind, phase=phase, what=what)
 
     # --- points where purchases stop ------------------------------------------------------------
@@ -255,11 +265,12 @@ class Testbed(Stack):
             self._mark("go", buyer, name).touch()
 
     def _mark(self, kind: str, buyer: FaultBuyer, point: str) -> Path:
+        """Return the file by which a node reports a stop (`at`) or is told to continue (`go`)."""
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
 def run_for_each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
-    """Call `action` for all subjects in parallel. Raises the first error when all have ended."""
+    """Call `action` for all subjects in parallel. Raises the first error after all calls ended."""
     arguments = list(subjects)
     with ThreadPool(len(arguments)) as pool:  # daemon threads: Ctrl-C does not wait for them
         pool.map(action, arguments, chunksize=1)

@@ -12,13 +12,14 @@ from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import StrategyFacts
 
 STOCK = 10
-#: Buyers of a trial, the victim and its rivals among them.
+#: Number of buyers in a trial, including the victim and its rivals.
 BUYERS = 20
-#: Seconds for a victim to reach its point.
+#: How long to wait until a victim reaches its point.
 ENTER_TIMEOUT_SECONDS = 10.0
-#: Seconds that a resumed buyer is waited for: a rival may block it.
+#: How long to wait for the answer of a resumed buyer, which a rival may block.
 RESUME_TIMEOUT_SECONDS = 0.4
-#: Tolerated ratio of a measured ttl to the fault's: Redis rounds, and watchdogs are early.
+#: Tolerated ratio of a lock's measured ttl to the fault's ttl, because Redis rounds and watchdogs
+#: renew early.
 MEASURED_TTL_TOLERANCE = 1.1
 
 
@@ -29,16 +30,16 @@ class NotFired(RuntimeError):
 class Trial:
     """One product under one strategy.
 
-    point                the point in its purchase at which the victim stops
+    point                the point at which the victim's purchase stops
     ttl                  seconds that a lock survives a silent holder under this fault
     inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer that stops at the point; set by send_victim()
-    guest                the buyer that asks the victim's node while that ends, under `shutdown`
-    lock_ttl             measured seconds that the victim's lock had left when the victim stopped;
-                         None if the lock does not expire, or is not on a Redis
+    guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
+    lock_ttl             remaining seconds of the victim's lock, measured when the victim stopped;
+                         None if the lock does not expire, or no lock server has it
     stopped_seconds      how long the victim was stopped
-    judgement            the judgement on the sale, once it is over
+    judgement            the judgement on the sale, set after the sale
     """
 
     victim: FaultBuyer
@@ -61,7 +62,7 @@ class Trial:
         self.expected = expected_of(strategy).get(fault, "exact")
         self.point = point
         self.ttl = ttl
-        # The id comes last, so that no product's name is the beginning of another's.
+        # The id comes last, so that no product's name is a prefix of another product's name.
         self.product = f"{self.lock}-{fault.replace('@', '_')}-{unique_id}"
         self.attempts = f"{unique_id}/{fault}/{self.lock}"
         self.buyers: list[FaultBuyer] = []
@@ -74,7 +75,7 @@ class Trial:
         self.problems: list[str] = []
 
     def mark_inconclusive(self, reason: str) -> None:
-        """Mark the trial as inconclusive: it proves nothing. The first reason is kept."""
+        """Mark the trial as inconclusive. Only the first reason is kept."""
         self.inconclusive_reason = self.inconclusive_reason or reason
 
     def open(self) -> None:
@@ -106,7 +107,7 @@ class Trial:
         return buyer
 
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
-        """Let a new buyer ask once, and return the outcome. It asks again only in the drain."""
+        """Let a new buyer ask once, and return the outcome. The buyer retries only in the drain."""
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
     def send_victim(self, *, asks_again: bool) -> None:
@@ -124,13 +125,13 @@ class Trial:
         self.entered_at = time.monotonic()
 
     def _wait_for(self, buyer: FaultBuyer, seconds: float) -> None:
-        """Wait until a buyer is stopped at its point or has its final answer, or the time is up."""
+        """Wait, at most `seconds`, until a buyer is stopped at its point or has a final answer."""
         wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
         """Measure the remaining ttl of the victim's lock.
 
-        If it exceeds the fault's ttl, the trial is inconclusive.
+        The trial is inconclusive if this ttl exceeds the fault's.
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
@@ -144,7 +145,7 @@ class Trial:
     def outcomes_without_redis(self) -> set[str]:
         """The outcomes allowed for a buyer whose Redis does not reply.
 
-        `unknown` is one of them if a promise may have been made.
+        `unknown` is allowed if the strategy promises orders: a promise may have been made.
         """
         outcomes = {"unavailable"}
         if self.strategy["deferred"]:
@@ -153,15 +154,15 @@ class Trial:
 
     @property
     def victim_pid(self) -> int:
-        """The id of the process in which the victim is stopped, by that process's own record.
+        """The pid of the process in which the victim is stopped, as that process recorded it.
 
-        0 if no process has recorded it.
+        0 if no process has recorded the stop.
         """
         stop_events = self._victim_events(f"stops at {self.victim.stop_at}")
         return int(stop_events[-1]["pid"]) if stop_events else 0
 
     def _victim_events(self, name: str) -> list[Event]:
-        """Return the victim's events with this name, oldest first. The field `f` has the name."""
+        """Return the victim's events with this name (their field `f`), oldest first."""
         return [
             event
             for event in self.testbed.events()
@@ -169,27 +170,28 @@ class Trial:
         ]
 
     def send_rival(self, name: str, *, grace: float, stop_at: str = "after_read") -> None:
-        """Start a rival on node B. It stops after its read if it gets the lock.
+        """Start a rival on node B, and wait until it is stopped or answered.
 
-        Wait until it is stopped or answered, at most `grace` seconds.
+        stop_at  the point at which the rival stops; after its read if it gets the lock
+        grace    seconds to wait at most
         """
         self.rivals.append(self.send(self.add_buyer(name, stop_at=stop_at)))
         self._wait_for(self.rivals[-1], grace)
 
     @property
     def lock_lifetime(self) -> float:
-        """Measured seconds that the victim's lock outlives its holder.
+        """The seconds that the victim's lock outlives its holder, as measured.
 
-        For a lock without a ttl it is the fault's ttl.
+        If nothing was measured, the fault's ttl.
         """
         if self.lock_ttl is None:
             return self.ttl
         return self.lock_ttl
 
     def outlast_ttl(self) -> None:
-        """Wait until the victim was stopped for longer than its lock lives.
+        """Wait until the victim has been stopped for longer than its lock lives.
 
-        The trial is inconclusive if the victim was not at its point all the time.
+        The trial is inconclusive if the victim left its point before.
         """
         ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
@@ -200,7 +202,7 @@ class Trial:
             )
 
     def seconds_at_point(self) -> float:
-        """Return for how long the victim has been at its point, by its node's own record."""
+        """Return the seconds that the victim has been at its point, as its node recorded them."""
         arrivals = self._victim_events(f"stops at {self.point}")
         departures = self._victim_events(f"leaves {self.point}")
         if not arrivals:
@@ -209,26 +211,26 @@ class Trial:
         return float(left_ns - arrivals[0]["t"]) / 1e9
 
     def record_stop(self, seconds: float) -> None:
-        """Record for how long the victim was stopped.
+        """Record how long the victim was stopped.
 
-        The trial is inconclusive if its lock lives for longer.
+        The trial is inconclusive if the victim's lock lives longer than that.
         """
         ttl = self.lock_lifetime
         self.stopped_seconds = seconds
         if seconds < ttl:
             self.mark_inconclusive(
-                f"stopped for {seconds:.2f} s, and the lock lives for {ttl:.2f} s"
+                f"the victim was stopped for {seconds:.2f} s only; its lock lives for {ttl:.2f} s"
             )
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
-        """Resume the victim. If a rival blocks it, leave it waiting after this many seconds."""
+        """Resume the victim, and wait at most `seconds` for its answer: a rival may block it."""
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first_outcome, seconds)
 
     def wait_for_first_answer(self, timeout_seconds: float) -> str:
-        """Wait until the victim has its final answer, and return the outcome of its first one.
+        """Wait for the victim's final answer, and return the outcome of its first answer.
 
-        `nothing` if the victim has not been answered within `timeout_seconds`.
+        Return `nothing` if the victim has no answer within `timeout_seconds`.
         """
         self.victim.is_done.wait(timeout_seconds)
         return self.victim.first_outcome or "nothing"
@@ -236,7 +238,7 @@ class Trial:
     def expect_first_answer(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
         """Return whether the victim's first answer has this outcome.
 
-        If not, the trial is inconclusive. A victim that was cut off has the outcome `unknown`.
+        The trial is inconclusive if it has not. A victim that was cut off has `unknown`.
         """
         first = self.wait_for_first_answer(timeout_seconds)
         if first != outcome:
@@ -253,7 +255,7 @@ class Trial:
     def text_in_victims_commands(self) -> str:
         """The text that each of the victim's commands to Redis contains.
 
-        It is the product's name. A reservation does not name the product, but the attempt.
+        The text is the attempt if the strategy reserves, else the product's name.
         """
         if self.strategy["reserves"]:
             return f"{self.attempts}/victim"
@@ -267,9 +269,9 @@ class Trial:
         return [key for key in names if measure.run_command(self.testbed.main, "EXISTS", key)]
 
     def seconds_to_next_sale(self, since: float) -> float | None:
-        """Return the seconds from `since`, a monotonic time, to the next sale.
+        """Return the seconds from `since`, a monotonic time, to the first sale.
 
-        0 if the victim blocked no buyer; None if there was no further sale.
+        0 if the first sale was before `since`; None if there was no sale.
         """
         sale_times = [buyer.sold_at for buyer in self.buyers if buyer.sold_at]
         if not sale_times:

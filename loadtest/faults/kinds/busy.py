@@ -13,15 +13,16 @@ KILL_SCRIPT = ("SCRIPT", "KILL")
 WRITING_ENDLESS_SCRIPT = "redis.call('set', KEYS[1], 1) while true do end"
 #: Redis answers BUSY once a script has run for this long.
 BUSY_THRESHOLD_MS = "50"
-#: Less than a ttl, so that the victims keep their locks.
+#: How long the second script runs. Less than a ttl, so that the victims keep their locks.
 BUSY_SECONDS = 0.4
 
 
 class BusyFault(Fault):
     """An endless script keeps Redis busy, before and while the victims hold their locks.
 
-    The first script has written: SCRIPT KILL answers UNKILLABLE, and only SHUTDOWN NOSAVE ends it.
-    The second one, while victims hold their locks, is ended by SCRIPT KILL.
+    The first script runs before the victims come. It has written, so SCRIPT KILL answers UNKILLABLE
+    and only SHUTDOWN NOSAVE ends it. The second script runs while the victims hold their locks, and
+    SCRIPT KILL ends it.
     """
 
     name = "busy"
@@ -36,7 +37,7 @@ class BusyFault(Fault):
         self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
         self.redis_error("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
         self.script.join(5)
-        self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE ended no script")
+        self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE did not end the script")
         self.testbed.restart_empty(self.testbed.main)
 
     def fire(self) -> None:
@@ -66,7 +67,7 @@ class BusyFault(Fault):
         return "BUSY" in self.redis_error("GET", "x", timeout=1)
 
     def _start_script(self, script: str) -> None:
-        """Run an endless script in a thread, which ends when SCRIPT KILL ends the script."""
+        """Run a script in a thread, which ends with the script, and wait until Redis is busy."""
         self.healing.callback(
             self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", "5000"
         )

@@ -8,7 +8,7 @@ from loadtest.faults.testbed import RIVALS_NODE, TTL
 
 #: Seconds by which the clock of node B is ahead.
 CLOCK_AHEAD_SECONDS = 60.0
-#: The Date of an answer has whole seconds.
+#: Tolerance for the Date header of an answer, which has whole seconds, and for a slow answer.
 DATE_TOLERANCE_SECONDS = 3.0
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH starts with a wrong clock.
 WRONG_CLOCK = f"""\
@@ -22,13 +22,13 @@ time.time_ns = lambda: _time_ns() + {int(CLOCK_AHEAD_SECONDS * 1e9)!r}
 class ClockFault(Fault):
     """Node B's clock is a minute ahead of node A's.
 
-    All code of node B sees that clock, not only the locks that are known to read it. If the
-    holder's clock were ahead instead, it would only hold its lock for longer.
+    All code of node B reads the wrong clock, not only the locks that are known to read a clock. If
+    the holder's clock were ahead instead, the holder would only keep its lock for longer.
     """
 
     name = "clock"
     title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
-    grace = TTL * 0.6  # a lock that is taken later may have expired by itself
+    grace = TTL * 0.6  # later the victim's lock may have expired by the correct clock
 
     def arm(self) -> None:
         folder = self.testbed.folder / "wrong-clock"

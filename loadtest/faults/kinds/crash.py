@@ -7,12 +7,12 @@ from loadtest.faults.node_end import NodeEndFault
 from loadtest.faults.testbed import wait_for
 from loadtest.faults.trial import Trial
 
-#: The point at which a rival has read that the lock expired, and has not taken it over yet.
+#: The point at which a rival has read that the lock has expired, before it takes the lock over.
 TAKEOVER_POINT = "setnx-timestamp:before_takeover"
 
 
 class CrashFault(NodeEndFault):
-    """SIGKILL of every process of node A.
+    """Every process of node A is killed by SIGKILL.
 
     If only gunicorn's master were killed, its worker would finish the request and release the lock.
     """
@@ -35,12 +35,15 @@ class CrashFault(NodeEndFault):
         self.testbed.nodes[self.node].kill()
 
     def prove(self) -> str:
-        """Check the pids that the victims recorded, too, and not those that were killed."""
+        """Check the node's present pids and those that the victims recorded.
+
+        The pids that were killed would prove nothing: a process may have been missed.
+        """
         self.require_nothing_left(3.0)
         for trial in self.trials:
             pid = trial.victim_pid
             if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
-                trial.mark_inconclusive("the process that the victim was in still runs")
+                trial.mark_inconclusive("the victim's process still runs")
             trial.expect_first_answer("unknown", 5)
         return (
             f"the {self.process_count} processes of node A are gone, its victims' connections were "
@@ -48,7 +51,7 @@ class CrashFault(NodeEndFault):
         )
 
     def act(self, trial: Trial) -> None:
-        """Let the rivals buy. If the lock can be taken over, let two rivals do so at once."""
+        """Let the rivals buy. If a lock can be taken over, let both rivals take it over at once."""
         rivals = trial.rivals
         is_stopped_at = self.testbed.is_stopped_at
         if not trial.strategy["takes_over"]:
@@ -56,7 +59,7 @@ class CrashFault(NodeEndFault):
             return
         self.require_soon(
             lambda: all(is_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
-            f"{trial.lock}: the rivals do not find the lock expired",
+            f"{trial.lock}: not every rival has read that the lock has expired",
             self.grace,
         )
         for rival in rivals:

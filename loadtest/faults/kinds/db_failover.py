@@ -12,22 +12,25 @@ from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
 
 REPLICA = "replica"
-#: Connections of node B: the last buyer of every strategy may wait in one.
+#: Connections of node B, because the last buyer of every strategy may occupy one.
 NODE_B_POOL_SIZE = "30"
 
 
 class DbFailoverFault(Fault):
-    """Node B moves to a copy of the database that has a replica. Replication becomes a black
-    hole, one more buyer buys and is answered, the server is killed and the replica promoted. An
-    asynchronous replica lacks these orders, and no lock and no database strategy can know that.
+    """The database's server is killed, and a replica that lacks the last orders is promoted.
+
+    Node B is moved to a copy of the database, a master with a replica. Replication becomes a black
+    hole. In each trial one more buyer buys and is answered. Then the master is killed and the
+    replica is promoted without these last orders. No lock and no strategy can detect their loss.
     Redis keeps its data.
     """
 
     name = "db-failover"
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
     point = ""
-    #: What a last buyer is answered first, and what the last orders show.
+    #: The outcome of a last buyer's first answer.
     expected_answer = "sold"
+    #: The end of the evidence, with the number of last orders.
     observation = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
@@ -43,10 +46,15 @@ class DbFailoverFault(Fault):
         url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
-        self.testbed.nodes[VICTIMS_NODE].stop_settling()  # it would settle into the old database
+        # Node A's consumer would write promised orders to the original database.
+        self.testbed.nodes[VICTIMS_NODE].stop_settling()
 
     def _start_copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
-        # The copy of an earlier fault has another folder, or it would be started again.
+        """Start a copy of the PostgreSQL at `of`.
+
+        follows  whether the copy is a replica
+        """
+        # The folder is this fault's own: in a shared one the copy of an earlier fault would start.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
@@ -56,23 +64,22 @@ class DbFailoverFault(Fault):
         return server
 
     def fire(self) -> None:
-        """Everybody's last buyer comes, whose order does not reach the replica."""
+        """Let a last buyer of each trial buy, whose order does not reach the replica."""
         self.replica.catch_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:
             trial.send(trial.add_buyer("late"))
-        behind = "not every last buyer got so far"
-        self.require_soon(lambda: self._count_last_buyers() >= len(self.trials), behind)
+        message = "not every last buyer has committed an order"
+        self.require_soon(lambda: self._count_last_buyers() >= len(self.trials), message)
         self.dropped_bytes = self.replication_proxy.dropped
         self.master.kill()
         self.replica.promote()
-        self.late_orders_on_replica = self._count_late_orders(
-            self.replica
-        )  # before a consumer writes what it could not
+        # Count before node B reaches the replica, where its consumer writes promised orders again.
+        self.late_orders_on_replica = self._count_late_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
     def _count_last_buyers(self) -> int:
-        """Return how many of the last buyers were answered and have their order.
+        """Return the number of last buyers that were answered and whose order is written.
 
         A promised order is written a moment after the answer.
         """
@@ -80,9 +87,9 @@ class DbFailoverFault(Fault):
         return min(sold, self._count_late_orders(self.master))
 
     def _count_late_orders(self, server: PostgresCopy) -> int:
-        """Return how many of the last orders a server has."""
-        late = f"FROM purchase_history WHERE idempotency_key LIKE '{self.unique_id}/%/late'"
-        return int(server.sql(f"SELECT count(*) {late}", self.database)[0][0])
+        """Return the number of last orders that a server has."""
+        late_orders = f"FROM purchase_history WHERE idempotency_key LIKE '{self.unique_id}/%/late'"
+        return int(server.sql(f"SELECT count(*) {late_orders}", self.database)[0][0])
 
     def prove(self) -> str:
         count = len(self.trials)
@@ -99,7 +106,7 @@ class DbFailoverFault(Fault):
         )
 
     def act(self, trial: Trial) -> None:
-        """No buyer of this fault is stopped; the last ones have been answered, or cut off."""
+        """Wait for the last buyer's first answer. No buyer of this fault is stopped at a point."""
         late = trial.buyers[-1]
         wait_for(lambda: late.first_outcome, 10)
         if late.first_outcome != self.expected_answer and not (
@@ -109,8 +116,10 @@ class DbFailoverFault(Fault):
 
 
 class DbFailoverSyncFault(DbFailoverFault):
-    """The same with synchronous_standby_names: a commit is acknowledged when the replica has it.
-    The last buyers wait for that, are cut off, and ask again with their keys."""
+    """The same with a synchronous replica, which must have a commit before it is acknowledged.
+
+    The last buyers wait for that acknowledgement, are cut off, and ask again with their keys.
+    """
 
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
@@ -122,9 +131,10 @@ class DbFailoverSyncFault(DbFailoverFault):
         self.master.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
         self.master.sql("SELECT pg_reload_conf()")
         state = "SELECT sync_state FROM pg_stat_replication"
-        self.require_soon(lambda: self.master.sql(state) == [("sync",)], "it is asynchronous")
+        message = "the replica is not synchronous"
+        self.require_soon(lambda: self.master.sql(state) == [("sync",)], message)
 
     def _count_last_buyers(self) -> int:
-        """Return how many commits wait for the replica."""
+        """Return the number of last buyers whose commit waits for the replica."""
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.sql(waits)[0][0])

@@ -19,16 +19,16 @@ IDLE_IN_MARIADB_SQL = """
     WHERE command = 'Sleep'
 """
 LIVING_CONNECTIONS_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
-#: InnoDB shows its transactions as they were up to 100 ms ago.
+#: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
 INNODB_VIEW_SECONDS = 0.2
-#: A killed connection ends within this time.
+#: How long to wait until killed connections have ended.
 MARIADB_TIMEOUT_SECONDS = 5.0
 
 
 class DbKillFault(Fault):
-    """The database ends the connection of every victim, which is stopped inside its transaction.
+    """The database ends the connection of every victim while the victim is in its transaction.
 
-    PostgreSQL by pg_terminate_backend, MariaDB by KILL.
+    PostgreSQL ends connections by pg_terminate_backend, MariaDB by KILL.
     """
 
     name = "db-kill"

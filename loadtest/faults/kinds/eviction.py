@@ -6,8 +6,11 @@ FILLER_KEY = "filler"
 
 
 class EvictionFault(LostLockFault):
-    """maxmemory with volatile-lru evicts keys with a ttl, and most locks are such keys. A lock
-    without a ttl (`setnx`, `setnx-timestamp`) stays; under allkeys-lru it would go too."""
+    """Redis reaches maxmemory, and its policy volatile-lru evicts keys with a ttl.
+
+    Most locks are keys with a ttl. A lock without a ttl (`setnx`, `setnx-timestamp`) stays; under
+    allkeys-lru Redis would evict it too.
+    """
 
     name = "eviction"
     title = "maxmemory with volatile-lru: the lock's key goes"
@@ -20,13 +23,12 @@ class EvictionFault(LostLockFault):
         self.run_redis_command(
             "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
         )
-        self.redis_error(
-            "SET", FILLER_KEY, "x" * 65536
-        )  # out of memory: everything that may be evicted is
+        # Redis runs out of memory, and evicts every key that it may evict.
+        self.redis_error("SET", FILLER_KEY, "x" * 65536)
         self.run_redis_command("CONFIG", "SET", "maxmemory", "0")
 
     def record_state_before(self) -> None:
-        """Note which locks may be evicted, and how many keys have been."""
+        """Record which locks Redis may evict, and how many keys it has evicted before."""
         self.count_held_locks()
         self.locks_with_ttl = {
             trial.lock
@@ -36,17 +38,19 @@ class EvictionFault(LostLockFault):
         self.evicted_before = self.count_evicted_keys()
 
     def prove(self) -> str:
-        evicted = self.count_evicted_keys() - self.evicted_before
-        left = {trial.lock for trial in self.trials if trial.lock_keys_on_server()}
-        locked = [trial for trial in self.trials if not trial.strategy["reserves"]]
-        self.require(evicted and (self.locks_with_ttl or not locked), "nothing was evicted")
+        evicted_count = self.count_evicted_keys() - self.evicted_before
+        remaining_locks = {trial.lock for trial in self.trials if trial.lock_keys_on_server()}
+        trials_with_lock = [trial for trial in self.trials if not trial.strategy["reserves"]]
         self.require(
-            not left & self.locks_with_ttl,
-            f"locks with a ttl are left: {left & self.locks_with_ttl}",
+            evicted_count and (self.locks_with_ttl or not trials_with_lock), "nothing was evicted"
         )
-        stayed = ", ".join(sorted(left)) or "none"
-        return f"evicted_keys +{evicted}; locks without a ttl stayed: {stayed}"
+        self.require(
+            not remaining_locks & self.locks_with_ttl,
+            f"locks with a ttl are left: {remaining_locks & self.locks_with_ttl}",
+        )
+        stayed = ", ".join(sorted(remaining_locks)) or "none"
+        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {stayed}"
 
     def count_evicted_keys(self) -> int:
-        """Return how many keys Redis has evicted since it started."""
+        """Return the number of keys that Redis has evicted since its start."""
         return int(self.run_redis_command("INFO", "stats")["evicted_keys"])

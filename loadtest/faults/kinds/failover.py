@@ -11,10 +11,11 @@ from servers.sentinels import MASTER, Sentinels
 
 
 class FailoverFault(LostLockFault):
-    """Replication is a black hole when the victim takes its lock. Then the master is killed, the
-    replica promoted by a command, and everybody sent to it.
+    """A replica without the victim's lock becomes the master.
 
-    Without the black hole nothing would be lost: on loopback the replica has the bytes at once.
+    Replication is a black hole when the victim acquires its lock. Then the master is killed, the
+    replica is promoted by a command, and both nodes are sent to the replica. Without the black hole
+    nothing would be lost, because on loopback the replica has the bytes at once.
     """
 
     name = "failover"
@@ -26,7 +27,7 @@ class FailoverFault(LostLockFault):
         self.proxy.black_hole()
 
     def _start_replica(self) -> None:
-        """Start a replica that has caught up through a proxy."""
+        """Start a replica of the main Redis behind a proxy, and wait until it has caught up."""
         master = self.testbed.address(self.testbed.main)
         self.proxy = self.cleanup.enter_context(Proxy(master))
         host, port = self.proxy.address.split(":")
@@ -36,7 +37,7 @@ class FailoverFault(LostLockFault):
 
         def follows() -> bool:
             replication = measure.run_command(self.replica, "INFO", "replication")
-            return str(replication.get("master_link_status")) == "up"  # once it has synchronized
+            return str(replication.get("master_link_status")) == "up"  # set after the first sync
 
         self.require_soon(follows, "the replica does not catch up")
 
@@ -56,16 +57,20 @@ class FailoverFault(LostLockFault):
         return f"the replica is master and has none of the {self.held_count} locks held before"
 
     def _require_new_master(self) -> None:
-        """Require that both nodes reach the new master."""
-        mine = measure.run_id(self.testbed.main, 5.0)
+        """Raise NotFired unless both nodes reach the new master."""
+        run_id_of_master = measure.run_id(self.testbed.main, 5.0)
         for proxy in self.testbed.redis:
-            self.require(measure.run_id(proxy) == mine, "a node was not sent to the new master")
+            self.require(
+                measure.run_id(proxy) == run_id_of_master, "a node was not sent to the new master"
+            )
 
 
 class FailoverSentinelFault(FailoverFault):
-    """The same with three real Sentinels: they find the master dead and promote its replica, and
-    the shop asks them for the master. Sentinels and replica reach the master through a proxy that
-    drops replication only."""
+    """The same with three real Sentinels, which detect the master's death and promote the replica.
+
+    The shop asks the Sentinels for the master. Sentinels and replica reach the master through a
+    proxy that drops only replication.
+    """
 
     name = "failover@sentinel"
     title = "three Sentinels promote the replica without the lock"
@@ -73,10 +78,8 @@ class FailoverSentinelFault(FailoverFault):
 
     def arm(self) -> None:
         testbed = self.testbed
-        for node in (
-            VICTIMS_NODE,
-            RIVALS_NODE,
-        ):  # when the sales are over: until then it asks the Sentinels
+        # Until the sales are judged both nodes ask the Sentinels; then they restart without them.
+        for node in (VICTIMS_NODE, RIVALS_NODE):
             self.cleanup.callback(testbed.restart, node)
         self._start_replica()
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
@@ -93,14 +96,14 @@ class FailoverSentinelFault(FailoverFault):
         self.held_count = self.count_held_locks()
         self.testbed.main.stop(signal.SIGKILL)
         self.proxy.refuse()
-        replica = self.testbed.address(self.replica)
-        nobody = "the Sentinels promote nobody"
-        self.require_soon(lambda: self.sentinels.master() == replica, nobody, 20.0)
+        replica_address = self.testbed.address(self.replica)
+        message = "the Sentinels do not promote the replica"
+        self.require_soon(lambda: self.sentinels.master() == replica_address, message, 20.0)
         self.testbed.replace_main(self.replica)
         for proxy in self.testbed.redis:
-            self.cleanup.callback(proxy.switch, replica)
+            self.cleanup.callback(proxy.switch, replica_address)
 
     def _require_new_master(self) -> None:
-        """Both nodes say that they reach their Redis, and the old master is dead."""
+        """Wait until both nodes are ready: the old master is dead, so they reach the new one."""
         for number, node in enumerate(self.testbed.nodes):
             node.wait_until_ready(self.testbed.shop(number))

@@ -7,7 +7,7 @@ from loadtest.stack.node import StackError, manage
 
 #: Seconds by which the database's fence is ahead.
 FENCE_AHEAD_SECONDS = 3600.0
-#: Seconds for manage.py raise_fence.
+#: How long manage.py raise_fence may take.
 COMMAND_TIMEOUT_SECONDS = 60.0
 
 
@@ -15,13 +15,14 @@ class FenceAheadFault(Fault):
     """Every new fence is lower than the database's, so every holder is refused as stale.
 
     This happens after a move to an empty Redis whose clock is behind. Nothing is sold until
-    FENCE_AHEAD_SECONDS have passed, or an operator raises the fences: see fence-ahead@raised.
+    FENCE_AHEAD_SECONDS have passed or an operator raises the fences of the locks
+    (fence-ahead@raised).
     """
 
     name = "fence-ahead"
     title = f"the database's fence is {FENCE_AHEAD_SECONDS:g} s ahead of Redis's clock"
     point = ""
-    #: The command that the buyers' answer names, for the operator.
+    #: The command for the operator that the answer to a buyer must name.
     operator_command = "manage.py raise_fence"
 
     def fire(self) -> None:
@@ -39,8 +40,9 @@ class FenceAheadFault(Fault):
         return f"the database's fences are {ahead:.0f} s ahead of the TIME that Redis answers"
 
     def act(self, trial: Trial) -> None:
-        """A buyer is refused, and the answer says why and what to do."""
-        outcome, error = trial.ask_once("refused"), trial.buyers[-1].last_body.get("error", "")
+        """Let a buyer ask. The answer must be a refusal that names the operator's command."""
+        outcome = trial.ask_once("refused")
+        error = trial.buyers[-1].last_body.get("error", "")
         if outcome != "lost":
             trial.mark_inconclusive(f"a buyer was answered {outcome}, not lost")
         elif self.operator_command not in error:
@@ -51,23 +53,23 @@ class FenceAheadFault(Fault):
         return f"{refused} buyers were answered lost, with {self.operator_command} as the way out"
 
     def measure_seconds_ahead(self) -> float:
-        """Seconds by which the lowest fence is ahead of Redis's clock."""
+        """Return the seconds by which the trials' lowest fence is ahead of Redis's clock."""
         rows = self.testbed.sql(
             f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.unique_id}'"
         )
         return float(rows[0][0]) / 1_000_000 - self._read_redis_clock()
 
     def _read_redis_clock(self) -> float:
-        """Redis's clock, in seconds."""
+        """Return the time of Redis's clock in seconds."""
         seconds, microseconds = self.run_redis_command("TIME")
         return int(seconds) + int(microseconds) / 1_000_000
 
 
 class FenceAheadRaisedFault(FenceAheadFault):
-    """The fence is FENCE_AHEAD_SECONDS ahead, and an operator raises the fences of the locks.
+    """The database's fence is ahead, and an operator raises the fences of the locks.
 
-    The operator runs manage.py raise_fence for each product while the shop runs. The database's
-    fences stay as they are.
+    The operator runs manage.py raise_fence for each product while the shop runs. The command does
+    not change the database's fences.
     """
 
     name = "fence-ahead@raised"
@@ -85,14 +87,11 @@ class FenceAheadRaisedFault(FenceAheadFault):
         return f"{super().describe_observations()}; the command ran for {raised} products"
 
     def raise_fence(self, trial: Trial) -> None:
-        """Run the operator's command.
-
-        A trial whose lock fence was not raised (the command failed) is inconclusive.
-        """
-        words = ("raise_fence", trial.product, "--lock", trial.lock)
+        """Run the operator's command. If it does not raise the fence, the trial is inconclusive."""
+        arguments = ("raise_fence", trial.product, "--lock", trial.lock)
         try:
             output = manage(
-                *words,
+                *arguments,
                 environment=self.testbed.nodes[RIVALS_NODE].environment,
                 log=self.testbed.log,
                 timeout=COMMAND_TIMEOUT_SECONDS,

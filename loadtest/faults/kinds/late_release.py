@@ -7,7 +7,8 @@ from loadtest.faults.trial import Trial
 class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over.
 
-    A first rival gets the lock. The victim's late release must not let a second rival in.
+    Meanwhile a first rival gets the lock. When the victim then releases, a second rival must not
+    get the lock beside the first.
     """
 
     name = "late-release"

@@ -11,9 +11,9 @@ from loadtest.faults.trial import NotFired, Trial
 class LostReplyFault(Fault):
     """The proxy drops the reply to the victim's first command that names its product.
 
-    That command takes the lock. The victim is answered `unavailable` although its command took
-    effect, and it asks again with the same key. Redlock does not need that reply: its victim has a
-    majority, and stops there.
+    That command acquires the lock. The victim is answered `unavailable` although the command took
+    effect, and asks again with the same key. Redlock loses one of five replies: its victim has a
+    majority all the same, and stops at a point.
     """
 
     name = "lost-reply"
@@ -21,49 +21,51 @@ class LostReplyFault(Fault):
     point = ""
 
     def arm(self) -> None:
-        # One victim after the other: the locks of an asgi node share a connection, and a reply that
-        # is cut off closes it, with what another victim has just sent.
+        # Victims ask one after the other. The locks of an asgi node share a connection; dropping a
+        # reply closes that connection, and would lose what another victim has just sent.
         self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
-        """Let the victim ask once, and look for its lock before it asks again.
+        """Let the victim ask once, and check on the server that its command took effect.
 
-        RedisLock deletes its lock at once, but its fence stays.
+        RedisLock deletes the lock at once, but its fence key stays.
         """
         with self.victim_turn:
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
-            before = self._dump_lock_keys(trial)
+            keys_before = self._dump_lock_keys(trial)
             proxy = self.testbed.redis[VICTIMS_NODE]
             if trial.point:
                 proxy = self.testbed.redlock[0]
-                early = self._connections_after_set()
+                connections_before = self._connections_after_set()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
             victim = trial.victim = trial.add_buyer("victim", stop_at=trial.point)
             if trial.point:
                 trial.send(victim, VICTIMS_NODE)
-                nobody = "Redlock has no majority"
-                self.require_soon(lambda: self.testbed.is_stopped_at(victim), nobody)
+                message = "Redlock's victim has no majority"
+                self.require_soon(lambda: self.testbed.is_stopped_at(victim), message)
             else:
                 victim.ask(self.testbed.shop(VICTIMS_NODE))
-            reached = self._dump_lock_keys(trial) != before
-        self.require(rule.fired, "no reply was cut")
+            took_effect = self._dump_lock_keys(trial) != keys_before
+        self.require(rule.fired, "the proxy dropped no reply")
         answers = trial.outcomes_without_redis
         if trial.point:
             answers = {"", "unavailable"}
         self.require(
             victim.first_outcome in answers, f"the victim was answered {victim.first_outcome}"
         )
-        self.require(reached, "the command that lost its reply never reached the server")
+        self.require(took_effect, "the command that lost its reply never reached the server")
         if trial.point:
-            # The victim has its lock still: its connection would be there if it had not been cut.
-            self.require(self._connections_after_set() <= early, "the reply was not cut off")
+            # The victim still has its lock, so a connection that was not closed would be listed.
+            self.require(
+                self._connections_after_set() <= connections_before, "the reply was not dropped"
+            )
 
     def _connections_after_set(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
 
-        Each is its id and the number of commands that it has sent.
+        A connection is returned as its id and the number of commands that it has sent.
         """
         clients = measure.run_command(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
         return {

@@ -8,10 +8,12 @@ from servers.proxy.proxy import Proxy
 
 
 class PartitionFault(Fault):
-    """A black hole between node A and Redis: no byte passes, no connection is closed. The holder
-    still reaches the database, so it goes on; its renewals and its release do not arrive.
+    """A black hole between node A and Redis: no byte passes, no connection is closed.
 
-    before  bytes that fell into black holes until it was proved
+    The holder still reaches the database, so it continues. Its renewals and its release do not
+    reach Redis.
+
+    dropped_before  bytes that the proxy had dropped when the fault was proved
     """
 
     name = "partition"
@@ -36,7 +38,7 @@ class PartitionFault(Fault):
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
     def send_rivals(self, trial: Trial) -> None:
-        """Node A sells nothing without the lock; node B sells when the lock has expired."""
+        """Send a buyer to node A, which must not sell without Redis, and rivals to node B."""
         cut_off = trial.send(trial.add_buyer("cut-off"), self.node)
         super().send_rivals(trial)
         wait_for(lambda: cut_off.first_outcome, 10)
@@ -46,7 +48,7 @@ class PartitionFault(Fault):
             )
 
     def heal(self) -> None:
-        """Undo the fault. If nothing fell into the black hole, no trial proves anything."""
+        """Undo the fault. If node A sent nothing meanwhile, all trials are inconclusive."""
         if self.proxy.dropped == self.dropped_before:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")

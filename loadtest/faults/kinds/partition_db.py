@@ -10,10 +10,10 @@ from loadtest.faults.trial import Trial
 from loadtest.stack.client import StrategyFacts
 from servers.proxy.proxy import Proxy
 
-#: The shop's client gives up on a silent PostgreSQL after this time: see shop/ops/postgres.py.
-#: Until then a watchdog renews the lock of a holder that waits for PostgreSQL.
+#: Time after which the shop gives up on a silent PostgreSQL (shop/ops/postgres.py). Until then a
+#: watchdog renews the lock of a holder that waits for PostgreSQL.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: RedisLock's `max_hold` here. Less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
+#: RedisLock's `max_hold`. Less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
 MAX_HOLD_SECONDS = 2.0
 #: Tolerance for a slow machine.
 SLACK_SECONDS = 3.0
@@ -22,14 +22,14 @@ SLACK_SECONDS = 3.0
 class PartitionDbFault(PartitionFault):
     """A black hole between node A and PostgreSQL: no byte passes, no connection is closed.
 
-    The holders hang in their next statement. They still reach their locks' servers, so watchdogs
-    renew. The time without a sale is measured: RedisLock's `max_hold` bounds it to `max_hold` plus
-    a ttl, and the reply timeout of the shop's connections bounds it for every other lock.
+    The holders hang in their next statement. They still reach their lock servers, so watchdogs
+    renew their locks. The time without a sale is measured. For RedisLock it is at most `max_hold`
+    plus a ttl, for every other lock at most the reply timeout of the shop's connections.
     """
 
     name = "partition-db"
     title = "a black hole between the holder's node and PostgreSQL"
-    takes_the_lock = True  # max_hold takes it from the victim
+    takes_the_lock = True  # RedisLock's `max_hold` takes the lock from the victim
     measures_recovery = True
 
     @property
@@ -53,24 +53,24 @@ class PartitionDbFault(PartitionFault):
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
     def act(self, trial: Trial) -> None:
-        """Let the victim go into the black hole, and a rival ask until it has bought."""
-        resumed = time.monotonic()
+        """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
+        resumed_at = time.monotonic()
         trial.resume_victim(seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
-        # A renewed lock keeps others out until its bound. If it did not, its victim did not hang.
+        # A renewed lock blocks other buyers until its bound, unless its holder did not hang.
         took = trial.seconds_to_next_sale(self.fired_at)
         bound = self._longest_hang(trial.strategy)
         if trial.strategy["renewed"] and took is not None and took < bound - TTL - 0.5:
-            trial.mark_inconclusive(f"the victim kept others out for {took:.1f} s only")
+            trial.mark_inconclusive(f"the victim blocked other buyers for {took:.1f} s only")
         if trial.expect_first_answer("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
-            self.hang_times.append(time.monotonic() - resumed)
+            self.hang_times.append(time.monotonic() - resumed_at)
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:
         return self._longest_hang(strategy) + SLACK_SECONDS
 
     def _longest_hang(self, strategy: StrategyFacts) -> float:
-        """Return the seconds for which a hanging holder keeps others out, by its lock's rules."""
+        """Return the longest time, in seconds, for which a hanging holder blocks other buyers."""
         return MAX_HOLD_SECONDS + TTL if strategy["fenced"] else REPLY_TIMEOUT_SECONDS
 
     def describe_observations(self) -> str:

@@ -12,18 +12,19 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import TTL
 from loadtest.faults.trial import Trial
 
-#: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
-#: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
+#: The length of the pause. It is longer than the ttl and than ZooKeeper's session, which ends on a
+#: tick of half a second. It is shorter than PostgreSQL's timeout for an idle transaction and
+#: gunicorn's timeout for a worker.
 PAUSE_SECONDS = TTL + 1.0
 #: How long a trial waits for the end of the pause.
 RESUME_TIMEOUT_SECONDS = 30.0
 
 
 class PauseFault(Fault):
-    """SIGSTOP for node A, and SIGCONT after the ttl.
+    """Node A is stopped by SIGSTOP, and continued by SIGCONT after the ttl.
 
-    Meanwhile nothing in the node can renew a lock or notice its loss. For ways in which this fault
-    can appear to happen without doing so, see loadtest/tests/weakened_faults.py.
+    While it is stopped, no thread of the node can renew a lock or notice its loss.
+    loadtest/tests/weakened_faults.py lists ways in which this fault only appears to happen.
     """
 
     name = "pause"
@@ -46,8 +47,8 @@ class PauseFault(Fault):
         """
         pids = set(self.testbed.pids(self.node))
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
-        runs = "a process of node A still runs"
-        self.require_soon(lambda: self._are_stopped(pids), runs, 2.0)
+        message = "a process of node A still runs"
+        self.require_soon(lambda: self._are_stopped(pids), message, 2.0)
         self.switches_by_pid = measure.count_context_switches(pids)
         return f"the {len(pids)} processes of node A are in state T"
 
@@ -56,8 +57,7 @@ class PauseFault(Fault):
 
     def act(self, trial: Trial) -> None:
         self.send_rivals(trial)
-        # act_on_servers, which runs in parallel, ends the pause.
-        self.may_resume.wait(RESUME_TIMEOUT_SECONDS)
+        self.may_resume.wait(RESUME_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
         self.resume(trial)
 
     def act_on_servers(self) -> None:
@@ -74,9 +74,9 @@ class PauseFault(Fault):
             self.may_resume.set()
 
     def is_in_effect(self) -> bool:
-        """Return whether the node was stopped all the time.
+        """Return whether the node has been stopped without a break since `prove`.
 
-        A process that ran for a moment in between has another number of context switches.
+        A process that ran for a moment in between has more context switches than before.
         """
         return (
             self._are_stopped(self.switches_by_pid)
@@ -87,9 +87,9 @@ class PauseFault(Fault):
 class PauseAcquiredFault(PauseFault):
     """The same pause between acquiring the lock and claiming the fence.
 
-    Only there the fence itself is tested: after the claim the row lock of the victim's transaction
-    keeps rivals out. If the fence works, the victim is answered `lost`. The locks without a fence
-    show that the pause was long enough to break a lock.
+    Only a pause before the claim tests the fence: after the claim, the row lock of the victim's
+    transaction blocks rivals. If the fence works, the victim is answered `lost`. The locks without
+    a fence show that the pause was long enough to break a lock.
     """
 
     name = "pause@acquired"

@@ -6,9 +6,9 @@ from loadtest.faults.trial import Trial
 
 
 class QuorumFault(Fault):
-    """With two of Redlock's five servers cut off the shop sells; with three it refuses.
+    """The shop sells while two of Redlock's five servers are cut off, and refuses with three.
 
-    `restart` shows that a server which comes back empty leads to two holders.
+    The fault `restart` shows that a server that comes back empty leads to two holders.
     """
 
     name = "quorum"

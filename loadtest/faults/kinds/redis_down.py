@@ -8,7 +8,7 @@ from loadtest.faults.trial import Trial
 
 
 class RedisDownFault(Fault):
-    """SIGKILL of Valkey, which later starts empty. Until then no strategy on it may sell."""
+    """Valkey is killed, and later starts empty. Until then no strategy that uses it may sell."""
 
     name = "redis-down"
     title = "Redis is down, later back and empty"

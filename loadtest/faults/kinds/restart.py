@@ -1,4 +1,4 @@
-"""`restart`: Redis restarts empty while a holder is inside."""
+"""`restart`: Redis restarts empty while a buyer holds the lock."""
 
 from loadtest.faults import measure
 from loadtest.faults.lost_lock import LostLockFault
@@ -6,10 +6,10 @@ from servers import embedded
 
 
 class RestartFault(LostLockFault):
-    """SIGKILL of Valkey and a start with an empty memory, on the same port.
+    """Valkey is killed, and starts with an empty memory on the same port.
 
-    Of Redlock's five servers 4 and 5 are cut off while the victim locks 1, 2 and 3. Then 3 restarts
-    empty and 4 and 5 are back: 3, 4 and 5 are a majority for the rival.
+    Of Redlock's five servers, 4 and 5 are cut off while the victim acquires 1, 2 and 3. Then 3
+    restarts empty, and 4 and 5 are reachable again: 3, 4 and 5 are a majority for the rival.
     """
 
     name = "restart"

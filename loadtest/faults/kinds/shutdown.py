@@ -18,11 +18,13 @@ class ShutdownFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        guest = trial.guest = trial.add_buyer("guest", stop_at="arrives")  # waits behind the victim
+        # The guest waits for the victim's lock. Its stop, resumed in advance, shows its arrival.
+        guest = trial.add_buyer("guest", stop_at="arrives")
+        trial.guest = guest
         self.testbed.resume(guest)
         trial.send(guest, VICTIMS_NODE)
-        nobody = f"{trial.lock}: the guest did not arrive"
-        self.require_soon(lambda: self.testbed.is_stopped_at(guest), nobody)
+        message = f"{trial.lock}: the guest did not arrive"
+        self.require_soon(lambda: self.testbed.is_stopped_at(guest), message)
 
     def prove(self) -> str:
         shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
@@ -31,7 +33,7 @@ class ShutdownFault(NodeEndFault):
         for trial in self.trials:
             if trial.victim.first_outcome or not self.testbed.is_stopped_at(trial.victim):
                 trial.mark_inconclusive(
-                    "SIGTERM came when its victim was not at its point any more"
+                    "the victim was not at its point any more when node A got its SIGTERM"
                 )
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
@@ -49,7 +51,7 @@ class ShutdownFault(NodeEndFault):
 
 
 class ShutdownShortFault(NodeEndFault):
-    """The same with a graceful timeout shorter than the purchases: it ends like a crash."""
+    """The same with a graceful timeout shorter than the purchases: node A ends as by a crash."""
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
@@ -60,15 +62,16 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        trial.send_rival("rival-1", grace=0, stop_at="")  # one is enough: `crash` tests two
+        trial.send_rival("rival-1", grace=0, stop_at="")  # the fault `crash` tests two rivals
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
         self.require_nothing_left()
-        self.fired_at = time.monotonic()  # a lock may outlive the node by its ttl at most
+        # Measure the recovery from the node's end: a lock may outlive the node by its ttl.
+        self.fired_at = time.monotonic()
         for trial in self.trials:
             trial.expect_first_answer("unknown", 5)
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def act(self, trial: Trial) -> None:
-        """The rivals buy in the drain."""
+        """Do nothing: the rivals buy in the drain."""

@@ -6,14 +6,15 @@ from loadtest.faults.fault import Fault, format_range
 from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS
 from loadtest.faults.trial import Trial
 
-#: Seconds for each chunk between node A and PostgreSQL, in each direction.
+#: Delay of each chunk of bytes between node A and PostgreSQL, in each direction.
 DELAY_SECONDS = 0.8
 
 
 class SlowWriteFault(Fault):
-    """Kleppmann's case: no process and no lock server is slow, but the network to the database is.
+    """The network to the database is slow; processes and lock servers are not.
 
-    The victim sends its write within its ttl, and the write arrives after the ttl.
+    The victim sends its write within its ttl, and the write arrives after the ttl: the case that
+    Martin Kleppmann described.
     """
 
     name = "slow-write"
@@ -40,7 +41,7 @@ class SlowWriteFault(Fault):
     def act_on_servers(self) -> None:
         """Measure round trips until every victim has its answer, and once more after that.
 
-        Otherwise a delay that ended early would look like one that lasted.
+        If a round trip is fast, the delay ended too early and all trials are inconclusive.
         """
         is_over = False
         while not is_over:
@@ -62,10 +63,7 @@ class SlowWriteFault(Fault):
         return self.round_trips[-1]
 
     def resume(self, trial: Trial) -> None:
-        """Resume the rivals, and wait for the victim's answer.
-
-        Otherwise the order of the writes would be unknown.
-        """
+        """Resume the rivals, then wait for the victim's answer and check that it came late."""
         trial.resume_rivals()
         trial.wait_for_first_answer(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first_outcome:

@@ -8,10 +8,11 @@ from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 
 
 class SplitBrainFault(FailoverFault):
-    """Replication is a black hole when the victim takes its lock. Then the replica is promoted.
+    """Each node has a master of its own, and only that of node A has the victim's lock.
 
-    Node B uses the replica. Node A keeps the old master, which renews and releases as before: no
-    holder can notice.
+    Replication is a black hole when the victim acquires its lock. Then the replica is promoted, and
+    node B uses it. Node A keeps the old master, where renewals and releases succeed as before, so
+    that no holder can notice the fault.
     """
 
     name = "split-brain"
@@ -21,9 +22,8 @@ class SplitBrainFault(FailoverFault):
     def fire(self) -> None:
         self.held_count = self.count_held_locks()
         self.old_master = self.testbed.main
-        self.cleanup.callback(
-            self.old_master.stop, signal.SIGKILL
-        )  # SIGTERM would wait for its replica
+        # After a SIGTERM the old master would wait for its replica.
+        self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
         replica = self.testbed.address(self.replica)
         self.testbed.redis[RIVALS_NODE].switch(replica)
@@ -35,8 +35,8 @@ class SplitBrainFault(FailoverFault):
         for node, server in ((VICTIMS_NODE, self.old_master), (RIVALS_NODE, self.testbed.main)):
             info = measure.run_command(server, "INFO")
             reached = measure.run_id(self.testbed.redis[node])
-            self.require(reached == info["run_id"], "a node does not have the Redis of its own")
-            self.require(info["role"] == "master", f"a node has a {info['role']}")
+            self.require(reached == info["run_id"], "a node does not reach its own Redis")
+            self.require(info["role"] == "master", f"a node's Redis is a {info['role']}")
         self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "

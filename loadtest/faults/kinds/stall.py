@@ -10,23 +10,23 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import Trial
 
-#: Seconds for each chunk between node A and Redis while `stall` has its first buyers.
+#: Delay of each chunk of bytes between node A and Redis while the first buyers buy.
 CONNECT_DELAY_SECONDS = 0.05
 
 
 class StallFault(Fault):
-    """SIGSTOP of Valkey for longer than its clients' timeout.
+    """Valkey is stopped by SIGSTOP for longer than its clients' timeout.
 
-    A command whose client has given up stays in the socket's buffer and is executed after SIGCONT:
-    that leaves a lock without a holder. It happens only on a connection that is open already, since
-    a new connection waits for Redis before it sends anything.
+    A command whose client has given up stays in the socket's buffer, and Valkey executes it after
+    SIGCONT. This may leave a lock without a holder. It needs an open connection, because a new
+    connection waits for Valkey before it sends a command.
     """
 
     name = "stall"
     title = "Redis is stopped past its clients' timeout"
 
     def arm(self) -> None:
-        """Slow the first buyers down, so that they overlap and each opens a connection."""
+        """Delay the first buyers, so that they overlap and each of them opens a connection."""
         self.healing.callback(self.testbed.redis[VICTIMS_NODE].pass_on)
         self.testbed.redis[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
@@ -47,9 +47,10 @@ class StallFault(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
-        sent = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
+        rule = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
-        sent.cancel()
-        is_own = "verdicts" in trial.strategy  # a participant's lock has any name, or none
-        if not (sent.fired or is_own):
+        rule.cancel()
+        # The lock of a workshop's participant need not contain the product's name.
+        is_participants_lock = "verdicts" in trial.strategy
+        if not (rule.fired or is_participants_lock):
             trial.mark_inconclusive("no command of the victim was on its way to Redis")

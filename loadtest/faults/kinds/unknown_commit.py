@@ -8,8 +8,8 @@ from loadtest.faults.trial import STOCK, Trial
 class UnknownCommitFault(Fault):
     """The proxy drops the database's reply to each victim's COMMIT.
 
-    The row is written all the same. Each victim asks again with its key, and must get its existing
-    order replayed, and not a second unit.
+    The order is committed all the same. Each victim asks again with its key. The shop must answer
+    with the existing order, and not sell a second unit.
     """
 
     name = "unknown-commit"
@@ -20,10 +20,10 @@ class UnknownCommitFault(Fault):
         self.replayed_counts: list[int] = []
 
     def enter(self, trial: Trial) -> None:
-        """Send no victim yet: act() does."""
+        """Do nothing: act() sends the victims."""
 
     def prove(self) -> str:
-        """Each victim sets its own rule in act."""
+        """Return the means: act() sets a rule for each victim, and counts the dropped replies."""
         return "the proxy drops the replies, and counts them"
 
     def act(self, trial: Trial) -> None:
@@ -48,13 +48,13 @@ class UnknownCommitFault(Fault):
         self.replayed_counts.append(replayed)
         if committed < STOCK:
             trial.mark_inconclusive(
-                f"{committed} of {STOCK} orders were there before their buyers asked again"
+                f"only {committed} of {STOCK} orders existed before their buyers asked again"
             )
         elif replayed < STOCK:
-            trial.problems.append(f"{replayed} of {STOCK} victims got their one order replayed")
+            trial.problems.append(f"only {replayed} of {STOCK} victims got their order replayed")
 
     def describe_observations(self) -> str:
-        """Return how many replies were dropped, and how many victims got their order."""
+        """Return the numbers of dropped replies and of replayed orders."""
         return (
             f"{sum(self.committed_counts)} replies to COMMIT were dropped and the order was there"
             f" before its buyer asked again; {sum(self.replayed_counts)} buyers got it replayed"
