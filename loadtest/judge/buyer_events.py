@@ -12,7 +12,7 @@ def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int
     """Return the events of these requests and of their answers, oldest first."""
     events: list[Any] = []
     for request in requests:
-        common = {
+        purchase_fields = {
             "by": "buyer",
             "f": "buy",
             "lock": lock,
@@ -20,11 +20,11 @@ def buyer_events(requests: Sequence[Request], lock: str, product: str, sale: int
             "sale": sale,
             "attempt": request.attempt,
         }
-        events.append({**common, "type": "invoke", "t": request.sent_at})
+        events.append({**purchase_fields, "type": "invoke", "t": request.sent_at})
         if request.answered_at is not None:
             events.append(
                 {
-                    **common,
+                    **purchase_fields,
                     "type": request.type,
                     "t": request.answered_at,
                     "outcome": request.outcome,

@@ -1,7 +1,7 @@
 """The evidence that the history of a correct sale shows, by strategy.
 
-These are the load test's own expectations, not the shop's statements: a shop that is judged does
-not choose the rules. A test compares the names with those of the shop's strategies.
+The load test defines this evidence itself, because a shop that is judged must not choose the rules.
+A test compares the names with those of the shop's strategies.
 """
 
 import re
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 class Evidence:
     """The evidence that the history of a correct sale shows of each order.
 
-    locked     its stock was read, and it was committed, inside a hold of the lock
-    own_token  no two grants share a token; not so if a holder may enter its own lock again
-    fenced     it carries the fence of its grant
-    absolute   the stock was written as it was read, less one: so each order reads one unit less
-               than the order before it
-    one_row    every buyer writes the product's row before its order: so orders are committed in the
+    locked     the stock was read and the order was committed while the node held the lock
+    own_token  no two grants share a token; false if a holder may enter its own lock again
+    fenced     the order carries the fence of its grant
+    absolute   the purchase writes the stock that it read, less one, so each order reads one unit
+               less than the order before it
+    one_row    every buyer writes the product's row before its order, so orders are committed in the
                order of their numbers
-    numbered   orders are committed in the order of their numbers; not so if a number is drawn
-               before the unit is taken
+    numbered   orders are committed in the order of their numbers; false if a number is drawn before
+               the unit is taken
     own_unit   the stock that an order saw is the number of its unit, which no other order has
     reserves   a unit is reserved in Redis before the order is committed
-    promises   that reservation is the order, which a consumer writes later
+    promises   the reservation promises the order, which a consumer writes later
     """
 
     locked: bool = False
@@ -38,7 +38,7 @@ class Evidence:
     promises: bool = False
 
 
-#: Keys that may stay on a lock server after a sale: the last fence of a name, the units that the
+#: Keys that may stay on a lock server after a sale: the last fence of a lock, the units that the
 #: counter has reserved or promised, and keys that belong to no lock.
 PERMANENT_KEYS = re.compile(
     r"(lock:\{.*\}:fence|stock:\{(\d+\}(:held)?|reserve\}:.*)|throttle:.*|page:.*|:1:.*)\Z"
@@ -49,7 +49,7 @@ _LOCK = Evidence(locked=True, own_token=True, absolute=True)
 _FENCED_LOCK = Evidence(locked=True, own_token=True, fenced=True, absolute=True)
 _ROW = Evidence(absolute=True)
 
-#: By the name of the strategy.
+#: Strategy -> the evidence of a correct sale under it.
 EVIDENCE: Mapping[str, Evidence] = {
     "none": _ROW,
     "autocommit": _ROW,

@@ -1,4 +1,4 @@
-"""The findings of the judge, and the cases that they are made of."""
+"""The findings of the judge. A finding summarizes the cases in which a sale breaks a rule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ class Case:
     """One case in which a sale breaks a rule.
 
     description     the evidence, one sentence
-    attempts        the keys of the buyers whom it concerns
-    prevents_exact  whether the sale is not exact because of it
+    attempts        the keys of the buyers whom the case concerns
+    prevents_exact  whether a sale with this case cannot be exact
     """
 
     def __init__(self, description: str, *attempts: str, prevents_exact: bool = True) -> None:
@@ -20,7 +20,7 @@ class Case:
 
 
 def order_case(order: Mapping[str, Any], predicate: str) -> Case:
-    """Return a case that concerns one order: "order 31" and a predicate."""
+    """Return a case on one order. Its description is "order 31" followed by `predicate`."""
     return Case(f"order {order['order']} {predicate}", str(order["key"]))
 
 
@@ -31,8 +31,9 @@ class Finding:
     rule            the name of the rule, which `summary.json` lists as a violation
     description     the evidence of the first case, and the number of further cases
     attempts        the keys of the first case; those of all cases if each concerns one buyer
-    prevents_exact  whether the sale is not exact because of it, whatever its totals
-    voids_record    whether the record is unreliable: then only an oversell is concluded from it
+    prevents_exact  whether a sale with this finding cannot be exact, even if its totals are right
+    voids_record    whether the finding makes the record unreliable, so that the judge concludes
+                    nothing but an oversell from it
     """
 
     rule: str

@@ -4,12 +4,12 @@
     {"t": 81907, "by": "node", "f": "acquired", "type": "ok", "token": "5f1c", "fence": 7, ...}
     {"t": 82113, "by": "fault", "f": "pause", "type": "invoke", "phase": "fire", "what": "..."}
 
-`f` is the operation, as in Jepsen's histories. `invoke` begins an operation. `ok` means that it
-happened, `fail` that it certainly did not, and `info` that it may have happened. An operation
-without an end may have happened, too.
+`f` is the operation, as in Jepsen's histories. `invoke` begins an operation. `ok` means that the
+operation happened, `fail` that it certainly did not, and `info` that it may have happened. An
+operation without an end may have happened, too.
 
 Times are time.monotonic_ns(). All processes of a host share that clock, so events from several
-files are merged by it.
+files can be sorted by their times.
 """
 
 import json
@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
-#: json.dumps with other separators would make an encoder for each call.
+#: One encoder for all events: json.dumps() with these separators would make one for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 #: `by` of the event that replaces a damaged line. With such an event the judge concludes nothing.
 DAMAGED = "damaged"
@@ -30,8 +30,8 @@ DAMAGED = "damaged"
 class Event(TypedDict, total=False):
     """One line of a history.
 
-    `by` and `f` decide which fields it has; docs/history.md lists them. A line with a field of
-    another type is damaged.
+    `by` and `f` determine the fields; docs/history.md lists them. A line that has a field of a
+    wrong type is damaged.
     """
 
     t: Required[int]
@@ -64,9 +64,9 @@ EVENT_FIELD_TYPES = get_type_hints(Event)
 
 
 class History:
-    """Appends events to a file, from any thread and from several processes at once.
+    """Appends events to a file. Several threads and processes may append to one file.
 
-    Each event is one write with O_APPEND: lines are never mixed, and a process that is killed
+    Each event is one write with O_APPEND, so lines are never mixed and a process that is killed
     leaves no event in a buffer.
     """
 
@@ -93,8 +93,8 @@ class History:
 def read(paths: Iterable[Path | str]) -> list[Event]:
     """Return the events of all files, oldest first. Raises OSError.
 
-    A damaged line becomes an event by DAMAGED. A last line without its end is skipped: a process
-    was killed while it wrote it.
+    A damaged line becomes an event with DAMAGED as `by`. A last line without a newline is skipped,
+    because its process was killed while writing.
     """
     events: list[Event] = []
     for path in map(Path, paths):
@@ -109,7 +109,7 @@ def _sort_by_time(events: Iterable[Event]) -> list[Event]:
 class Reader:
     """Reads the histories of a folder while they grow. Each line is read once.
 
-    Threads may share it.
+    Threads may share a reader.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -150,7 +150,7 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 
 def _parse(path: Path, data: bytes) -> Iterator[Event]:
-    """Yield the event of each whole line; a damaged line has the time of the line before it."""
+    """Yield the event of each whole line. A damaged line gets the time of the line before."""
     *whole_lines, _ = data.split(b"\n")
     last_time = 0
     for line in whole_lines:
@@ -186,11 +186,12 @@ def group_by_product(
 ) -> dict[str, list[Event]]:
     """Return the events of each product, in their order.
 
-    These are the events of its buyers, and those of the nodes that served them. Faults and damaged
-    lines belong to all products, unless they name one. A node's event with a key that no buyer sent
-    belongs to the product whose lock it took, or else to all.
+    The events of a product are those of its buyers, and those of the nodes that served the buyers.
+    Faults and damaged lines belong to all products, unless they name one. A node's event with a key
+    that no buyer sent belongs to the product whose lock the event names, or else to all products.
 
-    earlier  the events before these: later events of their attempts are dropped
+    earlier  the events before these; an attempt that began there keeps the product that it had, so
+             its later events are dropped
     """
     products = _products_by_attempt(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}
@@ -209,7 +210,7 @@ def group_by_product(
 
 
 def _products_by_attempt(events: Sequence[Event]) -> dict[str, str]:
-    """Return the product of each attempt: that of its first event, which is its buyer's."""
+    """Return the product of each attempt, as the attempt's first event, the buyer's, names it."""
     return {
         event["attempt"]: event["product"]
         for event in reversed(events)

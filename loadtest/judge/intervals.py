@@ -1,4 +1,4 @@
-"""The requests, holds and commits that the events of one product amount to."""
+"""Requests, holds and commits: the intervals of time that the events of one product describe."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import event_type
 
-#: The node, process, thread and attempt of an event. Two threads may serve a repeated attempt.
+#: The node, process, thread and attempt of an event. A repeated attempt may have two handlers.
 Handler: TypeAlias = tuple[str, int, int, str]
 OrderNumber: TypeAlias = int | str  # text only in another shop
 _Item = TypeVar("_Item")
@@ -18,7 +18,7 @@ _Key = TypeVar("_Key")
 
 
 def answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a shop's answer, as its event has them."""
+    """Return the fields that the event of an answer has, from the answer's body."""
     lock = body.get("lock") or {}
     return _without_empty(
         {
@@ -41,13 +41,15 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 class Request:
     """One request of a buyer, and its answer. Times are monotonic, in nanoseconds.
 
-    answered_at  None if no answer was recorded; `type` is `info` then
-    type         the type of the answer's event
-    order        the number of the order that the answer names
-    fence        the fence with which the unit was sold, according to the answer
-    sold_in      the sale in which it was sold, according to the answer
-    stock_seen   the stock out of which it was sold, according to the answer
-    released     the outcome of the release of the lock, according to the answer
+    The fields from `order` on are statements of the answer.
+
+    answered_at  the time of the answer; None if none was recorded
+    type         the type of the answer's event; `info` without an answer
+    order        the number of the order
+    fence        the fence with which the unit was sold
+    sold_in      the sale in which the unit was sold
+    stock_seen   the stock from which the unit was sold
+    released     the outcome of the release of the lock
     """
 
     attempt: str
@@ -65,7 +67,7 @@ class Request:
 
     @property
     def last_seen_at(self) -> int:
-        """The time of the answer; that of the request if it has none."""
+        """The time of the answer, or of the request if there is no answer."""
         return self.answered_at or self.sent_at
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
@@ -74,7 +76,7 @@ class Request:
         self.record_answer(time.monotonic_ns(), event_type(outcome), fields)
 
     def record_answer(self, answered_at: int, type: str, fields: Mapping[str, Any]) -> None:
-        """Record an answer with these fields of its event."""
+        """Record an answer from the fields of its event."""
         self.answered_at = answered_at
         self.type = type
         self.outcome = fields.get("outcome", self.outcome)
@@ -87,7 +89,7 @@ class Request:
         self.released = fields.get("released", self.released)
 
     def recorded_answer(self) -> dict[str, Any]:
-        """Return the fields of the answer, as its event has them."""
+        """Return the fields that the event of the recorded answer has."""
         return _without_empty(
             {
                 "order": self.order,
@@ -101,17 +103,17 @@ class Request:
         )
 
     def covers(self, time_ns: int) -> bool:
-        """Return whether the shop may have worked on this request at a time.
+        """Return whether the shop may have worked on this request at the time `time_ns`.
 
-        It may do so from the request to the answer; without an answer, at any time after the
-        request.
+        The shop works on a request until its answer. Without an answer, or after an answer that
+        leaves the purchase open, it may do so at any later time.
         """
         if self.answered_at is None or self.type == "info":
             return self.sent_at <= time_ns
         return self.sent_at <= time_ns <= self.answered_at
 
 
-#: Returns the fields of a request, from which `Request(*fields)` restores it.
+#: Returns the fields of a request as a tuple, from which `Request(*fields)` restores the request.
 #: dataclasses.astuple() would copy each field, and take a hundred times as long.
 fields_of_request = attrgetter(*Request.__slots__)
 
@@ -126,13 +128,13 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 
 @dataclass(slots=True)
 class LockHold:
-    """One grant of a lock, for as long as its holder certainly believed that it held the lock.
+    """The time during which a holder certainly believed that it held the lock, after one grant.
 
-    handler          who served the holder
+    handler          the handler of the holder's purchase
     asked_at         when the holder asked for the lock; 0 if that was not recorded
-    start            when it got the lock
-    end              when it began to release it; without a release, the time of its last event
-    is_released      whether it began to release it
+    start            when the holder got the lock
+    end              when the release began; without a release, the time of the holder's last event
+    is_released      whether the release began
     release_outcome  released, expired or unknown; empty if it was not recorded
     released_token   the token that the release named; empty if it was not recorded
     """
@@ -160,12 +162,12 @@ class LockHold:
 class Commit:
     """A node's COMMIT of an order.
 
-    begun_at  just before the COMMIT
-    read_at   when the node had last read the stock before it
-    amount    the stock that it had read
-    done_at   just after the COMMIT; None if that was not recorded
+    begun_at  the time just before the COMMIT
+    read_at   the time of the node's last read of the stock before the COMMIT
+    amount    the stock that the node read then
+    done_at   the time just after the COMMIT; None if that was not recorded
     order     the number that the order has if the COMMIT happened
-    hold      the hold of the lock in which it began; None if there was none
+    hold      the hold of the lock in which the COMMIT began; None if there was none
     sale      the sale that the node read; None if that was not recorded
     """
 
@@ -181,7 +183,10 @@ class Commit:
 
 @dataclass(eq=False, repr=False)
 class ProductHistory:
-    """The events of one product, oldest first, and what they amount to, each computed once."""
+    """The events of one product, oldest first, and their requests, holds and commits.
+
+    The intervals are computed at the first access.
+    """
 
     events: Sequence[Event] = ()
 
@@ -209,7 +214,7 @@ class ProductHistory:
 
     @cached_property
     def holds(self) -> list[LockHold]:
-        """Every grant of the product's lock, in the order in which they began."""
+        """All holds of the product's lock, in the order in which they began."""
         holds: list[LockHold] = []
         asked_at: dict[Handler, int] = {}
         open_holds: dict[Handler, LockHold] = {}
@@ -244,9 +249,9 @@ class ProductHistory:
 
     @cached_property
     def commits(self) -> list[Commit]:
-        """Every commit that a node recorded, in the order in which they began.
+        """All commits that nodes recorded, in the order in which they began.
 
-        A node that promises an order commits it thereby.
+        The promise of an order counts as its commit.
         """
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
@@ -256,7 +261,7 @@ class ProductHistory:
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
-            # An order that was named before was promised before.
+            # A `reserved` event with an order named before repeats an earlier promise.
             is_promise = kind == "reserved" and event.get("order") not in named_orders
             if kind == "after_read":
                 last_reads[handler] = event
@@ -277,8 +282,8 @@ class ProductHistory:
 def _begin_commit(event: Event, read: Event | None, holds: Sequence[LockHold]) -> Commit:
     """Return the commit that begins with an event.
 
-    read   the last read of the stock before it
-    holds  those of its handler
+    read   the event of the last read of the stock before the commit
+    holds  the holds of the commit's handler
     """
     commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
     for hold in holds:

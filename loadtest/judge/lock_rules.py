@@ -1,11 +1,11 @@
-"""The rules over locks: fences rise, holds do not overlap, each order is sold inside a hold.
+"""The rules on locks: fences rise, holds do not overlap, each order is sold inside a hold.
 
-An overlap, or a fence that fell between two grants, means that the lock failed. If something took
-the lock from its holder, the storage may have repaired that: with its fence RedisLock sells exactly
-while a stale holder still believes that it holds the lock. Otherwise the sale is not exact.
+An overlap, or a fence that fell between two grants, means that the lock failed. If a fault took the
+lock from its holder, the sale may still be exact, because the storage refuses a stale holder by its
+fence. Without such a fault, the sale is not exact.
 
-A violation of any other rule prevents an exact verdict in any case: the storage accepted a write
-that it had to refuse, or the lock was not used, and totals that are right are right by luck.
+A violation of any other rule always prevents an exact verdict: the storage accepted a write that it
+had to refuse, or the lock was not used, so totals that are right are right by luck.
 """
 
 from bisect import bisect_left
@@ -41,9 +41,9 @@ def fence_fell_over_orders(record: SaleRecord) -> Iterator[Case]:
 
 @rule("fence_fell")
 def fence_fell_over_grants(record: SaleRecord) -> Iterator[Case]:
-    """A grant has a higher fence than every grant made before it was asked for.
+    """A grant has a higher fence than every grant made before its buyer asked.
 
-    No two grants have the same fence. Of two that were asked for at the same time either may be the
+    No two grants have the same fence. If two buyers asked at the same time, either grant may be the
     first.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
@@ -74,7 +74,7 @@ def _higher_grant(first: Grant, second: Grant) -> Grant:
 
 @rule("overlap")
 def overlap(record: SaleRecord) -> Iterator[Case]:
-    """No two holders are inside at the same time, except one whose lock was taken away."""
+    """No two buyers hold the lock at the same time, unless a fault took it from one of them."""
     overlaps = [
         (_is_excused(record, first, second), first, second)
         for first, second in find_overlaps(record.holds)
@@ -90,7 +90,7 @@ def overlap(record: SaleRecord) -> Iterator[Case]:
 
 
 def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
-    """Return whether the lock of one of these holders may have been taken away."""
+    """Return whether a fault may have taken the lock from one of these holders."""
     if record.undisturbed:
         return False
     if record.robbed_buyers is None:
@@ -102,8 +102,8 @@ def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
 def false_release(record: SaleRecord) -> Iterator[Case]:
     """A release names the token of its grant, and does not succeed after another grant.
 
-    Only the answers of one server are compared: if there are two, as in a split brain, each release
-    may be right.
+    Releases are compared with later grants only if a single server answers: with two servers, as in
+    a split brain, each release may be right.
     """
     if not record.evidence.fenced:
         return
@@ -126,7 +126,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
 
 
 def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
-    """Return every two holds that overlap; `holds` are sorted by their starts."""
+    """Return all pairs of holds that overlap. `holds` must be sorted by their starts."""
     current_holds: list[LockHold] = []
     overlaps: list[tuple[LockHold, LockHold]] = []
     for hold in holds:
@@ -140,7 +140,7 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
-    """Under a lock each order was read and committed inside one hold of it."""
+    """For each order of a locked strategy, stock was read and committed inside one hold."""
     if not record.evidence.locked:
         return
     buyers_answered_sold = {
@@ -155,7 +155,7 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 
 
 def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
-    """Return how a commit was outside its hold; empty if it was inside.
+    """Return how a purchase was outside its hold, as a predicate; empty if it was inside.
 
     was_answered  whether the buyer was answered `sold`
     """
@@ -173,7 +173,7 @@ def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """If nothing takes the lock from its holder, each release finds that it is still held."""
+    """If no fault takes the lock from its holder, each release succeeds."""
     if not record.evidence.locked or not record.undisturbed:
         return
     for hold in record.holds:
@@ -197,7 +197,7 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """No two grants share a token, except those of one thread that may enter its own lock again."""
+    """No two grants share a token, except grants to one thread under a reentrant lock."""
     if not record.evidence.locked:
         return
     first_holds: dict[str, LockHold] = {}
@@ -213,9 +213,9 @@ def shared_token(record: SaleRecord) -> Iterator[Case]:
 
 
 def _is_same_owner(first: LockHold, second: LockHold) -> bool:
-    """Return whether two holds are one grant, or a holder that entered its own lock again.
+    """Return whether two holds have the same token and the same thread.
 
-    The attempts may differ: a thread may enter its own lock again for another attempt.
+    Their attempts may differ, because a thread may enter its own lock again for another attempt.
     """
     first_thread = first.handler[:3]
     second_thread = second.handler[:3]

@@ -1,8 +1,8 @@
-"""The rules over orders and answers.
+"""The rules on orders and answers.
 
-No rule calls a correct sale broken: an answer that is missing may have been any, and a request may
-take effect at any time after it was sent. A sale that breaks one of these rules is not exact,
-because its record is wrong.
+No correct sale breaks these rules: they assume that a missing answer may have had any outcome, and
+that a request may take effect at any time after it was sent. A sale that breaks a rule is not
+exact, because its record is wrong.
 """
 
 import re
@@ -17,17 +17,17 @@ from loadtest.judge.intervals import Request, group_by
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
-#: What to do about a number of two orders if each buyer's orders are numbered from 1.
+#: The remedy if two orders have one number because each buyer's orders are numbered from 1.
 PRIMARY_KEY_HINT = (
     "; if the orders of each buyer are numbered from 1, let orders() name the primary key"
 )
-#: A number of an order that ends in 1, without other digits before it.
+#: An order number that ends in 1, with no digit but 0 before the 1.
 FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
 
 
 @rule("lost_update")
 def lost_update(record: SaleRecord) -> Iterator[Case]:
-    """Every order took one unit off the stock, and nothing else took one."""
+    """Every order took one unit from the stock, and no unit left the stock without an order."""
     lost_updates = record.lost_updates
     if not lost_updates:
         return
@@ -36,8 +36,8 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
     if lost_updates > 0:
         effect = "decrement was erased" if lost_updates == 1 else "decrements were erased"
     else:
-        went = "unit went" if lost_updates == -1 else "units went"
-        effect = f"{went} without an order"
+        units_went = "unit went" if lost_updates == -1 else "units went"
+        effect = f"{units_went} without an order"
     yield Case(f"{len(record.orders)} orders took {units}: {abs(lost_updates)} {effect}")
 
 
@@ -112,8 +112,9 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
 def _earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can be gone, sorted.
 
-    That is when the counter reserved it; otherwise when its node read the stock, when the node
-    began to commit, or when its buyer first asked, whichever is recorded; or else any time.
+    It is the time of the first of these that is recorded: the counter's reservation, the node's
+    read of the stock, the begin of the node's commit, the buyer's first request. Without any of
+    them, the unit can have been gone at any time.
     """
     times: dict[str, float] = {}
     for event in record.events:

@@ -1,6 +1,7 @@
-"""The outcomes of a purchase, in one table: what buyers, Locust and the judge make of each.
+"""The outcomes of a purchase, and how buyers, Locust and the judge treat each of them.
 
-A new outcome of the shop needs a row here; tools/tests/test_outcomes.py compares both.
+A new outcome of the shop needs a row here: tools/tests/test_outcomes.py compares the table with the
+shop's outcomes.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,13 @@ from dataclasses import dataclass
 class PurchaseOutcome:
     """The meaning of one outcome.
 
-    event_type  the type of its event in the history: `ok`, the buyer has a unit; `fail`, this
-                request sold nothing; `info`, it may have sold a unit
-    final       whether the buyer is served: no other order is owed to it
+    event_type  the type of the answer's event in the history: `ok`, the buyer has a unit; `fail`,
+                the request sold nothing; `info`, the request may have sold a unit
+    final       whether the buyer is served, and needs no further answer
     retried     whether the buyer asks again with the same key
-    correct     whether a correct shop answers it while its servers run: a success for Locust
-    begun       whether a node answers it only after it has begun the purchase
+    correct     whether a correct shop gives this answer while its servers run; Locust counts it as
+                a success
+    begun       whether a node gives this answer only after it has begun the purchase
     """
 
     event_type: str = "fail"
@@ -26,8 +28,8 @@ class PurchaseOutcome:
     begun: bool = False
 
 
-#: Every outcome that POST /buy answers with, or that a buyer without an answer concludes. Neither
-#: final nor retried are `closed`, `throttled` and `error`: the buyer gives up, unserved.
+#: Every outcome of an answer to POST /buy, and `unknown`, which a buyer without an answer records.
+#: `closed`, `throttled` and `error` are neither final nor retried: the buyer gives up, unserved.
 OUTCOMES: Mapping[str, PurchaseOutcome] = {
     "sold": PurchaseOutcome(event_type="ok", final=True, correct=True, begun=True),
     "sold_out": PurchaseOutcome(final=True, correct=True, begun=True),
@@ -45,12 +47,12 @@ FINAL_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome
 RETRIED_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.retried)
 CORRECT_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.correct)
 BEGUN_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.begun)
-#: Answers by which nothing was sold, and after which the buyer asks again.
+#: Outcomes of requests that sold nothing, after which the buyer asks again.
 RETRIED_REFUSALS = frozenset(
     name for name in RETRIED_OUTCOMES if OUTCOMES[name].event_type == "fail"
 )
 
 
 def event_type(outcome: str) -> str:
-    """Return the type of the event of an answer with this outcome; `fail` if it has no row."""
+    """Return the type of an answer's event by its outcome; `fail` for one without a row."""
     return OUTCOMES[outcome].event_type if outcome in OUTCOMES else "fail"

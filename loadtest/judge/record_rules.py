@@ -1,8 +1,8 @@
-"""The rules on the record itself: nothing is missing in it, and no part contradicts another.
+"""The rules on the record itself: no part is missing, and no part contradicts another.
 
 If the nodes recorded events, the record shows for each order in which request, under which lock and
-in which sale it was sold. A record with gaps or contradictions proves nothing: with such a finding
-only an oversell can be concluded, which the orders show by themselves.
+in which sale it was sold. A record with gaps or contradictions proves nothing but an oversell,
+which the orders alone show.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from loadtest.judge.required_fields import (
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
-#: Seconds by which the clocks of nodes and servers may differ.
+#: Tolerated difference between the clocks of nodes and servers.
 MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
 
 
@@ -41,7 +41,7 @@ def broken_history(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_stock", voids_record=True)
 def wrong_stock(record: SaleRecord) -> Iterator[Case]:
-    """The sale opened with as many units as the run asked for."""
+    """The sale opened with the number of units that the run asked for."""
     if record.opening_stock != record.initial_stock:
         yield Case(
             f"the sale opened with {record.opening_stock} units, and {record.initial_stock} were "
@@ -49,7 +49,7 @@ def wrong_stock(record: SaleRecord) -> Iterator[Case]:
         )
 
 
-# --- nothing is missing --------------------------------------------------------------------------
+# --- no part is missing --------------------------------------------------------------------------
 
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
@@ -70,7 +70,7 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 
 
 def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return what no node recorded of a request that was answered; empty if nothing is missing."""
+    """Return the fact about an answered request that no node recorded, as a predicate; else ""."""
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
     kinds = {
@@ -86,9 +86,9 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
 
 
 def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return what a node did not record of the end of a hold; empty if nothing is missing.
+    """Return the fact about the end of a hold that its node did not record, as a clause; else "".
 
-    The node may have been killed before the end if a request has no answer.
+    Nothing is missing if a request of the hold has no answer: the node may have been killed.
     """
     requests = [
         request
@@ -98,7 +98,7 @@ def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
     if not requests or any(request.type == "info" for request in requests):
         return ""
     if not hold.is_released:
-        return "that it released it"
+        return "that it released the lock"
     if not hold.release_outcome:
         return "how the release ended"
     return ""
@@ -125,7 +125,7 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def missing_events(record: SaleRecord) -> Iterator[Case]:
-    """A node recorded every event that comes before one that it recorded of the same request."""
+    """If a node recorded an event, it also recorded the events that precede it in the request."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
             missing = _missing_before_event(handler_events, record.evidence)
@@ -134,9 +134,9 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
 
 
 def _missing_before_event(events: Sequence[Event], evidence: Evidence) -> str:
-    """Return the first event that lacks its preceding event; empty if there is none.
+    """Return a phrase on the first event that lacks its preceding event; empty if none does.
 
-    events  those of one handler
+    events  the events of one handler
     """
     kinds: set[str] = set()
     for event in events:
@@ -149,7 +149,7 @@ def _missing_before_event(events: Sequence[Event], evidence: Evidence) -> str:
 
 
 def _preceding_events(kind: str, evidence: Evidence) -> list[str]:
-    """Return the kinds of events that come before one of this kind in the same request."""
+    """Return the kinds of events that must precede an event of this kind in its request."""
     if kind == "before_commit":
         return ["after_read", "reserved"] if evidence.reserves else ["after_read"]
     return [PRECEDING_EVENTS[kind]] if kind in PRECEDING_EVENTS else []
@@ -160,7 +160,7 @@ def _preceding_events(kind: str, evidence: Evidence) -> list[str]:
 
 @rule("outside_request", voids_record=True, needs_node_records=True)
 def outside_request(record: SaleRecord) -> Iterator[Case]:
-    """An answer comes after its request, and a node's events between a request and its answer."""
+    """An answer follows its request, and a node's events lie between a request and its answer."""
     buyers_who_asked: set[str] = set()
     for event in record.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
@@ -193,11 +193,11 @@ def _first_stray_event(events: Sequence[Event], requests: Sequence[Request]) -> 
 
 @rule("foreign_key", voids_record=True)
 def foreign_key(record: SaleRecord) -> Iterator[Case]:
-    """Each request has a key that the run gave to a buyer."""
+    """The key of each request is the key of a buyer of the run."""
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:
-            yield Case(f"{key} asked, and is not one of the buyers of the run", key)
+            yield Case(f"{key} asked, but is not a buyer of the run", key)
 
 
 # --- no part contradicts another -----------------------------------------------------------------
@@ -222,7 +222,7 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
 
 
 def _difference_from_run(record: SaleRecord, event: Event) -> str:
-    """Return how a node's event differs from the run, with both values; empty if it does not."""
+    """Return how a node's event differs from the run, as a predicate; empty if it does not."""
     strategy = record.strategy
     product = record.product
     lock_name = f"{strategy}:{product}"
@@ -241,7 +241,7 @@ def _difference_from_run(record: SaleRecord, event: Event) -> str:
 def contradiction(record: SaleRecord) -> Iterator[Case]:
     """The database, the node and the answer agree on each order.
 
-    They agree on its product, its sale, the stock seen, the fence, and the buyer.
+    They agree on the order's product, sale, buyer, fence and the stock that the purchase saw.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
     answers_by_order = group_by(sold_requests, _attempt_and_order)
@@ -279,7 +279,7 @@ def _difference_from_commit(record: SaleRecord, order: Mapping[str, Any]) -> str
 def _difference_from_answers(
     record: SaleRecord, order: Mapping[str, Any], answers: Sequence[Request]
 ) -> str:
-    """Return how an order differs from what its buyer was answered; empty if it does not."""
+    """Return how an order differs from the answers to its buyer; empty if it does not."""
     stock_seen = order.get("stock_seen")
     fence = order.get("fence")
     commit = record.commits_by_order.get(order["order"])
@@ -337,10 +337,10 @@ def _orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
-    """Return whether the database may have forgotten a commit, and used its number again.
+    """Return whether a failover may have undone a commit, so that its number was used again.
 
-    That is so after a failover. Either the buyer was answered with this order and does not have it,
-    which is a `lost_ack`; or the commit did not end, and left its buyer in doubt.
+    In the first such case the buyer was answered with this order and does not have it, which is a
+    `lost_ack`. In the second the commit did not end, and the buyer's request was left open.
     """
     key = commit.attempt
     was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
@@ -358,7 +358,7 @@ def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """The times of two orders are no further apart than the requests, unless a clock is turned."""
+    """The times of two orders are no further apart than the requests, if no clock was changed."""
     if not (record.is_own_shop and record.undisturbed and record.requests):
         return
     first_sent_at = min(request.sent_at for request in record.requests)
@@ -391,12 +391,12 @@ def read_time(order: Mapping[str, Any]) -> float:
 def commit_order(record: SaleRecord) -> Iterator[Case]:
     """Orders are committed in the order of their numbers.
 
-    Each buyer of a product writes its row first, and no other buyer may write that row before the
-    commit. So a node's clock that is wrong shows.
+    Each buyer writes the product's row first, and no other buyer can write that row before the
+    commit. So this rule also detects a node whose clock is wrong.
 
-    If buyers write different rows, purchases overlap, and their numbers say nothing of their
-    commits. Then an order that was answered before the stock was read for another one has the
-    smaller number.
+    If buyers write different rows, purchases overlap, and the order of the numbers is not that of
+    the commits. Then the rule is weaker: an order that was answered before the stock was read for
+    another order has the smaller number.
     """
     if not record.evidence.numbered:
         return
@@ -417,7 +417,7 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _orders_read_after_later_answers(record: SaleRecord) -> Iterator[Case]:
-    """Yield the orders that were answered before the stock was read for a smaller number."""
+    """Yield orders that were answered before the stock was read for a lower order number."""
     answered_at = {
         request.order: request.answered_at
         for request in record.requests

@@ -1,8 +1,8 @@
 """The fields that the record of a sale of this project's shop must have.
 
-Most rules skip a value that is missing, because a correct run may lack it: no answer came, or a
-process was killed. So the values that the shop always has are required here. Without this table the
-rules over a field that is renamed would skip it silently. docs/history.md explains the events.
+Most rules skip a missing value, because a correct run may lack it: a request had no answer, or a
+process was killed. This table lists the values that the shop always records. Without the table, a
+field that is renamed would silently disable the rules on it. docs/history.md explains the events.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,9 +24,11 @@ ORDER_FIELDS: Fields = {
     "amount": int,
     "time": str,
 }
-#: The fields of a request, of an answer, and of the answer `sold`.
+#: The fields of a buyer's event on a request.
 REQUEST_FIELDS: Fields = {"lock": str, "product": str, "sale": int}
+#: The fields of a buyer's event on an answer.
 ANSWER_FIELDS: Fields = {**REQUEST_FIELDS, "outcome": str}
+#: The fields of a buyer's event on the answer `sold`.
 SOLD_FIELDS: Fields = {
     **ANSWER_FIELDS,
     "order": int,
@@ -38,7 +40,7 @@ SOLD_FIELDS: Fields = {
 FAULT_FIELDS: Fields = {"phase": str, "what": str}
 #: The fields of every event of a node.
 NODE_FIELDS: Fields = {"node": str, "pid": int, "thread": int}
-#: Further fields of a node's event, by its `f`.
+#: Kind (`f`) of a node's event -> further fields of the event.
 NODE_FIELDS_BY_EVENT: Mapping[str, Fields] = {
     "begins": {"lock": str, "product": str, "sale": int},
     "acquired": {"lock_name": str, "token": str, "waited_ms": NUMBER_TYPES},
@@ -48,11 +50,11 @@ NODE_FIELDS_BY_EVENT: Mapping[str, Fields] = {
     "release": {"token": str},
     "released": {"token": str, "outcome": str, "held_ms": NUMBER_TYPES},
 }
-#: Further fields of `reserved` under a strategy whose promise is the order.
+#: Further fields of the event `reserved` under a strategy that promises orders.
 PROMISE_FIELDS: Fields = {"order": int, "amount": int, "sale": int}
 #: Further fields of an order, an answer or a grant under a strategy with a fence.
 FENCE_FIELDS: Fields = {"fence": int}
-#: The kind of an event -> the kind of the event that precedes it in the same request.
+#: Kind of an event -> kind of the event that must precede it in the same request.
 PRECEDING_EVENTS: Mapping[str, str] = {
     "acquired": "acquire",
     "reserved": "reserve",
@@ -67,7 +69,7 @@ def fields_of_order(evidence: Evidence) -> Fields:
 
 
 def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
-    """Return the fields that an event must have; none for a damaged line."""
+    """Return the fields that an event must have. A damaged line needs none."""
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
             return REQUEST_FIELDS
@@ -91,7 +93,7 @@ def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
 
 
 def wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """Yield a phrase for each of these fields that is missing or has a value of another type."""
+    """Yield a predicate for each of these fields that is missing or has a wrong type."""
     for name, types in fields.items():
         if values.get(name) is None:
             yield f"has no {name}"
@@ -100,9 +102,9 @@ def wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
 
 
 def readable_order(order: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the order without the values that no rule can compare.
+    """Return the order without values of a wrong type, which no rule can compare.
 
-    An order without a number or without a key still counts as an order.
+    A missing number or key is replaced, so that the order still counts as an order.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
     readable_values = {

@@ -15,10 +15,10 @@ FindCases: TypeAlias = Callable[[SaleRecord], Iterator[Case]]
 class Rule:
     """A rule of the judge.
 
-    name                the name of its findings, which `summary.json` lists as a violation
-    find_cases          yields the cases in which a sale breaks it
-    voids_record        whether a record that breaks it is unreliable, as in Finding
-    needs_node_records  whether it applies only to a sale whose nodes recorded events
+    name                the name of the rule's findings, listed as a violation in `summary.json`
+    find_cases          yields the cases in which a sale breaks the rule
+    voids_record        whether a record that breaks the rule is unreliable; see Finding
+    needs_node_records  whether the rule applies only to sales whose nodes recorded events
     """
 
     name: str
@@ -27,7 +27,7 @@ class Rule:
     needs_node_records: bool
 
     def find(self, record: SaleRecord) -> Finding | None:
-        """Return the finding: the first case, and the number of further cases; None without any."""
+        """Return a finding on the first case and the number of others; None without cases."""
         if self.needs_node_records and not record.nodes_recorded:
             return None
         cases = list(self.find_cases(record))

@@ -5,7 +5,7 @@ from typing import Any, NotRequired, Required, TypedDict
 
 
 class Machine(TypedDict):
-    """The machine on which it ran, and the servers."""
+    """The machine of the run, and the versions of its servers."""
 
     cpus: int | None
     python: str
@@ -17,30 +17,32 @@ class Machine(TypedDict):
 class Judged(TypedDict, total=False):
     """The judge's part of a run: the verdict on one sale."""
 
-    initial_stock: int  # units that were asked for
+    initial_stock: int  # units that the run asked the shop to sell
     orders: int
-    stock_left: int | None  # None where the target shows no stock; then so is lost_updates
+    stock_left: int | None  # None if the target does not show its stock; then lost_updates is None
     oversold: int  # orders beyond the stock
-    undersold: int  # units that answered buyers could have bought, and that no order took
-    lost_updates: int | None  # decrements another write erased; below 0, units without an order
+    undersold: int  # units without an order that buyers with an answer could have bought
+    lost_updates: (
+        int | None
+    )  # decrements that another write erased; below 0, units without an order
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
-    never_arrived: int  # buyers who were sent and never became ready to buy
-    never_asked: int  # buyers who were ready and never asked
-    never_answered: int  # buyers who asked and were neither sold a unit nor answered sold_out
+    never_arrived: int  # buyers of the run who never became ready to buy
+    never_asked: int  # buyers who were ready to buy and never asked
+    never_answered: int  # buyers who asked, and whose last answer was neither sold nor sold_out
     violations: list[str]  # names of the rules that the sale broke
-    findings: list[str]  # the evidence, a sentence for each of them
+    findings: list[str]  # the evidence of the violations, one sentence per finding
     verdict: Required[str]  # exact, oversold, undersold, deadlock, unknown or not_run
-    why: str  # one sentence: why it was not run, or why nothing can be concluded
+    why: str  # one sentence: why the strategy was not run, or why the verdict is unknown
 
 
 def count_unanswered_buyers(run: Mapping[str, Any]) -> int:
-    """Return how many buyers of a run were neither sold a unit nor answered `sold_out`."""
+    """Return the number of buyers of a run whose last answer was neither `sold` nor `sold_out`."""
     names = ("never_arrived", "never_asked", "never_answered")
     return sum(int(run.get(name, 0)) for name in names)
 
 
 class Expectation(TypedDict):
-    """What was run, and whether it ended as loadtest/expected.py says."""
+    """The subject of a run, and whether its verdict is the one in loadtest/expected.py."""
 
     lock: str
     fault: str  # `rush`, `rush-one-process`, `chaos` or the name of a fault
@@ -49,7 +51,7 @@ class Expectation(TypedDict):
 
 
 class RushFigures(TypedDict, total=False):
-    """How a rush was set up, and how long it took."""
+    """The setup of a rush, and the times that were measured."""
 
     sale: int
     attempts: str  # the prefix of the Idempotency-Keys of a rush
@@ -60,51 +62,51 @@ class RushFigures(TypedDict, total=False):
     arrival_spread_ms: float  # from the first request to the last one
     buy_ms: Mapping[str, float]  # the buyers' waits for their last answer: p50, p95, p99, max
     requests: Mapping[str, float]  # every request, retries too: p50, p99, max, in ms
-    in_flight: int  # the most requests that waited for an answer at one moment
-    grown: Mapping[str, Any]  # the resources that a rush of `growth` took: tools/growth.py
-    lost: list[str]  # Locust's processes that were lost in the rush, with unanswered buyers
-    round: int  # of load, chaos and targets, which repeat their rushes
+    in_flight: int  # the highest number of requests that waited for an answer at the same time
+    grown: Mapping[str, Any]  # the resources that a rush of tools/growth.py took
+    lost: list[str]  # Locust's processes that ended in the rush before their buyers were answered
+    round: int  # number of the repetition; only of load, chaos and targets
 
 
 class TargetFacts(TypedDict, total=False):
-    """What is known of a shop of one's own."""
+    """Further fields of a run against a target, another shop than this project's."""
 
-    target: str  # its file; `lock` is the shop's name then
+    target: str  # the target's file; `lock` is the name of the shop then
     judged: list[str]  # the facts on which the verdict is based
     not_judged: list[str]  # the facts that the verdict does not consider
 
 
 class Run(Expectation, Judged, RushFigures, TargetFacts):
-    """One strategy in one rush or under one fault. A run that was not made has no figures."""
+    """One strategy in one rush or under one fault. A strategy that was not run has no figures."""
 
 
 class Cell(Run, total=False):
     """One strategy under one fault: a run, and the course of the fault."""
 
-    evidence: Required[str]  # how it was seen that the fault happened
-    missing: Required[str]  # why the cell is inconclusive, or empty
+    evidence: Required[str]  # the observations that show that the fault happened
+    missing: Required[str]  # why the cell is inconclusive; empty if it is conclusive
     wrong: Required[list[str]]  # complaints besides the verdict
-    recovery_s: Required[float | None]  # until the next sale; None: none, or it was not measured
+    recovery_s: Required[float | None]  # time to the next sale; None without one, or not measured
     story: Required[list[str]]  # the timeline of a cell that is not exact, in lines of text
 
 
 class Summary(TypedDict, total=False):
-    """The whole `summary.json`. Each field after `runs` belongs to one command."""
+    """The whole `summary.json`. A field after `runs` is written by one command only."""
 
     started: Required[str]  # ISO 8601 with the time zone
     machine: Required[Machine]
     nodes: Required[int]
     workers: Required[int]
     threads: Required[int]  # of each worker
-    server: str  # what served the nodes: gthread or asgi
+    server: str  # the worker kind of the nodes' gunicorn: gthread or asgi
     runs: Required[Sequence[Run]]
     seed: int  # of chaos
     minutes: float  # of chaos
     rushes: Sequence[Mapping[str, Any]]  # of chaos: the disturbances, seed and duration of each
-    canaries: Mapping[str, int]  # of chaos: lock that must break -> the first rush in which it did
+    canaries: Mapping[str, int]  # of chaos: strategy that must break -> its first broken rush
     rounds: int  # of load
-    # of target: its `file` and `host`, `judged` and `not_judged`; `nodes`, `workers` and `threads`
-    # are 0 there
+    # of target: the `file` and `host` of the shop, `judged` and `not_judged`. In such a summary
+    # `nodes`, `workers` and `threads` are 0.
     target: Mapping[str, Any]
     load: Mapping[str, Any]  # of load: its options (load/plan.py: LoadOptions)
     medians: Mapping[str, Mapping[str, Any]]  # of load: the figures of its table, by strategy

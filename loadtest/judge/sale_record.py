@@ -1,4 +1,4 @@
-"""The record of a sale: its orders, its history, and what the run asked of the shop."""
+"""The record of a sale: its orders, its history, and the run's requests to the shop."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,29 +16,32 @@ from loadtest.judge.required_fields import readable_order
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SaleRecord(ProductHistory):
-    """One sale after its drain or its deadline, and what the run asked of the shop.
+    """One sale after its drain or its deadline.
 
-    The events are those of its product: at least the requests of its buyers. The key of a buyer is
-    its Idempotency-Key, which is also the id of its attempt.
+    The events are those of the sale's product, at least the requests of its buyers. The key of a
+    buyer is the Idempotency-Key, which is also the id of the buyer's attempt.
 
-    initial_stock       units that the run asked for
-    opening_stock       units with which the sale opened, as the shop says
+    initial_stock       units that the run asked the shop to sell
+    opening_stock       units with which the sale opened, according to the shop
     stock_left          units that the shop still shows
-    orders              as GET /sales/<id>/orders lists them
-    buyer_keys          keys of the buyers who were sent; empty: they are not compared
-    arrivals            number of the buyers who were ready to buy; None: all
-    strategy            the strategy that the buyers asked for; empty: any
-    product             the product that they asked for; empty: any
-    sale                number of the sale that they came for; 0: any, as in another shop
-    nodes_recorded      whether the nodes recorded events: a missing event is a finding then
-    undisturbed         whether nothing took a lock from its holder: two holders are a finding then
-    robbed_buyers       keys of the buyers whose lock was taken; None: it may be any buyer's
+    orders              the orders as GET /sales/<id>/orders lists them
+    buyer_keys          keys of the buyers of the run; if empty, keys are not compared
+    arrivals            number of the buyers who were ready to buy; None for all
+    strategy            the strategy that the buyers asked for; if empty, it is not compared
+    product             the product that the buyers asked for; if empty, it is not compared
+    sale                number of the sale; if 0, as in another shop, it is not compared
+    nodes_recorded      whether the nodes recorded events; then a missing event is a finding
+    undisturbed         whether no fault took a lock from its holder; then two holders at a time
+                        prevent an exact verdict
+    robbed_buyers       keys of the buyers from whom a fault took the lock; None for any buyer
     excused_buyers      keys of the buyers who were not to ask again
-    ttl                 seconds that a lock survives its holder; None: no deadlock is looked for
-    fault_fired         whether the fault happened; a `prove` event that failed also says that not
-    orphan_lock         the key of a lock that is left without a holder; empty: there is none
+    ttl                 seconds that a lock survives its holder; if None, no deadlock is looked for
+    fault_fired         whether the fault happened; a failed `prove` event also means that it did
+                        not
+    orphan_lock         the key of a lock that is left without a holder; empty if there is none
     leaked_keys         keys left on the lock servers that no lock should leave there
-    unsettled_promises  promised orders that are not written yet; None: the shop cannot tell
+    unsettled_promises  number of promised orders that are not written yet; None if the shop does
+                        not know it
     """
 
     initial_stock: int
@@ -61,13 +64,13 @@ class SaleRecord(ProductHistory):
     unsettled_promises: int | None = 0
 
     def __post_init__(self) -> None:
-        #: The orders as the shop lists them; `orders` lack the values that cannot be compared.
+        #: The orders as the shop lists them; `orders` lacks values that cannot be compared.
         self.listed_orders = self.orders
         self.orders = [readable_order(order) for order in self.orders]
 
     @property
     def is_own_shop(self) -> bool:
-        """Return whether this project's shop held the sale: only its sales have numbers."""
+        """Return whether this project's shop held the sale; other shops number no sales."""
         return bool(self.sale)
 
     @property
@@ -79,11 +82,11 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def orders_by_commit_time(self) -> list[Mapping[str, Any]]:
-        """The orders, sorted by their commits.
+        """The orders in the sequence of their commits, which is that of their numbers.
 
-        The commits have the sequence of the numbers if every buyer writes the same row first:
-        PostgreSQL lets no other buyer write that row before the commit. Numbers that are text, as
-        another shop may have, come last, in the sequence of the list.
+        The two sequences are the same if every buyer writes the same row first, because PostgreSQL
+        lets no other buyer write that row before the commit. Orders whose number is text, as in
+        another shop, come last and keep their sequence.
         """
 
         def position(order: Mapping[str, Any]) -> tuple[bool, int]:
@@ -98,29 +101,30 @@ class SaleRecord(ProductHistory):
 
     @property
     def ordered_units(self) -> int:
-        """Units in all orders; one in an order that does not name its amount."""
+        """Units in all orders. An order that does not name its amount is of one unit."""
         return sum(int(order.get("amount", 1)) for order in self.orders)
 
     @property
     def lost_updates(self) -> int:
-        """Units ordered less units that left the stock: decrements that another write erased.
+        """Decrements that another write erased: units ordered less units that left the stock.
 
-        It is negative if units left the stock without an order.
+        Negative if units left the stock without an order.
         """
         return self.ordered_units - (self.initial_stock - self.stock_left)
 
     @property
     def oversold(self) -> int:
-        """Units promised beyond the stock.
+        """Units sold beyond the stock.
 
-        These are the units of all orders, plus one per buyer whose acknowledged order number is
-        missing. Acknowledged orders of two kinds are not counted as missing; `lost_ack` reports
-        them:
+        The units of all orders are counted, and one unit for each buyer whose acknowledged order is
+        missing. Acknowledged orders of two kinds are not counted as missing, but reported by
+        `lost_ack`:
 
-        - an order whose number the answer did not name: it cannot be looked up
+        - an order whose answer had no number, so that it cannot be looked up
         - an order that exists under another buyer's key
 
-        A target may renumber orders, so an unmatched order cancels one missing order.
+        A target may renumber orders, so each order that matches no buyer and no answer cancels one
+        missing order.
         """
         numbers_not_acknowledged_to_owner = {
             order["order"]
@@ -138,7 +142,7 @@ class SaleRecord(ProductHistory):
         return max(0, self.ordered_units + gone_count - self.initial_stock)
 
     def _unknown_order_count(self) -> int:
-        """Return the number of orders that neither a buyer's key nor an answer names."""
+        """Return the number of orders whose key is no buyer's and whose number no answer named."""
         acknowledged_numbers = set().union(*self.acknowledged_numbers_by_key.values())
         return sum(
             order["key"] not in self.last_requests and order["order"] not in acknowledged_numbers
@@ -147,14 +151,14 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def undersold(self) -> int:
-        """Units that buyers with an answer could have bought, and that no order took.
+        """Units without an order that buyers could have bought.
 
-        A buyer who got no answer, has no order and was not to ask again (its node was killed, say)
-        proves nothing about the sale.
+        Buyers without an answer count too, except excused buyers without an order: their node was
+        killed, for example, so they prove nothing about the sale.
         """
-        gave_up = self.excused_buyers - self.order_numbers_by_key.keys()
+        excused_keys = self.excused_buyers - self.order_numbers_by_key.keys()
         answered_count = sum(
-            request.outcome != "unknown" or key not in gave_up
+            request.outcome != "unknown" or key not in excused_keys
             for key, request in self.last_requests.items()
         )
         return max(0, min(self.initial_stock, answered_count) - len(self.orders))
@@ -174,7 +178,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def acknowledged_numbers_by_key(self) -> dict[str, set[OrderNumber | None]]:
-        """The orders that the answers to each key named."""
+        """Key of a buyer -> the order numbers in the answers `sold`; None for one without."""
         numbers_by_key: dict[str, set[OrderNumber | None]] = {}
         for request in self.requests:
             if request.type == "ok":
@@ -183,7 +187,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def recovered_orders(self) -> dict[str, OrderNumber]:
-        """Orders, by key, that no answer named, although a request of the buyer was left open."""
+        """Key of a buyer -> its order, if no answer named the order and a request was left open."""
         return {
             key: number
             for key, number in self.order_numbers_by_key.items()
@@ -193,12 +197,12 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def never_arrived(self) -> int:
-        """Buyers who were sent and never became ready to buy."""
+        """Number of the run's buyers who never became ready to buy."""
         return 0 if self.arrivals is None else max(0, len(self.buyer_keys) - self.arrivals)
 
     @cached_property
     def never_asked(self) -> int:
-        """Buyers who were ready and sent no request that is known."""
+        """Number of buyers who were ready to buy and have no recorded request."""
         silent_count = sum(key not in self.last_requests for key in self.buyer_keys)
         return max(0, silent_count - self.never_arrived)
 
@@ -206,13 +210,14 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def node_events_by_key(self) -> dict[str, list[Event]]:
-        """The events that the nodes recorded of each attempt, oldest first."""
+        """Key of an attempt -> the events that nodes recorded of it, oldest first."""
         node_events = (event for event in self.events if event["by"] == "node")
         return group_by(node_events, itemgetter("attempt"))
 
     @cached_property
     def commits_by_order(self) -> dict[OrderNumber, Commit]:
-        """The commit that a node recorded of each order for the order's own key."""
+        """Order number -> the commit that a node recorded for that order and its buyer."""
+        """Order number -> the commit that a node recorded for that order and its buyer."""
         return {
             commit.order: commit
             for commit in self.commits

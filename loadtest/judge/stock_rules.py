@@ -1,4 +1,4 @@
-"""The rules over the stock that each purchase saw, and over what a sale leaves behind.
+"""The rules on the stock that each purchase saw, and on the locks and promises left after a sale.
 
 No write is stale, no unit is sold twice, and no key stays on a lock server.
 """
@@ -9,8 +9,9 @@ from loadtest.judge.finding import Case, order_case
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
-#: What to do about unsettled promises in this project's shop, and in another one.
+#: What to do about unsettled promises in this project's shop.
 SETTLE_HINT = "is manage.py settle running?"
+#: What to do about unsettled promises in another shop.
 SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands still"
 
 
@@ -18,15 +19,17 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 def stale_write(record: SaleRecord) -> Iterator[Case]:
     """No order was written over a stock that was read too early.
 
-    Sorted by their commits, each order should have read the stock that the one before it left. An
-    order that read more wrote over the decrements in between: the cause of a lost update, unless
-    the stock was corrected afterwards. An early read does no harm with relative writes
-    (`amount - 1`). So, unless the strategy is known to write what it read less one, there is a
-    finding only if an update was lost. If buyers write different rows, the rule does not apply.
+    In the sequence of the commits, each order should have read the stock that its predecessor left.
+    An order that read more has erased the decrements in between. This causes a lost update, unless
+    the stock was corrected afterwards.
+
+    An early read does no harm with relative writes (`amount - 1`). So there is a finding only if an
+    update was lost, or if the strategy is known to write the stock that it read, less one. If
+    buyers write different rows, the rule does not apply.
     """
     has_lost_updates = record.lost_updates > 0
-    writes_what_it_read = has_lost_updates or record.evidence.absolute
-    if not (record.evidence.one_row and writes_what_it_read):
+    writes_absolute_stock = has_lost_updates or record.evidence.absolute
+    if not (record.evidence.one_row and writes_absolute_stock):
         return
     orders = record.orders_by_commit_time
     amounts = _amounts_seen(record)
@@ -49,13 +52,15 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     if stale_writes or has_lost_updates:
         return
     for index, (order, amount) in enumerate(zip(orders, amounts, strict=True)):
-        left = record.opening_stock - index
-        if amount != left:
-            yield order_case(order, f"was sold out of a stock of {amount}, and {left} were left")
+        stock_left = record.opening_stock - index
+        if amount != stock_left:
+            yield order_case(
+                order, f"was sold out of a stock of {amount}, and {stock_left} were left"
+            )
 
 
 def _amounts_seen(record: SaleRecord) -> list[int]:
-    """Return the stock that each order saw, sorted by their commits; unknown ones are omitted."""
+    """Return the stock that each order saw, if known, in the sequence of the commits."""
     amounts_read = {
         commit.attempt: commit.amount for commit in record.commits if commit.amount is not None
     }
@@ -67,24 +72,26 @@ def _amounts_seen(record: SaleRecord) -> list[int]:
 
 
 def find_stale_writes(initial_stock: int, amounts: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the index of each write that erased decrements, and how many just before it.
+    """Return the index of each write that erased decrements, and the number of those decrements.
 
-    amounts  the stock that each order had read, sorted by their commits
+    A write erases the decrements just before it.
+
+    amounts  the stock that each order had read, in the sequence of the commits
     """
     stale_writes = []
-    left = initial_stock
+    stock_left = initial_stock
     for index, amount in enumerate(amounts):
-        if index and amount > left:
-            stale_writes.append((index, min(index, amount - left)))
-        left = amount - 1
+        if index and amount > stock_left:
+            stale_writes.append((index, min(index, amount - stock_left)))
+        stock_left = amount - 1
     return stale_writes
 
 
 @rule("stale_write")
 def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
-    """A unit is sold out of a stock of at least one, and at most that of the sale's opening.
+    """The stock that an order saw is at least 1, and at most the stock at the sale's opening.
 
-    Otherwise it was of another sale, or of none. This holds for every strategy.
+    This holds for every strategy. A unit from any other stock belongs to another sale, or to none.
     """
     for order in record.orders:
         stock_seen = order.get("stock_seen")
@@ -100,8 +107,8 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """No two orders have the same unit, if the stock that an order saw is the number of its unit.
 
-    With as many surplus orders as units that went without one, the totals are right. A server that
-    lost promises begins to count anew, and may promise a number again.
+    The totals do not show such a pair if another unit went without an order. The rule does not
+    apply if a server may have lost promises: it may then promise a number again.
     """
     may_promise_again = not (record.undisturbed or record.evidence.numbered)
     if not record.evidence.own_unit or may_promise_again:
@@ -121,9 +128,9 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out", needs_node_records=True)
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
-    """No buyer is answered `sold_out` by a node that saw units left at each look.
+    """No buyer is answered `sold_out` by a node that saw units left at each of its reads.
 
-    This holds for the strategies that then take a unit or try again.
+    The rule applies to strategies that take a unit or try again after such a read.
     """
     if record.evidence.one_row and not record.evidence.absolute:
         return
@@ -132,8 +139,8 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
             continue
         key = request.attempt
         events = record.node_events_by_key.get(key, ())
-        looks = (event for event in events if event["f"] == "after_read")
-        amounts = (event.get("amount") for event in looks if request.covers(event["t"]))
+        reads = (event for event in events if event["f"] == "after_read")
+        amounts = (read.get("amount") for read in reads if request.covers(read["t"]))
         lowest_amount = min((amount for amount in amounts if amount is not None), default=0)
         if lowest_amount > 0:
             yield Case(
@@ -150,14 +157,14 @@ def orphan_lock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("leaked_key")
 def leaked_key(record: SaleRecord) -> Iterator[Case]:
-    """No key is left on a lock server that no lock should leave there."""
+    """No key is left on a lock server, except PERMANENT_KEYS (evidence.py)."""
     for key in record.leaked_keys:
         yield Case(f"{key} was left on the lock server")
 
 
 @rule("unsettled", voids_record=True)
 def unsettled(record: SaleRecord) -> Iterator[Case]:
-    """Every promise has its order."""
+    """Every promised order is written."""
     if record.unsettled_promises == 0:
         return
     count = record.unsettled_promises

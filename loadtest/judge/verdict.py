@@ -1,9 +1,9 @@
 """The judge: the verdict on a sale, from its orders and its history.
 
-It connects to no server. If an answer left a purchase open (`unknown`, or no answer at all), the
-orders after the drain decide: the purchase happened if the buyer's key has one.
+The judge connects to no server. If an answer left a purchase open (`unknown`, or no answer at all),
+the orders after the drain decide: the purchase happened if an order has the buyer's key.
 
-Its verdict on one sale is not always that of the run. These change it afterwards:
+The judge's verdict on one sale is not always that of the run. These functions may change it:
 
     rush/judge_rush.py               mark_incomplete_as_unknown: it was stopped or lost buyers
     rush/rush.py                     _add_foreign_shop_findings: late or changed orders elsewhere
@@ -25,7 +25,7 @@ from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import SaleRecord
 
-#: Every rule, in the order in which `summary.json` lists their findings.
+#: All rules, in the order in which `summary.json` lists their findings.
 RULES: tuple[Rule, ...] = (
     record_rules.broken_history,
     record_rules.wrong_stock,
@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: It is a deadlock if no buyer can buy for this many ttls after the fault was healed.
+#: A sale is deadlocked if no buyer can buy for this number of ttls after the fault was healed.
 DEADLOCK_AFTER_TTLS = 3
 
 #: What to do about buyers without a final answer, by their last outcome.
@@ -78,7 +78,7 @@ REMEDIES = {
     "unknown": "their requests were not answered: see the nodes' log",
     "unavailable": "a server of the shop did not answer: see the nodes' log",
 }
-#: The same for another shop than this project's, by outcome.
+#: REMEDIES for another shop than this project's.
 FOREIGN_SHOP_REMEDIES = {
     "busy": "read() returned again() until the deadline: fewer buyers or a longer --deadline",
     "unknown": "their requests were not answered: see the log of the shop",
@@ -86,7 +86,7 @@ FOREIGN_SHOP_REMEDIES = {
 
 
 class Judgement(SaleRecord):
-    """The verdict on a sale, and its violations. `Judged` describes those in `summary.json`."""
+    """The verdict on a sale, and its violations. `Judged` is their form in `summary.json`."""
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -101,7 +101,7 @@ class Judgement(SaleRecord):
 
     @cached_property
     def open_outcomes(self) -> Counter[str]:
-        """The outcomes that left buyers without a final answer. Excused buyers are not counted."""
+        """Outcome that is not final -> number of buyers with it, without the excused buyers."""
         return Counter(
             request.outcome
             for key, request in self.last_requests.items()
@@ -110,7 +110,7 @@ class Judgement(SaleRecord):
 
     @property
     def never_answered(self) -> int:
-        """Buyers who asked and got no final answer."""
+        """Number of buyers who asked and got no final answer."""
         return self.open_outcomes.total()
 
     @property
@@ -120,7 +120,7 @@ class Judgement(SaleRecord):
 
     @property
     def why(self) -> str:
-        """The reason of `unknown`, in one sentence that says what to do; otherwise empty."""
+        """The reason if the verdict is `unknown`, with what to do; otherwise empty."""
         _, reason = self._conclusion
         return reason
 
@@ -130,7 +130,7 @@ class Judgement(SaleRecord):
         if self.oversold:
             return "oversold", ""
         if not self.fault_fired or self._fault_events("prove", "fail"):
-            return "unknown", "it is not proved that the fault happened"
+            return "unknown", "there is no proof that the fault happened"
         for finding in self.findings:
             if finding.voids_record:
                 return "unknown", finding.description
@@ -166,10 +166,10 @@ class Judgement(SaleRecord):
         }
 
     def _is_deadlocked(self) -> bool:
-        """Return whether buyers asked for DEADLOCK_AFTER_TTLS and none bought, with stock left.
+        """Return whether buyers asked in vain for DEADLOCK_AFTER_TTLS while stock was left.
 
-        A holder may finish its purchase after the fault was healed, and leave a lock that stays
-        forever when it releases. So the time counts from the last purchase.
+        The time counts from the last purchase, because a holder may still finish its purchase after
+        the fault was healed, and only then leave a lock that stays forever.
         """
         heals = self._fault_events("heal", "ok")
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
@@ -184,7 +184,7 @@ class Judgement(SaleRecord):
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
     def _purchase_times(self) -> list[int]:
-        """Return when each purchase had happened at the latest."""
+        """Return the latest time at which each purchase can have happened."""
         return [
             request.last_seen_at
             for request in self.requests
@@ -195,7 +195,7 @@ class Judgement(SaleRecord):
     def _inconclusive_reason(self) -> str:
         """Return why the sale is inconclusive; empty if it is conclusive.
 
-        A buyer without a final answer might have bought, or been refused wrongly.
+        A buyer without a final answer may have bought, or may have been refused wrongly.
         """
         if not self.last_requests:
             return "no buyer asked"
@@ -207,7 +207,7 @@ class Judgement(SaleRecord):
         return ""
 
     def _describe_unserved_buyers(self) -> str:
-        """Return in words how many buyers were not served, and why; empty if all were served."""
+        """Return a sentence on the number of unserved buyers and the reasons; empty without any."""
         parts = []
         if self.never_arrived:
             parts.append(f"{self.never_arrived} buyers never arrived")
@@ -223,7 +223,7 @@ class Judgement(SaleRecord):
         return "; ".join(parts)
 
     def _remedy(self, outcome: str) -> str:
-        """Return what to do about buyers whose last outcome was this; empty if unknown."""
+        """Return what to do about buyers with this last outcome; empty if nothing is known."""
         if outcome == "error":
             errors = [request.error for request in self.requests if request.outcome == "error"]
             return f"the shop says: {errors[-1]}" if errors[-1] else ""
@@ -231,7 +231,7 @@ class Judgement(SaleRecord):
         return remedies.get(outcome, "")
 
     def _fault_events(self, phase: str, type: str) -> list[Event]:
-        """Return the events of faults of this phase and type."""
+        """Return the events of faults that have this phase and this type."""
         return [
             event
             for event in self.events

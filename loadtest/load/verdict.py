@@ -1,4 +1,4 @@
-"""The verdict on a load run: the sale of each product is judged as the sale of a rush is."""
+"""The verdict on a load run. The sale of each product is judged like the sale of a rush."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,24 +12,23 @@ from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.stack.client import Shop
 
-#: How long orders that were promised are waited for: a strategy may settle them later.
+#: How long to wait for promised orders, which a consumer writes later.
 SETTLE_TIMEOUT_SECONDS = 30.0
-#: A buyer who came within this time of the end, and got RETRIED_REFUSALS only, had no time to ask
-#: again: its requests are not judged. If one of them sold a unit all the same, the judge reports
-#: the order as a `ghost_order`: an order with a key that no judged request has.
+#: A buyer who came within this time before the end, and got RETRIED_REFUSALS only, had no time to
+#: ask again, so its requests are not judged. If such a request sold a unit all the same, the judge
+#: reports the order as a `ghost_order`, because no judged request has its key.
 LATE_SECONDS = 5.0
-#: Verdicts, the worst first.
 WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
-#: Figures of a run that are the sums of those of its products.
+#: Fields of a run that are sums over its products.
 SUMMED_FIELDS = ("initial_stock", "orders", "stock_left", "oversold", "undersold", "lost_updates")
 
 
 def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str, Any]:
-    """Return the fields of a run that the judge decides. The verdict is the worst of a product's.
+    """Return the judge's fields of a run. Its verdict is the worst verdict on a product's sale.
 
-    Waits for orders that a strategy settles later. Raises ShopUnreachable.
+    Waits for promised orders. Raises ShopUnreachable.
     """
-    refused = _late_refused_attempts(measurement)
+    late_refused = _late_refused_attempts(measurement)
     products: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for product, sale in plan.sales.items():
@@ -37,15 +36,15 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
         requests = [
             request
             for request in measurement.requests.get(product, ())
-            if request.attempt not in refused
+            if request.attempt not in late_refused
         ]
         products.append(_product_figures(plan, product, report))
         verdicts.append(_judge_product(plan, product, requests, report, shop))
-    return _combine(verdicts, products, refused=len(refused))
+    return _combine(verdicts, products, refused_count=len(late_refused))
 
 
 def _late_refused_attempts(measurement: Measurement) -> set[str]:
-    """Return the attempts of the buyers who were refused and had no time to ask again."""
+    """Return the attempts of late buyers who were refused and had no time to ask again."""
     late_from = (measurement.end - LATE_SECONDS) * 1e9
     return {
         purchase[0].attempt
@@ -74,7 +73,7 @@ def _judge_product(
     report: Mapping[str, Any],
     shop: Shop,
 ) -> dict[str, Any]:
-    """Return the verdict on the sale of one product, from its requests and its report."""
+    """Return the verdict on the sale of one product, from its requests and the sale's report."""
     sale = plan.sales[product]
     order_count = int(report["orders"])
     stock_left = int(report["stock_left"])
@@ -97,9 +96,15 @@ def _judge_product(
 
 
 def _combine(
-    verdicts: Sequence[Mapping[str, Any]], products: Sequence[Mapping[str, Any]], *, refused: int
+    verdicts: Sequence[Mapping[str, Any]],
+    products: Sequence[Mapping[str, Any]],
+    *,
+    refused_count: int,
 ) -> dict[str, Any]:
-    """Return the verdict on all products together. `refused` buyers count as never answered."""
+    """Return the verdict on all products together.
+
+    refused_count  number of late buyers who were refused; they count as never answered
+    """
     worst = min(verdicts, key=lambda verdict: WORST_FIRST.index(verdict["verdict"]))
     outcomes: Counter[str] = Counter()
     violations: list[str] = []
@@ -113,7 +118,7 @@ def _combine(
         **worst,
         **{name: sum(verdict[name] for verdict in verdicts) for name in SUMMED_FIELDS},
         "outcomes": dict(outcomes),
-        "never_answered": refused + sum(verdict["never_answered"] for verdict in verdicts),
+        "never_answered": refused_count + sum(verdict["never_answered"] for verdict in verdicts),
         "violations": list(dict.fromkeys(violations)),
         "findings": findings,
         "settlement_lag_ms": max(lags_ms, default=None),
