@@ -1,14 +1,14 @@
 """The hooks of a demo: pauses, stops and a history of each purchase.
 
-SHOP_DEMO_PAUSES delays every purchase at its points. With a folder in SHOP_DEMO_HISTORY each
-purchase with a key is recorded there, and can be stopped: a buyer who sends `Demo-Stop: after_read`
-stops at that point. The file at/<key>@after_read appears in the folder, and the buyer goes on when
-the file go/<key>@after_read does. Files are used because Redis and PostgreSQL may be down or cut
-off during a fault.
+SHOP_DEMO_PAUSES delays every purchase at the points that it names. If SHOP_DEMO_HISTORY names a
+folder, each purchase with a key is recorded there, and can be stopped: a purchase whose request has
+the header `Demo-Stop: after_read` stops at that point. The file at/<key>@after_read then appears in
+the folder, and the purchase continues when the file go/<key>@after_read appears. Files are used
+because Redis and PostgreSQL may be down or cut off during a fault.
 
-In a folder with at/ every event is written at once, because the process may be killed the moment
-after. Without at/ there are no stops, and the events are written when the request ends: a write
-under the lock would let another thread run, and would slow the rush down.
+In a folder with at/, every event is written immediately, because the process may be killed right
+after it. Without at/ there are no stops, and the events of a request are written at its end: a
+write while the lock is held would let another thread run, and would slow the rush down.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from django.utils.deprecation import MiddlewareMixin
 from demo import steps
 from shop.sale import points
 
-#: Seconds after which a stopped purchase goes on by itself.
+#: Time after which a stopped purchase continues by itself.
 LONGEST_STOP_SECONDS = 30.0
-#: Seconds between two looks for the file that lets a purchase go on.
+#: Time between two checks for the file that lets a purchase continue.
 GO_POLL_SECONDS = 0.005
 #: Events recorded as `invoke` (they may still fail); all others are recorded as `ok`.
 INVOKE_EVENTS = {"begins", "acquire", "reserve", "before_commit", "release"}
@@ -60,7 +60,7 @@ def install() -> None:
 
 
 def handler_id() -> int:
-    """Return the id of the thread that handles a request, or inside an event loop of its task."""
+    """Return the id of the present task; outside an event loop, that of the present thread."""
     try:
         return id(asyncio.current_task())
     except RuntimeError:  # no event loop runs in this thread
@@ -82,19 +82,19 @@ class TracedPurchase:
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
         self.writes_at_once = (self.folder / "at").is_dir()
         self.unwritten_events: list[dict[str, Any]] = []
-        #: Fields of all its events: its thread, and its sale once that is known.
+        #: Fields of every event of this purchase: the thread, and the sale once it is known.
         self.common_fields: dict[str, object] = {"thread": handler_id()}
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
         """Record the facts of a point, and stop there if the buyer asked for it."""
-        if ":" not in name:  # the points inside a flawed lock serve as stops only
+        if ":" not in name:  # points inside a flawed lock are only for stops
             self.record(name, facts)
         if name in self.stops:
             self.stop_at(name)
 
     def record(self, event: str, facts: Mapping[str, object]) -> None:
         """Record an event."""
-        if event == "begins":  # a purchase that an event loop received may go on in a thread
+        if event == "begins":  # an event loop may have passed the purchase on to a thread
             self.common_fields["thread"] = handler_id()
         if facts.get("sale") is not None:
             self.common_fields["sale"] = facts["sale"]
@@ -117,22 +117,22 @@ class TracedPurchase:
     def write(self, events: list[dict[str, Any]]) -> None:
         """Append events to the file of this process, with a single write.
 
-        Two threads append to the same file: a single write keeps their events apart.
+        Several threads append to the same file; a single write keeps their events apart.
         """
         text = "".join(f"{json.dumps(event)}\n" for event in events).encode()
         path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"
         with path.open("ab", buffering=0) as file:
             if file.write(text) != len(text):
-                raise OSError(f"{path} has half an event: make room on the disk and repeat the run")
+                raise OSError(f"{path} ends in half an event: free disk space and repeat the run")
 
     def stop_at(self, name: str) -> None:
-        """Wait until the file that lets this purchase go on appears."""
+        """Wait until the file that lets this purchase continue appears."""
         file_name = f"{self.attempt.replace('/', '+')}@{name}"
-        go = self.folder / "go" / file_name
+        go_file = self.folder / "go" / file_name
         self.record(f"stops at {name}", {})
         (self.folder / "at" / file_name).touch()
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
-        while not go.exists() and time.monotonic() < deadline:
+        while not go_file.exists() and time.monotonic() < deadline:
             time.sleep(GO_POLL_SECONDS)
         self.record(f"leaves {name}", {})
 

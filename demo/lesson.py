@@ -1,6 +1,7 @@
-"""A lesson of the workshop, for the page to project: `/?lesson=5`, and `/?lesson=5&answer`.
+"""A lesson of the workshop on the page: `/?lesson=5`, and `/?lesson=5&answer` with the answer.
 
-`votes=3,9,1,2` in the address, or a field for each option, are the votes of a class.
+A class votes on the options. The votes are in the address, as `votes=3,9,1,2` or as one field
+`votes` for each option.
 """
 
 import re
@@ -18,18 +19,19 @@ from shop.errors import BadInput
 
 LETTERS = "abcdefgh"
 MAX_VOTES_OF_AN_OPTION = 999
-#: Fields of the address that fill the page in, and that a form on the page sends again.
+#: Fields of the address that preset the page. The form for votes sends them again.
 PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
 def lesson(query: QueryDict) -> dict[str, Any] | None:
-    """Return the lesson that an address names, its texts as HTML, or None if it names none.
+    """Return the lesson that an address names, its texts as HTML; None if it names none.
 
     options   letter, text and votes of each option; the votes are None before the vote
     voters    the sum of the votes
-    command   the command to run; empty with `answer`, and with `lock`, which fills the form in
-    answer    with `answer`: the right letter; `why` and `observed` then explain it
-    presets   names and values of the fields that a form on the page sends again
+    command   the command to run; empty if the address has `answer`, or `lock`, which presets the
+              form
+    answer    the right letter if the address has `answer`; `why` and `observed` then explain it
+    presets   names and values of the fields that the form for votes sends again
 
     Raises BadInput for an unknown lesson, and for votes that are not counts.
     """
@@ -70,9 +72,10 @@ def lesson(query: QueryDict) -> dict[str, Any] | None:
 
 
 def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
-    """Return the votes of each option from `3,9,1,2`, or from a field for each option.
+    """Return the votes of each option from `3,9,1,2`, or from one field for each option.
 
-    An empty field counts as 0, but as None if all fields are empty. Raises BadInput.
+    An empty field counts as 0. If all fields are empty, all votes are None. Raises BadInput if a
+    field is not a count.
     """
     counts: list[str] = []
     for field in fields:

@@ -1,7 +1,8 @@
 """Strategies from files of the user: SHOP_DEMO_STRATEGIES=mine=path.
 
-A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If it does
-not load, or raises, the answer names the error and its line, and is never a 500.
+A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If the file
+does not load, or its `buy` raises an error, the buyer's answer names the error and its line; the
+status of the answer is never 500.
 """
 
 import __future__
@@ -87,7 +88,7 @@ class OwnFile:
         with self._guard:
             try:
                 text = self.path.read_text(encoding="utf-8-sig")  # an editor may write a BOM
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, UnicodeDecodeError) as error:  # not there, not readable, not UTF-8
                 raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
             if self._loaded_text != text:
                 self._module = self._load(text)
@@ -97,7 +98,7 @@ class OwnFile:
     def _load(self, text: str) -> ModuleType:
         module = ModuleType(f"own_{self.name.replace('-', '_')}")
         module.__file__ = str(self.path)
-        sys.modules[module.__name__] = module  # dataclasses look their module up
+        sys.modules[module.__name__] = module  # the decorator @dataclass looks the module up
         # Annotations are not evaluated, so that they may use names that the file does not import.
         flags = __future__.annotations.compiler_flag
         try:

@@ -3,10 +3,10 @@
 A browser opens at most six connections to a host, so the page cannot generate a rush. `make serve`
 runs the rush and opens its sale. It shares the folder SHOP_RUSH_FOLDER with the nodes:
 
-wanted  written by a node: the rush that the page has started; removed when the rush is over,
-        so that there is at most one
-stop    written by a node: asks for the end of that rush
-state   written by make serve: the progress of the rush, and the runs of all that have ended
+wanted  the rush that the page has started, written by a node. make serve removes it after the rush,
+        so that there is at most one rush
+stop    a request to stop that rush, written by a node
+state   the progress of the rush, and the runs of all past rushes, written by make serve
 """
 
 import json
@@ -28,9 +28,11 @@ DEADLINE_SECONDS = 60
 
 
 def start(rush: Mapping[str, Any]) -> None:
-    """Ask make serve for a rush: lock, buyers, stock, hold_ms, product.
+    """Ask make serve for a rush.
 
-    Raises NotNow during another rush, and Unavailable without make serve.
+    rush  lock, buyers, stock, hold_ms and product
+
+    Raises NotNow during another rush, and Unavailable if make serve does not run the shop.
     """
     if not settings.SHOP_RUSH_FOLDER:
         raise Unavailable("no process runs rushes: start the shop with make serve")
@@ -38,18 +40,18 @@ def start(rush: Mapping[str, Any]) -> None:
         json.dump({**rush, "deadline": DEADLINE_SECONDS}, file)
         file.flush()
         try:
-            # Unlike a write, a link shows the whole file at once, and only one link succeeds.
+            # Unlike a write, a link never shows a part of the file, and only one link succeeds.
             os.link(file.name, _path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
-    # The request to stop may have come just after the previous rush had ended.
+    # A request to stop the previous rush may have come after that rush had ended.
     _path("stop").unlink(missing_ok=True)
 
 
 def stop(*, product: str) -> None:
-    """Stop the current rush and close its sale: purchases under way sell nothing from then on.
+    """Stop the current rush and close its sale, so that purchases under way sell nothing.
 
-    Raises NotNow without a rush, and Unavailable if the database does not answer in time.
+    Raises NotNow if no rush is running, and Unavailable if the sale cannot be closed in time.
     """
     if not _read("wanted"):
         raise NotNow("No rush is running: there is nothing to stop.")
@@ -63,11 +65,11 @@ def stop(*, product: str) -> None:
 
 
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Return the state of the rushes, and the run of each sale's rush, as in `summary.json`.
+    """Return the state of the rushes, and by sale the run of each past rush, as in `summary.json`.
 
     on      whether a rush is running
-    number  number of rushes that have ended
-    rush    the current one: sale, lock, buyers, arrived, answered, left_s; None if there is none
+    number  the number of past rushes
+    rush    the current rush: sale, lock, buyers, arrived, answered, left_s; None if there is none
     """
     state = {"rush": None, "runs": {}, **_read("state")}
     runs = {int(sale): run for sale, run in state["runs"].items()}

@@ -1,4 +1,4 @@
-"""The source code of a strategy: its own file, and the functions that it shares with others."""
+"""The source code of a strategy: its own file, and functions that strategies share."""
 
 import inspect
 import re
@@ -28,11 +28,11 @@ MAX_CLASS_LINES = 30
 
 
 def source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return blocks of source code: each with its file, its lines and which lines are marked.
+    """Return blocks of source code. A block has a file, lines and the indexes of marked lines.
 
-    First come those of the strategy's own file, without its docstring and its entry in the
-    registry; then sell_one() and the other shared functions that have a decisive line. Each mark
-    of the strategy marks the first line that contains it; LookupError if there is no such line.
+    The blocks of the strategy's own file come first, without its docstring and its entry in the
+    registry. sell_one() and the other shared functions with a marked line follow. Each mark of the
+    strategy marks the first line that contains it. Raises LookupError if no line contains a mark.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
@@ -60,7 +60,7 @@ def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Split a file at two empty lines: its imports, then its functions and classes."""
+    """Yield the parts of a file between two empty lines: imports, functions and classes."""
     code = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL).partition("\nSTRATEGY = ")[0]
     for part in code.strip("\n").split("\n\n\n"):
         if part.startswith("class ") and part.count("\n") > MAX_CLASS_LINES:

@@ -1,13 +1,13 @@
 """Two buyers and one unit, one step at a time, against the real database.
 
 A round has a lock and the buyers A and B. Each buyer is a thread that runs the real check_out() on
-its own connection, and waits at each of its stops until the permit for that stop arrives.
-There is one round at a time; a new one makes the buyers of the previous one roll back.
+its own connection, and waits at each of its stops until the permit for that stop arrives. There is
+one round at a time; a new round makes the buyers of the previous round roll back.
 
-Permits and the states of the buyers go through Redis, because the request for the next step may
-reach another worker, or another node, than the one with the thread. The database would need a
-second connection, whose statements would mix with those that are being shown; files are not shared
-between containers. Keys in Redis also expire by themselves.
+Permits and the states of the buyers are kept in Redis, because the request for the next step may
+reach another worker, or another node, than the one that runs the buyer's thread. The database would
+need a second connection, whose statements would mix with the statements that the page shows. Files
+are not shared between containers. Keys in Redis also expire by themselves.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from shop.sale.purchase import Attempt
 
 logger = logging.getLogger("demo.steps")
 
-#: Not the product of the rushes.
+#: The product of the rounds. Rushes sell another product.
 PRODUCT = "last-unit"
 BUYERS = ("A", "B")
-#: The stops by point. They divide a purchase into the three moves of lesson 1 of the workshop:
-#: read, write, commit.
+#: Point -> the stop at it. The stops divide a purchase into the three moves of lesson 1 of the
+#: workshop: read, write, commit.
 STOPS = {"after_read": "checked", "before_commit": "written"}
-#: What a buyer waits for after a point.
+#: Point -> the server or lock for which a buyer waits after it.
 WAITS_FOR = {"acquire": "lock", "acquired": "database"}
 #: The key of the current round in Redis.
 ROUND_KEY = "page:steps"
-#: Seconds after its last step until Redis forgets a round.
+#: Time after the last step of a round until Redis drops the round.
 ROUND_TTL_SECONDS = 3_600
-#: A buyer repeats a command that Redis does not answer.
+#: Time between two tries of a command that Redis does not answer.
 RETRY_PAUSE_SECONDS = 0.5
 MAX_RETRIES = 40
-#: Seconds without a new state after which a moving buyer counts as blocked.
+#: Time without a new state after which a moving buyer counts as blocked.
 BLOCKED_AFTER_SECONDS = 0.4
-#: Longer than the shop's own, which would end the round on a busy machine.
+#: Longer than the shop's own connect timeout, which would end a round on a busy machine.
 CONNECT_TIMEOUT_SECONDS = 30
 _buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
 
@@ -64,7 +64,7 @@ class NotNow(ShopError):
 
 
 class LeftAlone(Exception):
-    """No next step in time, or another round began: rolled back, nothing sold."""
+    """The buyer got no permit in time, or another round began. It rolls back, and sells nothing."""
 
 
 def begin(lock: str) -> str:
@@ -81,7 +81,7 @@ def begin(lock: str) -> str:
 
 
 def step(round_id: str, buyer: str) -> None:
-    """Let a buyer take its next step. Raises NotNow, or BadInput."""
+    """Start a buyer, or let it leave its present stop. Raises NotNow, or BadInput."""
     if buyer not in BUYERS:
         raise BadInput("unknown buyer", allowed=BUYERS)
     client = locks_client()
@@ -101,7 +101,7 @@ def step(round_id: str, buyer: str) -> None:
 
 
 def permit(round_id: str, buyer: str, stop: str) -> None:
-    """Let a buyer leave this stop. A second permit, of a double click, has no effect."""
+    """Let a buyer leave this stop. A second permit, as from a double click, has no effect."""
     client = locks_client()
     key = f"{board_key(round_id)}:{buyer}"
     client.rpush(key, stop)
@@ -116,8 +116,9 @@ def read_round() -> dict[str, Any] | None:
 def read_state() -> dict[str, Any] | None:
     """Return the current round and the states of its buyers; None without a round.
 
-    A buyer is `ready`, `moving`, `blocked`, `stopped` (`at` a stop) or `done` (`outcome`). A
-    blocked buyer `waits_for` the lock or the database. It gives up in `left_s` seconds.
+    The status of a buyer is `ready`, `moving`, `blocked`, `stopped` (with `at`, the stop) or `done`
+    (with `outcome`). A blocked buyer has `waits_for`: `lock` or `database`. A blocked or stopped
+    buyer gives up in `left_s` seconds.
     """
     current = read_round()
     if current is None:
@@ -128,7 +129,7 @@ def read_state() -> dict[str, Any] | None:
 
 
 def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a buyer's published state, with `blocked` and `left_s` as of now."""
+    """Return a buyer's published state, with the status `blocked` and `left_s` added."""
     if state is None:
         return {"status": "ready"}
     if state["status"] == "done":
@@ -150,14 +151,15 @@ def _parse(text: bytes | str | None) -> dict[str, Any] | None:
 
 
 def board_key(round_id: str) -> str:
-    """Return the key of the states of a round's buyers. The keys of permits begin with it."""
+    """Return the key in Redis of the buyers' states. It is also the prefix of the permits' keys."""
     return f"{ROUND_KEY}:{round_id}"
 
 
 def call_with_retry(command: Callable[[], Any]) -> Any:
-    """Return the reply to an idempotent command, which is repeated for some 20 s.
+    """Return the reply to an idempotent command, which is repeated for about 20 s.
 
-    A class should not lose its round because Redis was silent for 2 s. Raises redis.RedisError.
+    A class should not lose its round because Redis was silent for 2 s. Raises redis.RedisError if
+    no try succeeds.
     """
     retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
     return retry.call_with_retry(command, lambda error: None)
@@ -170,14 +172,14 @@ class SteppedBuyer:
         self.round_id = round_id
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
-        self.saw: object = None  # the stock that it has read
+        self.saw: object = None  # the stock that this buyer has read
         self._client = locks_client()
         self._board_key = board_key(round_id)
 
     def claim_name(self) -> bool:
-        """Publish that this buyer moves. Return False if another thread has taken its name.
+        """Publish that this buyer moves. Return False if another thread has claimed the name.
 
-        The published state is unique, so that a repeated command recognizes its own.
+        The published state is unique, so that a repeated command recognizes this buyer's state.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
 
@@ -207,7 +209,7 @@ class SteppedBuyer:
         self.publish("done", **end)
 
     def publish(self, status: str, **facts: Any) -> None:
-        """Publish the state of this buyer: moving, stopped or done."""
+        """Publish the state of this buyer. `status` is moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
         call_with_retry(partial(self._client.hset, self._board_key, self.name, json.dumps(state)))
         call_with_retry(partial(self._client.expire, self._board_key, ROUND_TTL_SECONDS))
@@ -217,7 +219,7 @@ class SteppedBuyer:
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
-        # Its timeout is shorter than the client's own.
+        # The timeout of BLPOP is shorter than the client's, so that the client never gives up.
         pop_permit = partial(self._client.blpop, [f"{self._board_key}:{self.name}"], timeout=0.5)
         while time.monotonic() < deadline:
             popped_permit = call_with_retry(pop_permit)
@@ -231,9 +233,9 @@ class SteppedBuyer:
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:
-    """Publish the progress of a stepped buyer, and wait if the point is one of its stops.
+    """Publish the progress of a stepped buyer, and wait if the point is one of STOPS.
 
-    Other purchases pass.
+    Purchases without a stepped buyer are not delayed.
     """
     buyer = _buyer.get()
     if buyer is None:
@@ -251,7 +253,7 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
 def connection_options(buyer: str) -> dict[str, Any]:
     """Return the options of a buyer's connection to PostgreSQL; other databases need none.
 
-    A person thinks longer than the shop's own timeouts allow.
+    The timeouts are long, because a person may think longer than the shop's own timeouts.
     """
     if connection.vendor != "postgresql":
         return {}

@@ -22,20 +22,20 @@ from shop.ops.database import database_name
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
 
-#: Number of sales in the page's table.
+#: Maximum number of sales in the page's table.
 MAX_SALES_SHOWN = 12
-#: The least and the largest value of each number in the form.
+#: Field of the form -> its minimum and its maximum.
 FORM_BOUNDS = {
     "buyers": (1, 20_000),
     "stock": (0, 10_000),
     "hold_ms": (0, settings.SHOP_LONGEST_HOLD_MS),
 }
-#: Why a strategy cannot be chosen, by the setting that it needs.
+#: Setting -> why strategies that need it cannot be chosen if it is empty.
 MISSING_SERVERS = {
     "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
     "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
 }
-#: Verdicts of a rush that a single surplus order overrides; empty while there is none.
+#: Verdicts that a single surplus order overrides. A sale without a finished rush has "".
 VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 
 
@@ -60,7 +60,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def state(request: HttpRequest) -> HttpResponse:
     """Answer with the latest sale, the rush and the round of steps.
 
-    The page asks up to four times a second: this takes one query and one look into Redis.
+    The page asks up to four times a second, so the answer takes one query and one read of Redis.
     """
     product = parse_product(request.GET)
     with beside_the_pool():
@@ -73,7 +73,7 @@ def state(request: HttpRequest) -> HttpResponse:
     try:
         current_round = steps.read_state()
     except redis.RedisError:
-        current_round = None  # the stock and the orders can be shown without it
+        current_round = None  # the page can show the stock and the orders without the round
     if current_round is not None:
         current_round["sale"] = sales_by_product.get(steps.PRODUCT)
     return JsonResponse({"sale": sale, "rush": rushes, "steps": current_round})
@@ -81,7 +81,7 @@ def state(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """Answer with the newest sales, without those that had no buyer."""
+    """Answer with the newest sales. Closed sales without an order or a rush are left out."""
     product = parse_product(request.GET)
     with beside_the_pool():
         sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
@@ -99,12 +99,12 @@ def judged_sale(
 ) -> dict[str, Any]:
     """Return the sale with its `verdict`, its `lock`, `is_on` and the figures of its `run`.
 
-    runs   the run of each sale's rush, as in `summary.json`, once the rush has ended
+    runs   number of a sale -> the run of its past rush, as in `summary.json`
     rush   the current rush; None if there is none
 
-    During a rush, and for a sale without one, the orders alone decide the verdict: `oversold`, else
-    `running`, `exact`, `open` or `closed`. A rush that was stopped by hand is `stopped`, unless it
-    had oversold by then.
+    During a rush, and for a sale without a rush, the orders alone decide the verdict: `oversold`,
+    else `running`, `exact`, `open` or `closed`. The verdict on a rush that was stopped by hand is
+    `stopped`, unless it had oversold by then.
     """
     run = runs.get(sale["sale"], {})
     current_rush = rush if rush and rush["sale"] == sale["sale"] else {}
@@ -202,7 +202,7 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
 
 
 def _why_unavailable(strategy: Strategy) -> str:
-    """Return why a strategy cannot be chosen, or an empty text."""
+    """Return why a strategy cannot be chosen; empty if it can."""
     if not strategy.exists_on(connection.vendor):
         return f"does not exist on {database_name()}"
     if not strategy.needs or getattr(settings, strategy.needs):

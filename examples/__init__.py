@@ -1,1 +1,1 @@
-"""Short programs to copy into a shop of your own. Each is run by tests/."""
+"""Short programs to copy into a shop of your own. tests/ runs each of them."""

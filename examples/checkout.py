@@ -1,9 +1,9 @@
 """Sell one unit to one buyer: the lock outside, the transaction inside, the fence at the read.
 
-Copy it with locks/one_file.py, and add to your models what examples/models.py marks. Where many
-wait for one lock, copy the folder locks/ instead: RedisLock takes the place of OneFileLock, and
-LockError that of LockTimeout. When the stock is one row of one database, no_lock.py is all you
-need.
+Copy this file and locks/one_file.py, and add the marked parts of examples/models.py to your models.
+If many buyers wait for one lock, copy the folder locks/ instead, and replace OneFileLock by
+RedisLock and LockTimeout by LockError. If the stock is one row of one database, no_lock.py is all
+you need.
 """
 
 import redis
@@ -14,7 +14,7 @@ from locks.one_file import Lease, LockTimeout, OneFileLock
 
 LOCK_TTL_SECONDS = 10.0  # how long the lock outlives a holder that died
 LOCK_WAIT_SECONDS = 5.0  # how long a buyer waits for the lock
-MAX_HOLD_SECONDS = 20.0  # when the lock of a holder whose database hangs is no longer renewed
+MAX_HOLD_SECONDS = 20.0  # how long the lock is renewed for a holder whose database hangs
 
 
 class SoldOut(Exception):
@@ -60,16 +60,16 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
 
 
 def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
-    # The first statement claims the fence: a holder that was paused until its lock passed on finds
-    # a higher one, and sells nothing. If it were checked at the write only, both holders could have
-    # read the same stock.
-    older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
-    has_claimed = older_fence.update(fence=lease.fence)
+    # The first statement claims the fence. If this holder was paused until another buyer got the
+    # lock, the product's fence is higher than its own, and it sells nothing. A check of the fence
+    # at the write only would be too late: both holders could have read the same stock.
+    product_with_older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
+    has_claimed = product_with_older_fence.update(fence=lease.fence)
     amount = Product.objects.values_list("amount", flat=True).get(pk=product)
     if not has_claimed:
         raise TryAgain("a newer holder of the lock has claimed this product")
     if amount < 1:
         raise SoldOut
-    # A payment, or a call of another system that needs the stock to stay, belongs here.
+    # Here is the place for a payment, or for a call that needs the stock to stay unchanged.
     Product.objects.filter(pk=product).update(amount=amount - 1)
     return Order.objects.create(product_id=product, buyer=buyer, key=key)

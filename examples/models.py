@@ -14,7 +14,7 @@ class Product(models.Model):
     class Meta:
         app_label = "examples"
         constraints = [
-            # added: the last line of defence, for a decrement that is relative
+            # added: the last line of defence for a relative decrement (`amount - 1`)
             models.CheckConstraint(condition=Q(amount__gte=0), name="amount_not_negative"),
         ]
 

@@ -1,8 +1,8 @@
-"""The same without a lock: one conditional UPDATE, when the database alone is enough.
+"""Sell one unit without a lock, by one conditional UPDATE.
 
-It is enough if check and decrement are one statement on one row. If something has to happen between
-them, in another system or for seconds, see checkout.py. Add `key` and the CHECK of models.py to
-your own models; you need `fence` only with a lock.
+The database alone is enough if check and decrement are one statement on one row. If another system
+must be called between them, or the buyer must wait for seconds, see checkout.py. Add `key` and the
+CHECK of models.py to your own models; you need `fence` only with a lock.
 """
 
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
