@@ -11,7 +11,7 @@ def end_silently(signal_number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # In the second that the imports take, Ctrl-C has nothing to stop, and says nothing.
+    # The imports take a second. A Ctrl-C in that time has nothing to stop, and ends silently.
     signal.signal(signal.SIGINT, end_silently)
     from loadtest.commands.main import main
 

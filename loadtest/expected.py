@@ -1,14 +1,15 @@
-"""The verdict that is expected of every strategy, in the rush and under every fault.
+"""The expected verdict on every strategy, in the rush and under every fault.
 
-A flawed strategy that passes the fault that should break it is as wrong as a sound one that breaks.
-The table was reasoned from the algorithms first, and corrected by measurements.
+A flawed strategy that survives the fault that should break it is as wrong as a sound strategy that
+breaks. The table was first derived from the algorithms, and then corrected by measurements.
 
 x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
-`partition-db` is not tried with `lock-then-read`: `max_hold` ends the lock of its holder, which
-hangs, and no fence excuses that two hold it then. The sale is exact and the verdict `unknown`.
+`partition-db` is not tried with `lock-then-read`: `max_hold` ends the lock of a holder that hangs,
+and without a fence two holders at a time are a finding. The sale is exact, but its verdict would be
+`unknown`.
 
-A fault with an @ is a variant of the one before the @. `rush-one-process` is the rush against a
+A fault with an @ is a variant of the fault before the @. `rush-one-process` is the rush against a
 single process (1 node, 1 worker).
 """
 
@@ -82,7 +83,8 @@ counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U 
 reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U x
 """
 
-#: Where a fence shows: the lock is held, and the fence is not claimed yet.
+#: Fault -> the point at which a fence can show its effect: the lock is held, and the fence is not
+#: claimed yet.
 BEFORE_THE_CLAIM = dict.fromkeys(
     (
         "restart",
@@ -95,12 +97,12 @@ BEFORE_THE_CLAIM = dict.fromkeys(
     ),
     "acquired",
 )
-#: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
+#: Strategy -> fault -> the point at which the victim stops, if that is not the fault's own point.
 VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
     "token-get-del": {"late-release": "token-get-del:before_del"},
-    "redlock": {"lost-reply": "acquired"},  # its majority has the lock though one reply was lost
+    "redlock": {"lost-reply": "acquired"},  # the lost reply does not prevent a majority
     "redis": BEFORE_THE_CLAIM,
     "one-file": BEFORE_THE_CLAIM,
     "lock-then-claim": BEFORE_THE_CLAIM,
@@ -127,8 +129,11 @@ VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
 
 
 def parse(table: str) -> dict[str, dict[str, str]]:
-    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, or that is
-    the second one of its lock, KeyError for an unknown letter."""
+    """Return the verdicts of the table: strategy -> fault -> verdict.
+
+    Raises ValueError if a row has a wrong length or a strategy has two rows, and KeyError for an
+    unknown letter.
+    """
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     verdicts: dict[str, dict[str, str]] = {}
@@ -144,7 +149,7 @@ def parse(table: str) -> dict[str, dict[str, str]]:
     return verdicts
 
 
-#: Lock -> fault -> the verdict that is expected of the judge.
+#: Strategy -> fault -> the verdict that is expected of the judge.
 EXPECTED = parse(TABLE)
 
 
@@ -152,8 +157,8 @@ EXPECTED = parse(TABLE)
 class Traits:
     """The properties of a strategy that decide how it is judged.
 
-    The fields are those of GET /strategies (shop/sale/strategy.py says what each means), but the
-    load test does not take them from there: a strategy that is judged does not choose its rules.
+    GET /strategies has the same fields, which shop/sale/strategy.py describes. The load test does
+    not read them there, because a shop that is judged must not choose the rules.
     """
 
     backend: str = "redis"
@@ -207,10 +212,11 @@ TRAITS: Mapping[str, Traits] = {
 }
 
 
-#: No transaction that has read is overtaken there. `unknown`: the sale is right, and the record
-#: shows that the lock let two buyers in.
+#: Verdicts of the rush on databases where no other transaction can write between a transaction's
+#: read and its commit. `unknown` means that the sale is right, but the record shows that the lock
+#: let two buyers in.
 _NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction": "unknown"}
-#: Database -> strategy -> the verdict of the rush, where it differs from PostgreSQL's.
+#: Database -> strategy -> the verdict of the rush, if it differs from that on PostgreSQL.
 RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "sqlite": _NOT_OVERTAKEN,
     "sqlite@deferred": _NOT_OVERTAKEN,
@@ -218,41 +224,45 @@ RUSH_ON: Mapping[str, Mapping[str, str]] = {
     "mariadb@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@snapshot": _NOT_OVERTAKEN,
 }
-#: Seconds that the buyers of a rush may need where all who wait for the lock have a snapshot from
-#: before the last sale: the next holder's write is refused, and it asks again.
+#: Time that the buyers of a rush may need on a database where a buyer's snapshot is older than its
+#: wait for the lock: the database refuses the write of the next holder, which then asks again.
 STALE_SNAPSHOTS_SECONDS = 240.0
 _LATE_LOCKS = dict.fromkeys(("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS)
-#: Database -> strategy -> seconds.
+#: Database -> strategy -> time that the buyers of a rush may need.
 SLOW_ON = {"mariadb@snapshot": _LATE_LOCKS, "sqlite@deferred": _LATE_LOCKS}
-#: Strategies that exist on some databases only, by Django's names of these.
+#: Strategy that exists on some databases only -> Django's names of these databases.
 EXIST_ON = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
-#: Faults that are about the database, and are made on other databases than PostgreSQL, too.
+#: Faults of the database, which are also made on other databases than PostgreSQL.
 DATABASE_FAULTS = ("pause", "unknown-commit", "db-kill")
-#: Database, by Django's name -> fault -> why it cannot happen there.
+#: Django's name of a database -> fault -> why the fault cannot happen there.
 IMPOSSIBLE_ON = {
     "sqlite": {
         "unknown-commit": "SQLite commits inside the buyer's process: no reply can be lost",
         "db-kill": "SQLite has no server that could end a connection",
     },
 }
-#: A rival that a lost lock lets in does not oversell where no transaction is overtaken: it waits
-#: for the transaction of the stopped victim, or the victim's write is refused.
+#: Verdicts under `pause` on the databases of _NOT_OVERTAKEN. A rival that gets in beside the
+#: stopped victim does not oversell there: it waits for the victim's transaction, or the database
+#: refuses the victim's write.
 _PAUSE_NOT_OVERTAKEN = {
     lock: "exact" for lock, verdicts in EXPECTED.items() if verdicts.get("pause") == "oversold"
 }
-#: Database -> fault -> strategy -> the verdict, where it differs from PostgreSQL's.
+#: Database -> fault -> strategy -> the verdict, if it differs from that on PostgreSQL.
 FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"pause": _PAUSE_NOT_OVERTAKEN},
     "sqlite@deferred": {"pause": _PAUSE_NOT_OVERTAKEN},
-    # The buyers who come after the victim wait for the lock with a snapshot that is too old.
+    # The buyers after the victim take their snapshot before they wait for the lock.
     "mariadb@repeatable-read": {"db-kill": {"lock-then-read": "oversold"}},
     "mariadb@snapshot": {"pause": _PAUSE_NOT_OVERTAKEN},
 }
 
 
 def why_not_made(fault: str, vendor: str) -> str:
-    """Return why a fault is not made on a database, by Django's name of it; empty if it is."""
+    """Return why a fault is not made on a database; empty if it is made.
+
+    vendor  Django's name of the database
+    """
     if vendor == "postgresql":
         return ""
     if fault not in DATABASE_FAULTS:
@@ -261,7 +271,7 @@ def why_not_made(fault: str, vendor: str) -> str:
 
 
 def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
-    """Fault -> the verdict that is expected of a strategy on a database."""
+    """Return the expected verdicts on a strategy on a database, by fault."""
     verdicts = dict(EXPECTED[lock])
     for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
         if fault in verdicts:
@@ -270,14 +280,14 @@ def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
 
 
 def expected_on(lock: str, fault: str, database: str) -> str:
-    """Return the verdict that is expected of a strategy under a fault, on a database."""
+    """Return the expected verdict on a strategy under a fault, on a database."""
     if fault == "rush" and lock in RUSH_ON.get(database, {}):
         return RUSH_ON[database][lock]
     return EXPECTED[lock][fault]
 
 
 def needed_seconds(lock: str, database: str) -> float:
-    """Return for how long the buyers of a rush ask at least, whatever --deadline says; else 0."""
+    """Return the lowest deadline, in seconds, that a rush may have; 0 without a lower limit."""
     return SLOW_ON.get(database, {}).get(lock, 0.0)
 
 
@@ -287,19 +297,21 @@ def exists_on(lock: str, vendor: str) -> bool:
 
 
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
-    """Fault -> the verdict that is expected of this strategy. One that is not in the table, as that
-    of a workshop, brings its own as `verdicts`."""
+    """Return the expected verdicts on a strategy, by fault.
+
+    A strategy that is not in the table, such as a workshop's, has them in its field `verdicts`.
+    """
     verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
     return verdicts
 
 
-#: Faults that no lock and no database survives without an operator or another setting of the
-#: servers. Their variants (`fence-ahead@raised`, `db-failover@sync`) show which.
+#: Faults that no strategy survives without an operator or another setting of the servers. Their
+#: variants (`fence-ahead@raised`, `db-failover@sync`) show the remedy.
 BEYOND_LOCKS = frozenset({"fence-ahead", "db-failover"})
-#: Lock -> its verdicts under the faults that a lock can survive.
+#: Strategy -> its verdicts under the faults that a strategy can survive.
 SURVIVABLE = {
     lock: {verdict for fault, verdict in row.items() if fault not in BEYOND_LOCKS}
     for lock, row in EXPECTED.items()
 }
-#: Exact under every such fault that concerns them.
+#: The strategies that are exact under every survivable fault that concerns them.
 UNBROKEN = [lock for lock, verdicts in SURVIVABLE.items() if verdicts == {"exact"}]

@@ -1,15 +1,16 @@
-"""Locust as a library, in its own process: one start serves every rush.
+"""Locust as a library, in a process that is started once for all rushes.
 
-It reads requests as JSON, one a line:
+The process reads requests as JSON, one per line, and prints the answers:
 
-    {"rush": {...}}         run one rush by this RushPlan; answered with its run or its BuyersReport
-    {"reread_orders": true}    answered with how the orders of the last rush have changed
-    {"serve": {...}, "folder": "..."}    from now on run the rushes that the shop's page wants, by
-                            this RushPlan and what the page chooses; demo/rush_folder.py describes
-                            the files of that folder
+    {"rush": {...}}            run a rush by this RushPlan; the answer is its run or BuyersReport
+    {"reread_orders": true}    read the orders of the last rush again; the answer has the changes
+    {"serve": {...}, "folder": "..."}
+                               run the rushes that the shop's page starts, by this RushPlan and the
+                               page's choices, until the end; demo/rush_folder.py describes the
+                               folder
 
-The process ends with its input, so with its parent. The users are those of the locustfile; no other
-module imports that or Locust.
+The process ends when its input ends, and therefore with its parent. The users are those of the
+locustfile. No other module imports the locustfile or Locust.
 """
 
 import json
@@ -36,25 +37,26 @@ from loadtest.locustfile import ShopUser, rushes
 from loadtest.rush.plan import RushPlan
 from servers.loopback import free_port
 
-#: Buyers started per second. Above 100 Locust warns that the rate may not be kept. That does not
-#: matter here: the barrier waits for all of them.
+#: Buyers started per second. Above 100 Locust warns that it may not keep the rate. That does not
+#: matter here, because the barrier waits for all buyers.
 SPAWN_RATE = 400
-#: Time between two looks at the progress of a rush, and at the requests of the page.
+#: Time between two checks of a rush's progress, and of the page's requests.
 POLL_INTERVAL_SECONDS = 0.2
 
 ReportProgress = Callable[[dict[str, Any]], bool]
 
 
 class EmbeddedLocust:
-    """Locust in this process: the environment of all rushes, and its runner.
+    """Locust in this process: the environment of all rushes, and Locust's runner.
 
-    workers  processes with the buyers; with 1, the buyers run in this process
+    workers  number of processes with buyers; if it is 1, the buyers run in this process
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         events: Any = locust.events
-        # Empty, so that the token is not that of the environment: each rush's plan has its own.
+        # Without this option Locust would read the token from the environment. Each rush's plan
+        # has the token.
         options = parse_options(args=["--restock-token", ""])
         self.environment = Environment(
             user_classes=[ShopUser], events=events, parsed_options=options
@@ -68,13 +70,13 @@ class EmbeddedLocust:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.is_over = Event()
-        # Signal rush() instead of stopping Locust: rush() stops the run itself.
+        # At the end of a rush only wake rush(), which then stops Locust's run itself.
         rushes.end_run = self.is_over.set
 
     def rush(self, plan: RushPlan, report: ReportProgress | None = None) -> dict[str, Any]:
         """Run one rush, and return its run.
 
-        report  is called several times a second with the progress; returns whether to stop
+        report  called several times a second with the progress; its result is whether to stop
         """
         self._wait_for_workers()
         self.is_over.clear()
@@ -93,7 +95,7 @@ class EmbeddedLocust:
         return rushes.last_run
 
     def serve(self, folder: Path, plan: RushPlan) -> NoReturn:
-        """Run each rush that the shop's page asks for, by this plan and the page's choices."""
+        """Run each rush that the shop's page starts, by this plan and the page's choices."""
         wanted_file = folder / "wanted"
         stop_file = folder / "stop"
         runs: dict[int, dict[str, Any]] = {}
@@ -121,7 +123,8 @@ class EmbeddedLocust:
     def _wait_for_workers(self) -> None:
         """Wait until all workers are ready and the last run is over.
 
-        Locust's master itself checks the latter only once a second.
+        check_stopped() is called because Locust's master itself notices the end of a run only once
+        a second.
         """
         if not isinstance(self.runner, MasterRunner):
             return
@@ -143,7 +146,7 @@ def _start_worker(port: int) -> None:
 
 def main(workers: int) -> None:
     with os.fdopen(os.dup(1), "w") as output:
-        os.dup2(2, 1)  # what a target prints goes to the log
+        os.dup2(2, 1)  # the output of a target goes to the log, not between the answers
         setup_logging("INFO")  # type: ignore[no-untyped-call]
         embedded_locust = EmbeddedLocust(workers)
         requests = gevent.queue.Queue()
@@ -151,7 +154,7 @@ def main(workers: int) -> None:
         def read_requests() -> None:
             for line in FileObject(os.dup(0)):
                 requests.put(json.loads(line))
-            os.killpg(0, signal.SIGKILL)  # with its workers: there is nothing to be lost
+            os.killpg(0, signal.SIGKILL)  # ends the workers, too; no data can be lost
 
         gevent.spawn(read_requests)
         while True:

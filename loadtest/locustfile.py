@@ -61,7 +61,7 @@ class ShopUser(FastHttpUser):
         self.client.get("/healthz", name="GET /healthz [connect]")
 
     def buy(self, buyer: Buyer) -> Answer:
-        """Send the purchase. Because of its key it may be sent again."""
+        """Send the purchase. The key makes it safe to send it again."""
         with self.client.post(
             "/buy",
             name=f"POST /buy [{self.form['lock']}]",
@@ -76,7 +76,7 @@ class ShopUser(FastHttpUser):
 def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
     rushes.set_up(environment)
     web_ui_guard.install(environment, web_ui)
-    if web_ui is not None or not rushes.opens_sales:  # next it waits for a page or its master
+    if web_ui is not None or not rushes.opens_sales:  # now Locust waits for a page or a master
         interrupt.restore()
 
 
