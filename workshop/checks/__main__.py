@@ -2,8 +2,8 @@
 
     python -m workshop.checks CHECK FILE
 
-CHECK is `module.function` of this package, or a module whose function is `refusal`. The last line
-of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
+CHECK names a function of this package as `module.function`; `module` alone means `module.refusal`.
+The last line of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 """
 
 import json

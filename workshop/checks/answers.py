@@ -22,8 +22,8 @@ from workshop.refusal import Refusal
 MOVES = 3
 #: The arguments that the check passes to the functions of lesson 2, in this order.
 PARAMETERS = ("initial", "orders", "left")
-#: Sales: initial stock, orders and stock left; then the right answers, the number of oversold units
-#: and of lost updates.
+#: Sales. The first tuple has the initial stock, the orders and the stock left. The second one has
+#: the right answers: the number of oversold units and of lost updates.
 SALES = [
     ((100, 100, 0), (0, 0)),
     ((100, 200, 97), (100, 197)),
@@ -46,9 +46,9 @@ BELIEFS = {
     ("row-lock", "redis-down"): "row-lock-needs-redis",
 }
 VERDICTS = ("exact", "oversold", "deadlock")
-#: The most requests that the check lets a buyer send.
+#: Maximum number of requests that the check lets a buyer send.
 MAX_REQUESTS = 6
-#: The strategy that sells here; any correct one would do.
+#: The strategy under which the victim buys. Any correct strategy would do.
 STRATEGY = "row-lock"
 #: The buyer whose answer is lost.
 VICTIM = "victim"
@@ -117,7 +117,8 @@ def tally(module: ModuleType) -> Refusal | None:
 def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
     """Return a refusal for the first answer that is not a number, or None."""
     for (sale, _), answer in zip(SALES, answers, strict=True):
-        is_true = isinstance(answer, bool) and answer  # False is 0, as of `a > b and a - b`
+        # False counts as 0: `a > b and a - b` returns it.
+        is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
             facts = {"function": function, "sale": ", ".join(map(str, sale))}
             return Refusal(
@@ -129,12 +130,12 @@ def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
 def _check_parameter_order(
     name: str, function: Callable[..., object], place: int
 ) -> Refusal | None:
-    """Return a refusal if the function counts right with its arguments in another sequence only.
+    """Return a refusal if the function counts right only with its arguments in another sequence.
 
     Args:
-        name: What the function is called.
+        name: The name of the function.
         function: The participant's `oversold` or `lost_updates`.
-        place: Where its number is in the right answers of a sale.
+        place: The index of the function's number in the right answers on a sale.
     """
     right = [numbers[place] for _, numbers in SALES]
     for sequence in permutations(range(len(PARAMETERS))):  # the first one is the exercise's
@@ -146,12 +147,12 @@ def _check_parameter_order(
         return None
     if sequence == (0, 1, 2):
         return None
-    taken = ", ".join(PARAMETERS[number] for number in sequence)
-    return Refusal("arguments-swapped", {"function": name, "taken": taken})
+    parameters = ", ".join(PARAMETERS[number] for number in sequence)
+    return Refusal("arguments-swapped", {"function": name, "taken": parameters})
 
 
 def _describe_type(value: object) -> str:
-    """Return the type of a value, in words."""
+    """Return the type of a value as a phrase for a participant."""
     match value:
         case None:
             return "nothing"
@@ -170,8 +171,10 @@ def _explain_wrong_oversold(
     count = facts["got"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
-    alone = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
-    return Refusal("looks-at-stock" if alone != alone[:1] * 3 else "counts-wrong", facts)
+    # A right count does not depend on the stock left.
+    counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
+    depends_on_stock = counts != counts[:1] * 3
+    return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
 
 
 def table(module: ModuleType) -> Refusal | None:
@@ -198,11 +201,11 @@ class NoKey(Exception):
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake in what a buyer does after an answer, or None."""
+    """Return a refusal for the first wrong result of the participant's next_key(), or None."""
 
     def next_key(outcome: str, key: str) -> str | None:
         restart_step_timer()
-        with _pauses_skipped(module):
+        with _skip_sleeps(module):
             new_key = module.next_key(outcome, key)
         if new_key is not None and not (isinstance(new_key, str) and new_key):
             raise NoKey(outcome, new_key)
@@ -221,17 +224,17 @@ def ask_again(module: ModuleType) -> Refusal | None:
 
 
 @contextmanager
-def _pauses_skipped(module: ModuleType) -> Iterator[None]:
-    """End each sleep of the participant's code at once: a buyer may wait as Retry-After says."""
+def _skip_sleeps(module: ModuleType) -> Iterator[None]:
+    """Replace time.sleep() in the participant's code, where a buyer may obey Retry-After."""
     sleep = time.sleep
 
-    def end_at_once(seconds: float) -> None:
-        """Stand in for time.sleep."""
+    def return_immediately(seconds: float) -> None:
+        """Replace time.sleep."""
 
-    own_names = [name for name, value in vars(module).items() if value is sleep]
-    with patch.object(time, "sleep", end_at_once), ExitStack() as undo:
-        for name in own_names:  # from time import sleep
-            undo.enter_context(patch.object(module, name, end_at_once))
+    imported_names = [name for name, value in vars(module).items() if value is sleep]
+    with patch.object(time, "sleep", return_immediately), ExitStack() as undo:
+        for name in imported_names:  # by `from time import sleep`
+            undo.enter_context(patch.object(module, name, return_immediately))
         yield
 
 
@@ -255,7 +258,7 @@ def _victims_order_numbers(sale: int) -> str:
 
 
 def _buy_with(key: str) -> None:
-    """Sell the victim a unit under this key, or give it the order that the key has bought."""
+    """Let the victim buy with this key. A key that has bought gets its order again."""
     check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 
@@ -279,10 +282,10 @@ def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
 
 
 def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer changes its key, or gives up, after a refusal of its retry.
+    """Return a refusal if a buyer changes its key, or gives up, after its retry was refused.
 
-    The refusal says that the retry sold nothing. The first request, whose answer is lost, has an
-    order all the same.
+    The answer to the retry says that the retry sold nothing. The first request, whose answer is
+    lost, has an order all the same.
     """
     sale = open_sale(5)
     first_key = uuid.uuid4().hex
@@ -305,7 +308,7 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
 def _buy_until_done(next_key: NextKey) -> list[str]:
     """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
 
-    The first answer is lost after the COMMIT.
+    The answer to the first request is lost after its COMMIT.
     """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []

@@ -70,9 +70,8 @@ def _check_sequential_buyers() -> Refusal | None:
 def _check_other_product() -> Refusal | None:
     """Return a refusal unless a sale of one product leaves the row of another one as it is."""
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
-    Product.objects.filter(name=OTHER_PRODUCT).update(
-        fence=0
-    )  # a wrong try may have left a high one
+    # A wrong try of the exercise may have left a high fence.
+    Product.objects.filter(name=OTHER_PRODUCT).update(fence=0)
     open_sale(1)
     try_to_buy("A")
     other = Product.objects.get(name=OTHER_PRODUCT)
@@ -102,9 +101,10 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
 
     The point `paused` is before A's n-th statement.
     """
-    sale, sent = open_sale(10), list[str]()
+    sale = open_sale(10)
+    sent: list[str] = []
 
-    def late() -> str:
+    def buy_late() -> str:
         gate_the_commit()
         with interrupt_at_statement(number, partial(point.send, "paused")) as statements:
             try:
@@ -113,7 +113,7 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
                 sent.extend(statements)
 
     with Interleaving() as run:
-        a = run.enter("A", late)
+        a = run.enter("A", buy_late)
         with suppress(AssertionError):
             a.run_to(place)
         if a.waits_at != place:
@@ -126,9 +126,9 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
         b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
-        compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
-        late_write = overtaken or not compares
-        return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
+        compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in sent)
+        wrote_too_late = overtaken or not compares_fence
+        return Refusal("checks-then-writes" if wrote_too_late else "fence-at-write", {}, story)
     if overtaken and answer == "sold":
         return _explain_late_sale(sale, sent[: number - 1] if number else None, fences, story)
     return (
@@ -141,30 +141,29 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
 def _explain_late_sale(
     sale: int, sent: Sequence[str] | None, fences: tuple[int | None, int], story: Sequence[str]
 ) -> Refusal:
-    """Return why A sold after B, by what it had asked the database before it was paused.
+    """Return the refusal for a sale by A after B's, according to A's statements before its pause.
 
     Args:
         sale: The number of the sale.
-        sent: A's statements before it was paused; None if it was paused before the first one.
-        fences: That of B's lock, and that of the product's row after B had sold.
-        story: What happened.
+        sent: A's statements before the pause; None if the pause came before the first statement.
+        fences: The fence of B's lock, and the fence of the product's row after B had sold.
+        story: The steps of A and B in words.
     """
     if sent is not None:
         mentions_fence = any("fence" in statement for statement in sent)
         return Refusal("compared-in-python" if mentions_fence else "checks-then-writes", {}, story)
     fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-    of_b, of_row = fences
-    claimed = of_row if fence is None else fence  # an order need not have the fence
-    if not claimed:
+    fence_of_b, fence_of_row = fences
+    claimed_fence = fence_of_row if fence is None else fence  # an order need not have the fence
+    if not claimed_fence:
         return Refusal("trusts-the-lock", {}, story)
-    granted = [lease.fence for lease in kit.recent_leases]
-    if claimed not in granted:
-        return Refusal("clock-as-fence", {"fence": claimed}, story)
-    facts = {"fence": granted[-2], "of_b": of_b, "row": of_row}
-    compared = any(_uses_fence(text) for _, text, _ in statements)
-    return Refusal(
-        "fence-not-written" if compared and of_row != of_b else "fence-not-compared", facts, story
-    )
+    granted_fences = [lease.fence for lease in kit.recent_leases]
+    if claimed_fence not in granted_fences:
+        return Refusal("clock-as-fence", {"fence": claimed_fence}, story)
+    facts = {"fence": granted_fences[-2], "of_b": fence_of_b, "row": fence_of_row}
+    is_compared = any(_uses_fence(text) for _, text, _ in statements)
+    is_not_written = is_compared and fence_of_row != fence_of_b
+    return Refusal("fence-not-written" if is_not_written else "fence-not-compared", facts, story)
 
 
 def _uses_fence(text: str) -> bool:
@@ -174,9 +173,9 @@ def _uses_fence(text: str) -> bool:
 
 
 def _check_two_reads() -> Refusal | None:
-    """Return a refusal if two buyers who both have read erase an update.
+    """Return a refusal if two buyers read the same stock and one erases the other's update.
 
-    A has read; its lock ends, and B reads too if it can. A writes, then B.
+    A reads. A's lock ends, and B reads, too, if B can. Then A writes, and after A, B.
     """
     sale = open_sale(10)
     with Interleaving() as run:
@@ -192,6 +191,6 @@ def _check_two_reads() -> Refusal | None:
 
 
 def _end_newest_lease() -> None:
-    """End the newest lease as a pause past the ttl does: Redis has dropped its lock."""
+    """End the newest lease as a pause past the ttl does: Redis drops its lock."""
     locks_client().flushdb()
     kit.recent_leases[-1].mark_lost(LossReason.EXPIRED)

@@ -1,4 +1,4 @@
-"""Finds the cause of an error that ended a check: a mistake in the file, or a silent server."""
+"""Finds the cause of an error that ended a check: a mistake in the file, or a dead server."""
 
 import ast
 import re
@@ -31,18 +31,18 @@ PARAMETERS = {
     "read": ("attempt",),
     "write": ("attempt", "stock"),
 }
-#: Python's message for arguments that a function does not take.
+#: Python's message for a call with arguments that do not match the function's parameters.
 WRONG_CALL = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
-#: Redis's messages for an EVAL without a number of keys, or with one that is too large.
+#: Redis's messages for an EVAL without a number of keys, or with a number that is too large.
 WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
 #: Django's message for a statement in a transaction that an error has ended.
 FAILED_TRANSACTION = re.compile(r"An error occurred in the current transaction")
-#: Python's message for a class without an abstract method.
+#: Python's message for an object of a class that lacks a required (abstract) method.
 ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$")
 
 
 def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
-    """Return the refusal for an error of a check. Raises Undecided if a server is gone."""
+    """Return the refusal for an error of a check. Raises Undecided if a server does not answer."""
     chain = list(_causes(error))
     if any(map(_is_connection_error, chain)) and not _servers_answer():
         raise Undecided(f"a server does not answer: {chain[-1]}") from error
@@ -58,14 +58,14 @@ def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes, as far as they were raised with `from`."""
+    """Yield an error, its cause (`raise ... from`), the cause of that, and so on."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Return whether a connection failed."""
+    """Return whether an error shows that a connection failed."""
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError, InterfaceError)):
         return True
     sqlstate = getattr(error.__cause__, "sqlstate", None)  # None: the server did not answer
@@ -73,7 +73,7 @@ def _is_connection_error(error: BaseException) -> bool:
 
 
 def _servers_answer() -> bool:
-    """Return whether both servers answer now: then the file's code has lost the connection."""
+    """Return whether Redis and the database answer now. If so, the file's code is the cause."""
     try:
         locks_client().ping()
         with suppress(Error):
@@ -89,7 +89,11 @@ def _check_call(error: BaseException, module: ModuleType) -> Refusal | None:
     """Return a refusal if a function has other parameters than those that the shop passes."""
     call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    if call is None or call[1] not in PARAMETERS or _is_of(frames[-1].f_code.co_filename, module):
+    if (
+        call is None
+        or call[1] not in PARAMETERS
+        or _is_in_file(frames[-1].f_code.co_filename, module)
+    ):
         return None
     arguments = PARAMETERS[call[1]]
     parameters = _count_parameters(call[1], module)
@@ -102,15 +106,16 @@ def _check_call(error: BaseException, module: ModuleType) -> Refusal | None:
 
 
 def _count_parameters(function: str, module: ModuleType) -> int | None:
-    """Return the number of positional parameters of a function in the file, or None."""
+    """Return the number of positional parameters of a function in the file, or None.
+
+    If the file defines the function several times, the last definition counts.
+    """
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
-    parameters = None
+    parameter_count = None
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            parameters = len(node.args.posonlyargs) + len(
-                node.args.args
-            )  # the last definition counts
-    return parameters
+            parameter_count = len(node.args.posonlyargs) + len(node.args.args)
+    return parameter_count
 
 
 def _check_returned_stock(error: BaseException) -> Refusal | None:
@@ -124,17 +129,17 @@ def _check_returned_stock(error: BaseException) -> Refusal | None:
 
 def _check_transaction(chain: list[BaseException]) -> Refusal | None:
     """Return a refusal if a statement was sent in a transaction that an error had ended."""
-    went_on = any(
+    is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
         for error in chain
     )
-    if not (went_on or isinstance(chain[-1], InFailedSqlTransaction)):
+    if not (is_refused_by_django or isinstance(chain[-1], InFailedSqlTransaction)):
         return None
     return Refusal("goes-on-after-an-error", {"error": str(chain[-1]).splitlines()[0]})
 
 
 def _check_file(chain: list[BaseException]) -> Refusal | None:
-    """Return a refusal for the shop's message about the file, if there is one."""
+    """Return a refusal with the shop's message on a mistake in the file (BrokenFile), or None."""
     for error in chain:
         if isinstance(error, BrokenFile):
             return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
@@ -169,7 +174,7 @@ def _check_error_line(chain: list[BaseException], module: ModuleType) -> Refusal
     name, last = Path(str(module.__file__)).name, chain[-1]
     for error in chain:
         trace = walk_tb(error.__traceback__)
-        lines = [line for frame, line in trace if _is_of(frame.f_code.co_filename, module)]
+        lines = [line for frame, line in trace if _is_in_file(frame.f_code.co_filename, module)]
         if lines:
             text = f"{name}: line {lines[-1]}: {type(last).__name__}: {last}"
             code = "number-of-keys" if _miscounts_keys(last) else "raises"
@@ -186,5 +191,5 @@ def _miscounts_keys(error: BaseException) -> bool:
     )
 
 
-def _is_of(filename: str, module: ModuleType) -> bool:
+def _is_in_file(filename: str, module: ModuleType) -> bool:
     return filename == module.__file__

@@ -1,8 +1,8 @@
 """Tests a participant's lock without the shop, on a real server.
 
-The checks take and release the lock. They stop it after each of its commands, and meanwhile let
-another buyer act or kill the process. They judge by the keys on the server, and by whether a second
-buyer gets the lock.
+The checks acquire and release the lock. They interrupt its code after each of its commands to let
+another buyer act, or to kill the process. They judge the lock by the keys on the server, and by
+whether a second buyer gets the lock.
 """
 
 import datetime
@@ -27,30 +27,31 @@ from workshop.checks.watch import restart_step_timer
 from workshop.kit import Guarded
 from workshop.refusal import Refusal
 
-#: Seconds that a lock lives where nothing shall end by itself; where it shall; and how long nobody
-#: may be kept out after a death.
+#: The ttl of locks that must not end during a check.
 LONG_TTL_SECONDS = 60.0
+#: The ttl of locks that must end during a check.
 SHORT_TTL_SECONDS = 0.3
+#: How long other buyers may be refused after the death of a holder with SHORT_TTL_SECONDS.
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
-#: Seconds by which the clock of a buyer is ahead: less than LONG_TTL_SECONDS.
+#: The lead of a buyer's wrong clock. Less than LONG_TTL_SECONDS.
 SECONDS_AHEAD = 20.0
 #: The point that is sent after each command of the tested lock.
 COMMAND = "own:command"
-#: Seconds after which a key with a ttl of about a millisecond is gone.
+#: Time after which a key with a ttl of about a millisecond is gone.
 IMMEDIATE_EXPIRY_SECONDS = 0.02
-#: Seconds that a thread of the participant's has to set the ttl of a key.
+#: How long to wait for the ttl of a key, which a thread of the participant's code may set.
 EXPIRY_TIMEOUT_SECONDS = 0.2
 #: Commands that delete keys.
 DELETING_COMMANDS = frozenset({"DEL", "UNLINK", "GETDEL"})
 
 
 class KeyState(NamedTuple):
-    """A key at one moment.
+    """The state of a key at one moment.
 
-    kind     its type in Redis, or `none`
-    content  its value as DUMP returns it, or None
-    text     its value, for a message
-    pttl     its remaining milliseconds; -1: no ttl, -2: no key
+    kind     the key's type in Redis, or `none`
+    content  the value as DUMP returns it, or None
+    text     the value as text for a message
+    pttl     the remaining milliseconds; -1 without a ttl, -2 without a key
     """
 
     kind: str
@@ -65,7 +66,7 @@ class KeyState(NamedTuple):
 class RecordingClient(redis.Redis):
     """A client that records its commands, and sends the point COMMAND after each of them.
 
-    The participant's code contains no points, so its steps are observed from outside.
+    The participant's code sends no points itself, so its commands are observed from outside.
 
     sent             the names of the commands that were sent
     deleted          the keys that the commands were to delete
@@ -147,12 +148,12 @@ class _RecordingPipeline(Pipeline):
 
 
 class Probe:
-    """A participant's class of lock, and a server to test it on.
+    """A test bench for a participant's class of lock.
 
     kind    the class of the lock
     module  the participant's file
-    plain   a client that sends no points
-    story   the lines of what happened so far
+    plain   a client of the server that sends no points
+    story   the lines of the story so far
     """
 
     def __init__(self, kind: Callable[..., Any], module: ModuleType) -> None:
@@ -169,7 +170,7 @@ class Probe:
         restart_step_timer()
         name = next(self._names)
         lock = self.kind(RecordingClient(self.plain), name, ttl=ttl)
-        self._made_with[id(lock)] = name, ttl  # the lock itself may not keep them
+        self._made_with[id(lock)] = name, ttl  # the participant's class may not keep these
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
@@ -195,7 +196,10 @@ class Probe:
         )
 
     def wait_for_pttl(self, key: str) -> int:
-        """Return a key's PTTL. Wait a moment for a ttl, which a thread of the holder may set."""
+        """Return a key's PTTL, after waiting a moment if the key has no ttl.
+
+        A thread of the holder may set the ttl.
+        """
         until = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
         while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < until:
             time.sleep(IMMEDIATE_EXPIRY_SECONDS)
@@ -221,7 +225,7 @@ class Probe:
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
 
     def check_first_try(self, lock: Any) -> Refusal | None:
-        """Let A take a free lock. Return a refusal if try_lock() does not return a true value."""
+        """Let A acquire a free lock. Return a refusal if try_lock() returns no true value."""
         returned = lock.try_lock("a")
         if returned:
             return None
@@ -249,23 +253,23 @@ class Probe:
     def interleave(
         self,
         call: Callable[[Any], object],
-        happens: Callable[[Any, int], object],
+        interruption: Callable[[Any, int], object],
         *,
-        begins: Callable[[Any], object] = lambda lock: None,
+        prepare: Callable[[Any], object] = lambda lock: None,
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
         """Interrupt a call after each of its commands but the last, on a new lock each time.
 
         Yields the lock, the return value of the call, and the facts `command` and `commands`.
 
         call     the call to interrupt
-        happens  is called at the interruption, with the lock and the number of the command
-        begins   prepares the lock
+        interruption  is called at the interruption, with the lock and the number of the command
+        prepare       prepares the lock
         """
-        begins(counted := self.make_lock())
+        prepare(counted := self.make_lock())
         commands = self.count_commands(lambda: call(counted))
         for number in range(1, commands):
-            begins(lock := self.make_lock())
-            with interrupt_at_command(number, partial(happens, lock, number)):
+            prepare(lock := self.make_lock())
+            with interrupt_at_command(number, partial(interruption, lock, number)):
                 returned = call(lock)
             yield lock, returned, {"command": number, "commands": commands}
 
@@ -318,25 +322,25 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
-def interrupt_at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `happens` once, after the n-th command that is sent in the block; 0: never.
+def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
+    """Call `interruption` once, after the n-th command that is sent in the block; 0: never.
 
-    Yields the points of the commands. Commands that `happens` sends do not count.
+    Yields the points of the commands. Commands that `interruption` sends do not count.
     """
     sent: list[str] = []
-    happening = False
+    is_interrupting = False
 
     def at(name: str, facts: Mapping[str, object]) -> None:
-        nonlocal happening
-        if happening or name != COMMAND:
+        nonlocal is_interrupting
+        if is_interrupting or name != COMMAND:
             return
         sent.append(name)
         if len(sent) == number:
-            happening = True
+            is_interrupting = True
             try:
-                happens()
+                interruption()
             finally:
-                happening = False
+                is_interrupting = False
 
     with points.installed(at):
         yield sent

@@ -98,9 +98,9 @@ class Killed(BaseException):
 def install(module: ModuleType) -> None:
     """Make this file the strategy `mine`, and record its errors and its statements."""
     strategy = make_strategy(MINE, Path(str(module.__file__)))
-    _note_row_locks()
+    _record_row_locks()
 
-    def noting(attempt: Attempt) -> Receipt:
+    def buy_and_record(attempt: Attempt) -> Receipt:
         def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             result = execute(sql, *rest)
             text = " ".join(str(sql).split()).replace('"', "")
@@ -120,19 +120,19 @@ def install(module: ModuleType) -> None:
         finally:
             _this_thread.buyer = None
 
-    STRATEGIES[MINE] = replace(strategy, buy=noting)
+    STRATEGIES[MINE] = replace(strategy, buy=buy_and_record)
 
 
-def _note_row_locks() -> None:
+def _record_row_locks() -> None:
     """Record each call of select_for_update(), which sends nothing by itself."""
     select_for_update = QuerySet.select_for_update
 
-    def noted(rows: Any, *args: Any, **options: Any) -> Any:
+    def record_and_call(rows: Any, *args: Any, **options: Any) -> Any:
         if buyer := getattr(_this_thread, "buyer", None):
             row_locks_requested.append(buyer)
         return select_for_update(rows, *args, **options)
 
-    setattr(QuerySet, "select_for_update", noted)  # noqa: B010
+    setattr(QuerySet, "select_for_update", record_and_call)  # noqa: B010
 
 
 def row_lock_was_not_sent() -> bool:
@@ -180,8 +180,8 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 
 
 @contextmanager
-def interrupt_at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `happens` before the n-th statement that this thread sends in the block; 0: never.
+def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
+    """Call `interruption` before the n-th statement that this thread sends in the block; 0: never.
 
     Yields the statements, the n-th included.
     """
@@ -190,7 +190,7 @@ def interrupt_at_statement(number: int, happens: Callable[[], object]) -> Iterat
     def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
         sent.append(" ".join(str(sql).split()))
         if len(sent) == number:
-            happens()
+            interruption()
         return execute(sql, *rest)
 
     with connection.execute_wrapper(before):
@@ -511,7 +511,7 @@ def _check_no_lock_is_used() -> Refusal | None:
 def _check_schedules() -> Refusal | None:
     """No schedule of two buyers' moves sells a unit twice, or gives up or breaks off."""
     try:
-        with _sleep_lets_the_other_buyer_move():
+        with _other_buyer_moves_in_sleep():
             for run in every_run():
                 facts, story = {"schedule": run.schedule}, (describe_run(run),)
                 if run.violates:
@@ -534,7 +534,7 @@ def _check_schedules() -> Refusal | None:
 
 
 @contextmanager
-def _sleep_lets_the_other_buyer_move() -> Iterator[None]:
+def _other_buyer_moves_in_sleep() -> Iterator[None]:
     """Let a buyer who sleeps between its transactions wait for the other buyer's next move.
 
     It has nothing locked, and looks again afterwards, as one that was answered `busy`.

@@ -40,11 +40,12 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
     """Return a refusal unless renew() extends the holder's own lock, and no other or free lock."""
     lock = probe.make_lock()
     probe.plain.set(lock.key, "b", px=REMAINING_MS)
-    of_another = lock.renew("a")
+    returned_for_another = lock.renew("a")
     value = probe.plain.get(lock.key)
     left = int(probe.plain.pttl(lock.key))
     probe.tell(
-        f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {of_another!r}, PTTL {left}"
+        f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {returned_for_another!r}, "
+        f"PTTL {left}"
     )
     if value is not None and value != b"b":
         probe.tell(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
@@ -52,34 +53,34 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
     if not _is_unchanged_lock_of_b(probe, lock.key):
         return probe.refuse("renews-anybody", left=left)
     probe.plain.delete(lock.key)
-    of_nobody = lock.renew("a")
-    probe.tell(f"nobody has it; A renews: renew() says {of_nobody!r}")
+    returned_for_free_lock = lock.renew("a")
+    probe.tell(f"nobody has it; A renews: renew() says {returned_for_free_lock!r}")
     if probe.plain.exists(lock.key):
         return probe.refuse("resurrects")
     probe.plain.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
-    of_its_own = lock.renew("a")
+    returned_for_own = lock.renew("a")
     left = int(probe.plain.pttl(lock.key))
     probe.tell(
-        f"A has it for {REMAINING_MS} ms and renews: renew() says {of_its_own!r}, PTTL {left}"
+        f"A has it for {REMAINING_MS} ms and renews: renew() says {returned_for_own!r}, PTTL {left}"
     )
     facts = {
         "before": REMAINING_MS,
         "left": left,
         "ttl": WHOLE_TTL_MS,
-        "returned": repr(of_its_own),
+        "returned": repr(returned_for_own),
     }
     if left == -1 or left > WHOLE_TTL_MS * MAX_TTL_RATIO:
         return probe.refuse("just-longer", **facts)
     if REMAINING_MS - LATENESS_MS < left <= REMAINING_MS:
-        return probe.refuse(_explain_missing_renewal(lock, of_its_own), **facts)
+        return probe.refuse(_explain_missing_renewal(lock, returned_for_own), **facts)
     if left <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
     if left < WHOLE_TTL_MS * MIN_TTL_RATIO:
         return probe.refuse("too-short", **facts)
-    if of_its_own is None:
+    if returned_for_own is None:
         return probe.refuse("no-return", function="renew")
-    if of_another or of_nobody or not of_its_own:
+    if returned_for_another or returned_for_free_lock or not returned_for_own:
         return probe.refuse("says-the-wrong-thing")
     return None
 
@@ -136,7 +137,7 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
     for lock, _, facts in probe.interleave(
         lambda lock: lock.renew("a"),
         change,
-        begins=lambda lock: probe.plain.set(lock.key, "a", px=REMAINING_MS),
+        prepare=lambda lock: probe.plain.set(lock.key, "a", px=REMAINING_MS),
     ):
         if not _is_unchanged_lock_of_b(probe, lock.key):
             left = int(probe.plain.pttl(lock.key))

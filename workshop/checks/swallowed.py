@@ -81,12 +81,12 @@ class SwallowedMistakes:
             if isinstance(arg[1], MISTAKES):
                 self._raised[frame] = frame.f_lineno, arg[1]
         elif event == "line" and frame in self._raised:
-            self._note_if_caught(frame)
+            self._record_if_caught(frame)
         elif event == "return":
             self._raised.pop(frame, None)
         return self._inside
 
-    def _note_if_caught(self, frame: FrameType) -> None:
+    def _record_if_caught(self, frame: FrameType) -> None:
         """Record the mistake if the frame has reached a handler of the line that raised it."""
         line, error = self._raised[frame]
         for handler in self._handlers:

@@ -472,22 +472,22 @@ def _check_late_release(probe: Probe) -> Refusal | None:
     """Return a refusal if A, whose lock has ended, changes the lock of B or claims to free it."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    of_a = probe.plain.dump(lock.key)
+    content_of_a = probe.plain.dump(lock.key)
     _hand_lock_to_b(probe, lock)
     probe.tell("A had the lock; it ended, and B has it now")
-    of_b = probe.state(lock.key)
+    lock_of_b = probe.state(lock.key)
     returned = lock.unlock("a")
     _is_gone(probe, lock.key)
     after = probe.state(lock.key)
     if after.kind == "none":
         probe.tell("A, who is late, gives it back: B's lock is gone")
-        same = of_b.content and of_a == of_b.content
+        same = lock_of_b.content and content_of_a == lock_of_b.content
         return probe.refuse("value-not-unique" if same else "deletes-blindly")
     if refusal := _check_third_holder(probe):
         return refusal
-    if not _is_unchanged(of_b, after):
-        probe.tell(f"A, who is late, gives it back. B's lock was: {of_b}; it is: {after}")
-        return probe.refuse("changes-anothers-lock", before=str(of_b), after=str(after))
+    if not _is_unchanged(lock_of_b, after):
+        probe.tell(f"A, who is late, gives it back. B's lock was: {lock_of_b}; it is: {after}")
+        return probe.refuse("changes-anothers-lock", before=str(lock_of_b), after=str(after))
     probe.tell(f"A, who is late, gives it back: unlock() says {returned!r}, B's lock is there")
     return probe.refuse("lies", returned=repr(returned)) if returned else None
 
@@ -503,7 +503,9 @@ def _check_third_holder(probe: Probe) -> Refusal | None:
     def third(lock: Any, number: int) -> None:
         let_in.append(bool(probe.make_same_lock(lock).try_lock("c")))
 
-    for _, _, facts in probe.interleave(lambda lock: lock.unlock("a"), third, begins=take_and_lose):
+    for _, _, facts in probe.interleave(
+        lambda lock: lock.unlock("a"), third, prepare=take_and_lose
+    ):
         if any(let_in):
             probe.tell(f"A, who is late, stops after command {facts['command']} of its release")
             probe.tell("C asks, and has the lock while B is inside")
@@ -531,25 +533,25 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
 
 def _check_release_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A frees the lock of B, who took it between two of A's commands."""
-    of_b: dict[str, KeyState] = {}
+    locks_of_b: dict[str, KeyState] = {}
 
     def change(lock: Any, number: int) -> None:
         _hand_lock_to_b(probe, lock)
-        of_b[lock.key] = probe.state(lock.key)
+        locks_of_b[lock.key] = probe.state(lock.key)
         probe.tell("A has the lock")
         probe.tell(f"A stops after command {number} of its release; its lock ends, B takes it")
 
     for lock, returned, facts in probe.interleave(
-        lambda lock: lock.unlock("a"), change, begins=lambda lock: lock.try_lock("a")
+        lambda lock: lock.unlock("a"), change, prepare=lambda lock: lock.try_lock("a")
     ):
-        if lock.key not in of_b:  # this release sent fewer commands than the one before
+        if lock.key not in locks_of_b:  # this release sent fewer commands than the one before
             continue
         after = probe.state(lock.key)
         if after.kind == "none":
             probe.tell("A goes on, and so deletes the lock of B")
             return probe.refuse("not-atomic-release", **facts)
-        if not _is_unchanged(of_b[lock.key], after):
-            probe.tell(f"A goes on. B's lock was: {of_b[lock.key]}; it is: {after}")
+        if not _is_unchanged(locks_of_b[lock.key], after):
+            probe.tell(f"A goes on. B's lock was: {locks_of_b[lock.key]}; it is: {after}")
             return probe.refuse("not-atomic-release", **facts)
         if returned:
             probe.tell(f"A goes on: unlock() says {returned!r}, B's lock is there")
