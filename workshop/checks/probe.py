@@ -261,14 +261,16 @@ class Probe:
 
         Yields the lock, the return value of the call, and the facts `command` and `commands`.
 
-        call     the call to interrupt
-        interruption  is called at the interruption, with the lock and the number of the command
-        prepare       prepares the lock
+        call          calls the participant's code on the lock
+        interruption  called at the interruption, with the lock and the number of the command
+        prepare       prepares the lock before the call
         """
-        prepare(counted := self.make_lock())
-        commands = self.count_commands(lambda: call(counted))
+        first_lock = self.make_lock()
+        prepare(first_lock)
+        commands = self.count_commands(lambda: call(first_lock))
         for number in range(1, commands):
-            prepare(lock := self.make_lock())
+            lock = self.make_lock()
+            prepare(lock)
             with interrupt_at_command(number, partial(interruption, lock, number)):
                 returned = call(lock)
             yield lock, returned, {"command": number, "commands": commands}
@@ -276,7 +278,7 @@ class Probe:
     def kill_after(self, command: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child process that is killed by SIGKILL after its n-th command.
 
-        Return whether the call sent that many commands.
+        Return whether the child was killed; if not, the call sent fewer commands.
         """
         child = os.fork()
         if child == 0:
@@ -292,12 +294,12 @@ class Probe:
 
 @contextmanager
 def clock_ahead(module: ModuleType) -> Iterator[None]:
-    """Set this process's wall clock ahead by SECONDS_AHEAD; the server's stays as it is."""
+    """Set this process's wall clock ahead by SECONDS_AHEAD. The server's clock stays right."""
     real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
     ahead = datetime.timedelta(seconds=SECONDS_AHEAD)
 
     class DatetimeAhead(real_datetime):  # type: ignore[misc, valid-type]
-        """A datetime whose now() is ahead."""
+        """The class datetime with now() and utcnow() ahead."""
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
@@ -323,9 +325,9 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` once, after the n-th command that is sent in the block; 0: never.
+    """Call `interruption` once, after the n-th command of the block; with 0, never.
 
-    Yields the points of the commands. Commands that `interruption` sends do not count.
+    Yields a list with one entry for each command. Commands of `interruption` do not count.
     """
     sent: list[str] = []
     is_interrupting = False

@@ -1,6 +1,7 @@
-"""Purchases under the participant's file, in this process, stopped or killed by a check.
+"""Purchases with the code of the participant's file, which a check runs, pauses or kills.
 
-With the checks of the lessons 6, 11 and 12: a transaction inside a lock, and purchases without one.
+This module also has the checks of the lessons 6, 11 and 12: a transaction inside a lock, and
+purchases without a lock.
 """
 
 import threading
@@ -48,14 +49,14 @@ from workshop.refusal import Refusal
 MINE = "mine"
 #: The errors with which purchases of the present sale failed.
 purchase_errors: list[str] = []
-#: The database's errors for wrong statements in the present sale. The shop takes some of them for a
-#: lost connection, and answers `unavailable`.
+#: The database's errors for wrong statements in the present sale. The shop mistakes some of them
+#: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
 #: The statements of the present sale: buyer, text, number of rows.
 statements: list[tuple[str, str, int]] = []
 #: The buyers of the present sale that called select_for_update().
 row_locks_requested: list[str] = []
-#: Its attribute `buyer` is the buyer whose purchase runs in this thread.
+#: The attribute `buyer` is the buyer whose purchase runs in this thread.
 _this_thread = threading.local()
 #: Points of a schedule, in the words of the lessons.
 POINTS_IN_WORDS = {
@@ -64,13 +65,15 @@ POINTS_IN_WORDS = {
     "unlocked_before_commit": "gives its lock back",
 }
 PRODUCT = "apple"
-#: Outcomes after which a buyer goes home without a unit.
+#: Outcomes after which a buyer gives up without a unit.
 FINAL_OUTCOMES = ("sold_out", "error")
-#: Another product, which is not bought, and its stock.
-OTHER_PRODUCT, OTHER_STOCK = "pear", 5
+#: A product that no buyer of a check buys.
+OTHER_PRODUCT = "pear"
+#: The stock of OTHER_PRODUCT.
+OTHER_STOCK = 5
 #: SQLSTATE of a deadlock in the database.
 DEADLOCK = "40P01"
-#: The story of refusals after the database's answer to a COMMIT was lost.
+#: The story of a purchase whose COMMIT has no answer.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
 
 
@@ -92,7 +95,7 @@ PAUSES_IN_WORDS = {
 
 
 class Killed(BaseException):
-    """Ends a purchase where its process would have been killed."""
+    """Ends a purchase at the statement before which its process would have been killed."""
 
 
 def install(module: ModuleType) -> None:
@@ -124,7 +127,7 @@ def install(module: ModuleType) -> None:
 
 
 def _record_row_locks() -> None:
-    """Record each call of select_for_update(), which sends nothing by itself."""
+    """Record each call of select_for_update(), which sends no statement by itself."""
     select_for_update = QuerySet.select_for_update
 
     def record_and_call(rows: Any, *args: Any, **options: Any) -> Any:
@@ -136,13 +139,13 @@ def _record_row_locks() -> None:
 
 
 def row_lock_was_not_sent() -> bool:
-    """Return whether select_for_update() was called in this sale, and no statement locked a row."""
-    sent = any("for update" in text.casefold() for _, text, _ in statements)
-    return bool(row_locks_requested) and not sent
+    """Return whether select_for_update() was called in this sale, but no row lock was sent."""
+    is_sent = any("for update" in text.casefold() for _, text, _ in statements)
+    return bool(row_locks_requested) and not is_sent
 
 
 def open_sale(units: int) -> int:
-    """Open a new sale, remove all locks and records of the last one, and return its number."""
+    """Open a new sale and return its number. Remove all locks and records of the last sale."""
     restart_step_timer()
     purchase_errors.clear()
     statement_errors.clear()
@@ -159,20 +162,23 @@ def buy(buyer: str) -> Receipt:
 
 
 def try_to_buy(buyer: str) -> str:
-    """Return `sold`, or the outcome of the refusal. Raises a mistake in the participant's file."""
+    """Buy one unit. Return `sold`, or the outcome of the refusal.
+
+    Raises the error of a mistake in the participant's file.
+    """
     try:
         buy(buyer)
     except BrokenFile:
         raise
     except ShopError as error:
         if isinstance(error.__cause__, (ProgrammingError, DataError)):
-            raise  # the shop names it unavailable; it is what the file has sent
+            raise  # the shop answers `unavailable`, but the file sent a wrong statement
         return error.outcome
     return "sold"
 
 
 def describe_answer(purchase: Callable[[], str]) -> str:
-    """Return the outcome of a purchase, or the message of a mistake in the participant's file."""
+    """Return the outcome of a purchase, or the message on a mistake in the participant's file."""
     try:
         return purchase()
     except (BrokenFile, DatabaseError) as error:
@@ -181,7 +187,7 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 
 @contextmanager
 def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` before the n-th statement that this thread sends in the block; 0: never.
+    """Call `interruption` before the n-th statement of this thread in the block; with 0, never.
 
     Yields the statements, the n-th included.
     """
@@ -198,14 +204,14 @@ def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> I
 
 
 def kill() -> None:
-    """End a purchase as if its process were gone."""
+    """End a purchase as if its process had been killed."""
     raise Killed
 
 
 def check_single_buyer(look: Callable[[], None] = lambda: None) -> Refusal | None:
-    """Return a refusal unless one buyer gets the only unit, and other products stay as they are.
+    """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
-    look  is called once the buyer has read the stock
+    look  called after the buyer has read the stock
     """
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
@@ -222,14 +228,14 @@ def check_single_buyer(look: Callable[[], None] = lambda: None) -> Refusal | Non
 
 
 def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
-    """Return why the first buyer of one unit has not got it."""
+    """Return the refusal for a first buyer who did not get the only unit."""
     orders, _ = count_orders_and_stock(sale)
     if orders:
         return Refusal("order-without-unit", {"units": 1, "left": count_orders_and_stock(sale)[1]})
-    if outcome == "sold_out":  # would it sell if there were more?
-        many = open_sale(OTHER_STOCK)
+    if outcome == "sold_out":  # try again with more units
+        larger_sale = open_sale(OTHER_STOCK)
         try_to_buy("A")
-        orders, left = count_orders_and_stock(many)
+        orders, left = count_orders_and_stock(larger_sale)
         if orders and (orders, left) != (1, OTHER_STOCK - 1):
             facts = {"stock": OTHER_STOCK, "orders": orders, "left": left}
             return Refusal("more-than-one", facts)
@@ -239,15 +245,15 @@ def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
 def check_killed_purchase() -> Refusal | None:
     """Return a refusal if a killed purchase leaves an order without taking a unit, or the reverse.
 
-    It is killed before each of its statements in turn. There may be statements after its COMMIT,
-    for instance to release a session lock.
+    Purchases are killed before their second statement, their third, and so on. A purchase may send
+    statements after its COMMIT, for instance to release a session lock.
     """
     for number in count(2):
         sale = open_sale(1)
         with suppress(Killed), interrupt_at_statement(number, kill) as sent:
             buy("A")
-        connection.close()  # as when the process is gone: the database rolls back
-        if len(sent) < number:  # it went on to its end
+        connection.close()  # as at the end of a process, so that the database rolls back
+        if len(sent) < number:  # the purchase came to its end
             return None
         orders, left = count_orders_and_stock(sale)
         if (orders, left) not in ((0, 1), (1, 0)):
@@ -278,7 +284,7 @@ def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
 
 
 def tell_story(log: Sequence[str]) -> tuple[str, ...]:
-    """Return the points that the buyers reached, as one line in the words of the lessons."""
+    """Return the points that the buyers reached as a story of one line."""
     entries = (entry.partition(" ") for entry in log)
     return (
         ", ".join(f"{buyer} {PAUSES_IN_WORDS.get(place, place)}" for buyer, _, place in entries),
@@ -290,7 +296,7 @@ def every_run() -> Iterator[two_buyers.ScheduleRun]:
 
     Raises the database's error if a buyer has sent a wrong statement.
     """
-    open_sale(1)  # and with it no lock of the purchase before
+    open_sale(1)  # removes the locks of earlier purchases
     for units in (1, 2):
         for run in two_buyers.every_run(MINE, units):
             restart_step_timer()
@@ -354,7 +360,7 @@ def _check_lock_is_held() -> Refusal | None:
 
 
 def _check_release_without_sale() -> Refusal | None:
-    """Return a refusal if a buyer who finds no unit does not release the lock."""
+    """Return a refusal if a buyer for whom no unit is left does not release the lock."""
     open_sale(0)
     describe_answer(partial(try_to_buy, "A"))
     return None if _is_free() else Refusal("released-after-a-sale-only")
@@ -372,14 +378,13 @@ def _is_free() -> bool:
 
 
 def _check_schedules_under_lock() -> Refusal | None:
-    """No schedule of two buyers' moves sells a unit twice."""
+    """Return a refusal if any schedule of two buyers' moves sells a unit twice."""
     runs = list(every_run())
-    bad = [run for run in runs if run.violates]
-    if not bad:
+    bad_runs = [run for run in runs if run.violates]
+    if not bad_runs:
         return None
-    return Refusal(
-        "free-before-commit", {"bad": len(bad), "runs": len(runs)}, (describe_run(bad[0]),)
-    )
+    facts = {"bad": len(bad_runs), "runs": len(runs)}
+    return Refusal("free-before-commit", facts, (describe_run(bad_runs[0]),))
 
 
 def _check_every_pause() -> Refusal | None:
@@ -402,12 +407,12 @@ def _check_pause_after(number: int) -> Refusal | None:
             point.send("paused")
         return result
 
-    def paused() -> str:
+    def buy_with_pause() -> str:
         with connection.execute_wrapper(pause):
             return try_to_buy("A")
 
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
-        a = run.enter("A", paused)
+        a = run.enter("A", buy_with_pause)
         with suppress(AssertionError):
             a.run_to("paused")
         if a.waits_at != "paused":
@@ -435,7 +440,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake that shows with one buyer at a time, or None."""
+    """Return a refusal for the first mistake that a single buyer at a time can show, or None."""
     install(module)
     return (
         check_single_buyer()
@@ -474,7 +479,7 @@ def _check_no_second_purchase() -> Refusal | None:
 
 
 def _commit_without_answer() -> tuple[int, str]:
-    """Let A buy while the answer of its COMMIT gets lost; return its orders and its outcome."""
+    """Let A buy, lose the answer to A's COMMIT, and return A's number of orders and outcome."""
     sale = open_sale(2)
     with _lose_answer_of_commit():
         outcome = describe_answer(partial(try_to_buy, "A"))
@@ -509,7 +514,7 @@ def _check_no_lock_is_used() -> Refusal | None:
 
 
 def _check_schedules() -> Refusal | None:
-    """No schedule of two buyers' moves sells a unit twice, or gives up or breaks off."""
+    """Return a refusal if in any schedule a unit is sold twice, or a buyer gives up or fails."""
     try:
         with _other_buyer_moves_in_sleep():
             for run in every_run():
@@ -526,8 +531,8 @@ def _check_schedules() -> Refusal | None:
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):
-            is_knot = getattr(cause.__cause__, "sqlstate", None) == DEADLOCK
-            code = "locks-knotted" if is_knot else "conflict-not-retried"
+            is_deadlock = getattr(cause.__cause__, "sqlstate", None) == DEADLOCK
+            code = "locks-knotted" if is_deadlock else "conflict-not-retried"
             return Refusal(code, {"error": str(cause).splitlines()[0]})
         raise
     return None
@@ -535,9 +540,10 @@ def _check_schedules() -> Refusal | None:
 
 @contextmanager
 def _other_buyer_moves_in_sleep() -> Iterator[None]:
-    """Let a buyer who sleeps between its transactions wait for the other buyer's next move.
+    """Make a buyer's sleep between two transactions last until the other buyer's next move.
 
-    It has nothing locked, and looks again afterwards, as one that was answered `busy`.
+    Such a buyer has nothing locked, and tries again after its sleep, like a buyer who was answered
+    `busy`.
     """
     sleep = time.sleep
 
@@ -553,23 +559,24 @@ def _other_buyer_moves_in_sleep() -> Iterator[None]:
 
 
 def _classify_violation() -> str:
-    """Return the code of the refusal for a violation, according to the statements."""
+    """Return the code of the refusal for a unit that was sold twice, by the sale's statements."""
     if row_lock_was_not_sent():
         return "lock-not-sent"
     updates = [(buyer, text, rows) for buyer, text, rows in statements if _is_update(text)]
     buyers = {buyer for buyer, text, _ in statements if _is_order(text)}
     for buyer, text, rows in updates:
-        own = [other for name, other, _ in statements if name == buyer]
-        if rows == 0 and any(map(_is_order, own[own.index(text) :])):
+        own_statements = [other for name, other, _ in statements if name == buyer]
+        statements_from_update = own_statements[own_statements.index(text) :]
+        if rows == 0 and any(map(_is_order, statements_from_update)):
             return "row-count-ignored"
     if buyers - {buyer for buyer, _, _ in updates}:
         return "order-without-write"
     if any("for update" in text.casefold() for _, text, _ in statements):
         return "read-before-lock"
     halves = [text.casefold().partition(" where ") for _, text, _ in updates]
-    compared = any("version" in condition for _, _, condition in halves)
-    raised = any("version" in change for change, _, _ in halves)
-    if compared and not raised:
+    is_version_compared = any("version" in condition for _, _, condition in halves)
+    is_version_raised = any("version" in change for change, _, _ in halves)
+    if is_version_compared and not is_version_raised:
         return "version-not-raised"
     return "last-writer-wins"
 

@@ -1,4 +1,4 @@
-"""The check of lesson 7: a lock is renewed while its holder works, and by its holder alone."""
+"""The check of lesson 7: a holder's lock is renewed while the holder works, and by no other."""
 
 import time
 from numbers import Real
@@ -8,15 +8,20 @@ from typing import Any
 from workshop.checks.probe import LONG_TTL_SECONDS, SECONDS_AHEAD, Probe, clock_ahead, run_checks
 from workshop.refusal import Refusal, Undecided
 
-#: Remaining milliseconds of a lock before a renewal, and its whole ttl; both outlast a check.
-REMAINING_MS, WHOLE_TTL_MS = 15_000, round(LONG_TTL_SECONDS * 1000)
-#: The bounds of a correct ttl after a renewal, as parts of the requested one: Redis rounds.
+#: Remaining time of a lock before its renewal. Longer than a check.
+REMAINING_MS = 15_000
+#: The ttl that the renewal must set.
+WHOLE_TTL_MS = round(LONG_TTL_SECONDS * 1000)
+#: The bounds of a correct ttl after a renewal, relative to the requested ttl: Redis rounds.
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
-#: Ttls that are not whole numbers, and how often a busy machine may try to be quick enough.
-FRACTIONAL_TTLS_SECONDS, TRIES = (0.7, 1.25, 1.75), 10
-#: Milliseconds that a busy machine may lose between two commands.
+#: Ttls that are not whole seconds.
+FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
+#: Tries of a check that a busy machine may be too slow for.
+TRIES = 10
+#: Time that a busy machine may lose between two commands.
 LATENESS_MS = 5_000
-#: Long enough for a busy laptop: a correct answer has a slack of a third of it.
+#: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
+#: third of the ttl for delays.
 TTL_SECONDS = 1.2
 #: A renewal that is late by more than this part of the ttl makes the check undecided.
 MAX_LATENESS_RATIO = 0.2
@@ -116,7 +121,7 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
             lock.renew("a")
             left = int(probe.plain.pttl(lock.key))
             elapsed = (time.monotonic() - began) * 1000
-            if elapsed < ttl / 2:  # else the lock may have ended before it was renewed
+            if elapsed < ttl / 2:  # otherwise the lock may have ended before the renewal
                 break
         else:
             raise Undecided(f"a renewal took more than {ttl / 2:g} ms: this machine is too busy")
@@ -127,7 +132,7 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
 
 
 def _check_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A renews the lock of B, who took it between two of A's commands."""
+    """Return a refusal if A renews a lock that B acquired between two of A's commands."""
 
     def change(lock: Any, number: int) -> None:
         probe.plain.set(lock.key, "b", px=REMAINING_MS)
@@ -147,7 +152,7 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
 
 
 def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
-    """Return whether B still has the lock, with the time that it had."""
+    """Return whether B still has the lock, and its ttl was not changed."""
     return (
         probe.plain.get(key) == b"b"
         and REMAINING_MS - LATENESS_MS < int(probe.plain.pttl(key)) <= REMAINING_MS
@@ -161,7 +166,7 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     """
     lock = probe.make_lock(ttl=TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
-        return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
+        return probe.refuse("raises", error=f"PERIOD must be a number, not {lock.PERIOD!r}")
     began = time.monotonic()
     renewal_times: list[float] = []
     renew = lock.renew

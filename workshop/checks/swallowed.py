@@ -23,9 +23,9 @@ CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-
 class Handler(NamedTuple):
     """An `except` of the participant's file.
 
-    tried    the lines of its `try` block
+    tried    the lines of the `try` block
     lines    the lines of the `except` block
-    errors   the names of the errors that it catches
+    errors   the names of the errors that the `except` names
     """
 
     tried: range
@@ -33,15 +33,15 @@ class Handler(NamedTuple):
     errors: frozenset[str]
 
     def expects(self, error: BaseException) -> bool:
-        """Return whether it names the class of this error, and not only `Exception`."""
+        """Return whether the `except` names the class of this error, not only a base class."""
         return type(error).__name__ in self.errors
 
 
 class SwallowedMistakes:
     """A context manager that records the mistakes that an `except` of this file has caught.
 
-    An error that the `except` names is expected there, and is not a mistake. It traces the lines of
-    the file, which is slow, and so does it only if the file has an `except`.
+    An error that the `except` names is expected, and is not a mistake. Tracing the lines of the
+    file is slow, so they are traced only if the file has an `except`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -59,12 +59,12 @@ class SwallowedMistakes:
 
     def __exit__(self, *error: object) -> None:
         if self._handlers:
-            own, of_threads = self._before
-            sys.settrace(own)
-            threading.settrace(of_threads)
+            trace_of_this_thread, trace_of_new_threads = self._before
+            sys.settrace(trace_of_this_thread)
+            threading.settrace(trace_of_new_threads)
 
     def cause_of(self, refusal: Refusal) -> Refusal:
-        """Return the refusal, or instead one for the caught mistake that led to it."""
+        """Return a refusal for the caught mistake that led to `refusal`, or `refusal` itself."""
         if not self._caught or refusal.code in CODES_WITH_ERROR:
             return refusal
         line, error = self._caught[0]
@@ -102,7 +102,7 @@ def _handlers_of(file: Path) -> list[Handler]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        return []  # it does not load
+        return []  # the file does not load
     return [
         Handler(_lines(node.body), _lines(handler.body), _names_in(handler.type))
         for node in ast.walk(tree)

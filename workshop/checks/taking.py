@@ -1,4 +1,4 @@
-"""The checks of lessons 3 to 5: taking a lock, its end after its holder's death, its release."""
+"""The checks of lessons 3 to 5: how a lock is acquired, expires and is released."""
 
 import time
 from functools import partial
@@ -18,23 +18,24 @@ from workshop.checks.probe import (
 )
 from workshop.refusal import Refusal, Undecided
 
-#: A ttl that a check sets meanwhile: a command that overwrites the key removes it.
+#: A ttl that a check sets on a held lock. A command that overwrites the key changes this ttl.
 HALF_TTL_MS = round(LONG_TTL_SECONDS * 500)
-#: Milliseconds that a busy machine may lose between two commands.
+#: Time that a busy machine may lose between two commands.
 LATENESS_MS = 5_000
-#: Ttls that are not whole numbers. A wall clock in whole seconds is wrong for one of the two.
+#: Ttls that are not whole seconds. A ttl computed in whole seconds is wrong for one of the two.
 FRACTIONAL_TTLS_SECONDS = (1.25, 1.75)
 #: The longest purchase of lesson 3, whose locks need no ttl.
 LONGEST_PURCHASE_MS = 900
-#: Milliseconds by which PTTL may differ from the elapsed time, because Redis counts whole ones.
+#: Tolerated difference between PTTL and the elapsed time: Redis counts whole milliseconds.
 PTTL_ROUNDING_MS = 2.0
-#: The bounds of a correct ttl, as parts of the requested one: Redis rounds.
+#: The bounds of a correct ttl, relative to the requested ttl: Redis rounds.
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
-#: Below this part of the requested ttl, seconds and milliseconds were confused.
+#: If a ttl is below this part of the requested ttl, seconds and milliseconds were confused.
 WRONG_UNIT_RATIO = 0.2
-#: The time in which a holder and a contender must act, before the lock may end; and how often a
-#: busy machine may try.
-QUICK_SECONDS, TRIES = SHORT_TTL_SECONDS / 1.2, 10
+#: Time in which a holder and a contender must act, so that the lock has not ended meanwhile.
+QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
+#: Tries of a check that a busy machine may be too slow for.
+TRIES = 10
 
 
 def one_command(module: ModuleType) -> Refusal | None:
@@ -97,9 +98,9 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
 
 
 def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
-    """Return a refusal if the lock has a ttl that ends before its holder's purchase does.
+    """Return a refusal if the lock has a ttl that ends before the holder's purchase.
 
-    If the key is gone already, further locks are tried: a slow machine may have missed its end.
+    If the key is already gone, try further locks: on a slow machine the key may just have ended.
     """
     for _ in range(TRIES):
         left = int(probe.plain.pttl(lock.key))
@@ -131,7 +132,7 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
     """Return the refusal for a second holder, by the effect of its attempt on the key."""
     lock = probe.make_lock()
     lock.try_lock("a")
-    probe.plain.pexpire(lock.key, HALF_TTL_MS)  # a command that overwrites the key takes this away
+    probe.plain.pexpire(lock.key, HALF_TTL_MS)  # changed by a command that overwrites the key
     before = probe.state(lock.key)
     probe.make_same_lock(lock).try_lock("b")
     after = probe.state(lock.key)
@@ -147,7 +148,10 @@ def _refuse_second_holder(probe: Probe) -> Refusal:
 
 
 def _check_refused_here(probe: Probe, lock: Any, token: str) -> Refusal | None:
-    """Ask for a lock that is free in Redis. Return a refusal if this process does not get it."""
+    """Let a buyer of this process ask for a lock that is free in Redis.
+
+    Return a refusal if the buyer does not get the lock.
+    """
     returned = lock.try_lock(token)
     if returned or probe.plain.exists(lock.key):
         return None
@@ -181,7 +185,7 @@ def _check_release(probe: Probe) -> Refusal | None:
 
 
 def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
-    """Return why unlock() did not delete the key, or None if its commands do not show it."""
+    """Return the refusal for an unlock() that left the key, or None if the cause is not known."""
     deleted = [key for key in lock.client.deleted if key != lock.key]
     if deleted:
         probe.tell(f"unlock() deletes the key {deleted[0]}; {lock.key} is still there")
@@ -239,19 +243,19 @@ def _check_rival_between_commands(probe: Probe) -> Refusal | None:
 def _check_lost_command(probe: Probe) -> Refusal | None:
     """Return a refusal if try_lock() returns True although its command did not reach Redis.
 
-    This runs in a child process, so that leftovers of the exception, such as a held lock of that
-    process, do not disturb the following checks.
+    The call runs in a child process, because the exception may leave something in its process, such
+    as a held threading.Lock, that would disturb the following checks.
     """
     lock = probe.make_lock()
-    witness = f"{lock.key}:open"
+    key_of_success = f"{lock.key}:open"
 
-    def take_without_an_answer() -> None:
+    def acquire_without_an_answer() -> None:
         lock.client.loses_a_command = True
         if lock.try_lock("a"):
-            probe.plain.set(witness, "1")
+            probe.plain.set(key_of_success, "1")
 
-    probe.run_in_child(take_without_an_answer)
-    if not probe.plain.delete(witness):
+    probe.run_in_child(acquire_without_an_answer)
+    if not probe.plain.delete(key_of_success):
         return None
     probe.tell("A asks, and its command does not reach Redis: try_lock() says True all the same")
     return probe.refuse("fail-open")
@@ -284,15 +288,15 @@ def _check_ttl(probe: Probe) -> Refusal | None:
 
 
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
-    """Return the refusal for a key without a ttl, according to what ends the lock, if anything."""
+    """Return the refusal for a key without a ttl, according to how the lock ends, if it ends."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
     waited = _measure_takeover_ms(probe, lock)
     if waited is None:
         return probe.refuse("no-end")
-    dead = probe.make_lock(ttl=SHORT_TTL_SECONDS)
-    probe.run_in_child(partial(dead.try_lock, "a"))
-    if _measure_takeover_ms(probe, dead) is None:
+    lock_of_dead_process = probe.make_lock(ttl=SHORT_TTL_SECONDS)
+    probe.run_in_child(partial(lock_of_dead_process.try_lock, "a"))
+    if _measure_takeover_ms(probe, lock_of_dead_process) is None:
         probe.tell(
             f"a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms: while A's process lives, B had it in "
             f"{waited} ms"
@@ -306,17 +310,17 @@ def _refuse_missing_ttl(probe: Probe) -> Refusal:
 
 
 def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
-    """Return after how many milliseconds B gets a lock that was just taken.
+    """Return the milliseconds after which B gets a lock that A has just acquired.
 
-    B asks again and again, from the end of the ttl on. None if B does not get the lock within
+    B asks repeatedly, from the end of the ttl on. None if B does not get the lock within
     RECOVERY_TIMEOUT_SECONDS.
     """
-    taken_at = time.monotonic()
+    acquired_at = time.monotonic()
     time.sleep(1.2 * SHORT_TTL_SECONDS)
-    rival = probe.make_same_lock(lock)  # one buyer, who asks again and again
-    while time.monotonic() - taken_at < RECOVERY_TIMEOUT_SECONDS:
+    rival = probe.make_same_lock(lock)  # B is one buyer, so it keeps one object
+    while time.monotonic() - acquired_at < RECOVERY_TIMEOUT_SECONDS:
         if rival.try_lock("b"):
-            return round((time.monotonic() - taken_at) * 1000)
+            return round((time.monotonic() - acquired_at) * 1000)
         time.sleep(0.02)
     return None
 
@@ -461,7 +465,7 @@ def _refuse_remaining_key(probe: Probe, lock: Any, returned: object) -> Refusal:
 
 
 def _frees_other_lock(probe: Probe) -> bool:
-    """Return whether A's release deletes a lock that B has."""
+    """Return whether A's release deletes a lock that B holds."""
     lock = probe.make_lock()
     lock.try_lock("b")
     probe.make_same_lock(lock).unlock("a")
@@ -469,7 +473,7 @@ def _frees_other_lock(probe: Probe) -> bool:
 
 
 def _check_late_release(probe: Probe) -> Refusal | None:
-    """Return a refusal if A, whose lock has ended, changes the lock of B or claims to free it."""
+    """Return a refusal if A, whose lock has ended, changes B's lock or claims to have freed it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     content_of_a = probe.plain.dump(lock.key)
@@ -494,19 +498,19 @@ def _check_late_release(probe: Probe) -> Refusal | None:
 
 def _check_third_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if C gets the lock of B between two commands of A's late release."""
-    let_in: list[bool] = []
+    answers_to_c: list[bool] = []
 
-    def take_and_lose(lock: Any) -> None:
+    def acquire_and_lose(lock: Any) -> None:
         lock.try_lock("a")
         _hand_lock_to_b(probe, lock)
 
-    def third(lock: Any, number: int) -> None:
-        let_in.append(bool(probe.make_same_lock(lock).try_lock("c")))
+    def let_c_ask(lock: Any, number: int) -> None:
+        answers_to_c.append(bool(probe.make_same_lock(lock).try_lock("c")))
 
     for _, _, facts in probe.interleave(
-        lambda lock: lock.unlock("a"), third, prepare=take_and_lose
+        lambda lock: lock.unlock("a"), let_c_ask, prepare=acquire_and_lose
     ):
-        if any(let_in):
+        if any(answers_to_c):
             probe.tell(f"A, who is late, stops after command {facts['command']} of its release")
             probe.tell("C asks, and has the lock while B is inside")
             return probe.refuse("away-for-a-moment", **facts)
@@ -514,12 +518,12 @@ def _check_third_holder(probe: Probe) -> Refusal | None:
 
 
 def _is_unchanged(before: KeyState, after: KeyState) -> bool:
-    """Return whether a lock has the same content and the same end."""
+    """Return whether a lock has the same content and expires at the same time."""
     return after.content == before.content and before.pttl - LATENESS_MS < after.pttl <= before.pttl
 
 
 def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
-    """Return a refusal if A changes a free lock, or says that it freed it."""
+    """Return a refusal if A, releasing a free lock, changes it or claims to have freed it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     probe.plain.delete(lock.key)
@@ -532,7 +536,7 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
 
 
 def _check_release_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A frees the lock of B, who took it between two of A's commands."""
+    """Return a refusal if A frees a lock that B acquired between two of A's commands."""
     locks_of_b: dict[str, KeyState] = {}
 
     def change(lock: Any, number: int) -> None:
@@ -560,6 +564,6 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
 
 
 def _hand_lock_to_b(probe: Probe, lock: Any) -> None:
-    """End A's lock, and let B take it."""
+    """End A's lock, and let B acquire it."""
     probe.plain.delete(lock.key)
     probe.make_same_lock(lock).try_lock("b")
