@@ -110,10 +110,10 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
         undo.callback(end, registry_data["valkey"])
 
 
-def adopt(pid: int) -> None:
-    """Register a child process, which is killed when this process ends.
+def kill_at_exit(pid: int) -> None:
+    """Kill a child process when this process ends.
 
-    If this process is killed, the next user of the servers kills the child.
+    If this process is killed before, the next user of the servers kills the child.
     """
     with registry(VAR) as registry_data:
         _me(registry_data)["children"].append(identity(pid))

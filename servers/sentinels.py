@@ -2,7 +2,7 @@
 
     sentinels = Sentinels(folder, master.port, log)
     for pid in sentinels.start():
-        embedded.adopt(pid)
+        embedded.kill_at_exit(pid)
     sentinels.wait_until_ready()          # they need a replica to promote, and each other
     environment["REDIS_SENTINELS"] = sentinels.addresses
 

@@ -91,7 +91,7 @@ class ExampleShop:
         command = [f"{self.folder}/venv/bin/python", "-m"]
         command += self.serve.format(port=port).split()
         process = ServerProcess(self.name, self.folder / "log")
-        embedded.adopt(process.start(command, folder=self.folder, environment=own))
+        embedded.kill_at_exit(process.start(command, folder=self.folder, environment=own))
         try:
             process.wait_until(
                 lambda: urlopen(url + self.page, timeout=60).close() or True, timeout=START_TIMEOUT
@@ -130,7 +130,7 @@ def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     server = MariaDB(data, log=(shop.folder / "mariadb.log").open("ab"), options=options)
     atexit.register(shutil.rmtree, data, ignore_errors=True)
     atexit.register(server.stop)  # before its folder is removed
-    embedded.adopt(server.start())
+    embedded.kill_at_exit(server.start())
     server.wait_until_ready()
     (shop.folder / "dsn").write_text(server.url())
     os.environ["SHOP_DATABASE"] = server.url()  # for the shop, and for the target in a rush

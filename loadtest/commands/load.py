@@ -174,7 +174,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         )
         try:
-            embedded.adopt(pid)
+            embedded.kill_at_exit(pid)
             assert process.process is not None
             stack.run_while_alive(partial(process.process.wait, longest_seconds))
         except subprocess.TimeoutExpired as error:

@@ -80,7 +80,7 @@ def serving(
         arguments = (
             [sys.executable, "-m", "locust"] + _host_options(stack) + ["--web-port", str(port)]
         )
-        embedded.adopt(locust.start(arguments, folder=ROOT, environment=environment))
+        embedded.kill_at_exit(locust.start(arguments, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
         locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
         stack.watched_servers.append(locust)

@@ -218,7 +218,7 @@ class Testbed(Stack):
     def restart_empty(server: embedded.Valkey) -> None:
         """Kill a Valkey and start it again, empty, on its old port."""
         server.stop(signal.SIGKILL)
-        embedded.adopt(server.start())
+        embedded.kill_at_exit(server.start())
 
     def repair(self) -> None:
         """Bring all servers back to a known state.

@@ -100,7 +100,7 @@ class ShopNode:
 
     def start(self) -> None:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
-        embedded.adopt(pid)
+        embedded.kill_at_exit(pid)
         if self._settles:
             self._start_settler()
 
@@ -120,7 +120,7 @@ class ShopNode:
     def _start_settler(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
-        embedded.adopt(self.settler.start(command, folder=ROOT, environment=environment))
+        embedded.kill_at_exit(self.settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until the node reports on /readyz that it is ready. Raises NotReady."""

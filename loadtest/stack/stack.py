@@ -331,7 +331,7 @@ class Stack:
         if find_spec("pymysql") is None:
             raise StackError(mariadb.CLIENT_MISSING)
         self.mariadb = MariaDB(Path(self._folder.name), log=self.log)
-        embedded.adopt(self.mariadb.start())
+        embedded.kill_at_exit(self.mariadb.start())
         self.mariadb.wait_until_ready()
         self.watched_servers.append(self.mariadb)
         return self.mariadb
@@ -357,7 +357,7 @@ class Stack:
         valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
         self.valkeys.append(valkey)
         try:
-            embedded.adopt(valkey.start())
+            embedded.kill_at_exit(valkey.start())
         except NotReady:
             self.valkeys.remove(valkey)
             raise
@@ -375,7 +375,7 @@ class Stack:
             self._note_missing("REDLOCK_URLS", error)
         if zookeeper.is_installed():
             self.zookeeper = zookeeper.ZooKeeper(Path(self._folder.name), log=self.log)
-            embedded.adopt(self.zookeeper.start())
+            embedded.kill_at_exit(self.zookeeper.start())
             extras["ZOOKEEPER_HOSTS"] = self.zookeeper.hosts
         return extras
 

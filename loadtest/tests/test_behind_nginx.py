@@ -82,7 +82,7 @@ class Nginx:
         user = "user root;" if os.geteuid() == 0 else ""  # the folder is this user's
         options = ("-g", f"daemon off; {user}")
         command: list[str | Path] = [program() or "nginx", "-c", configuration, *options]
-        embedded.adopt(self._server.start(command))
+        embedded.kill_at_exit(self._server.start(command))
         self._server.wait_until(
             lambda: whole_answer(self.port, HEALTH).startswith(b"HTTP/1.1 200"), timeout=15
         )

@@ -45,13 +45,13 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
     master = embedded.Valkey(tmp_path / "master")
-    embedded.adopt(master.start())
+    embedded.kill_at_exit(master.start())
     replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
     sentinels = Sentinels(tmp_path / "sentinels", master.port, log)
     try:
-        embedded.adopt(replica.start())
+        embedded.kill_at_exit(replica.start())
         for pid in sentinels.start():
-            embedded.adopt(pid)
+            embedded.kill_at_exit(pid)
         sentinels.wait_until_ready()
         yield Pair(master, replica, sentinels)
     finally:
@@ -142,7 +142,7 @@ def test_sentinels_without_a_replica_say_what_to_do(
     monkeypatch.setattr("servers.sentinels.START_TIMEOUT_SECONDS", 0.5)
     sentinels = Sentinels(tmp_path, 1, log)
     for pid in sentinels.start():
-        embedded.adopt(pid)
+        embedded.kill_at_exit(pid)
     try:
         with pytest.raises(NotReady, match="start a replica of the master on port 1 first"):
             sentinels.wait_until_ready()

@@ -25,7 +25,7 @@ def copy() -> Iterator[Copy]:
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey]:
     server = embedded.Valkey(tmp_path_factory.mktemp("valkey"))
-    embedded.adopt(server.start())
+    embedded.kill_at_exit(server.start())
     yield server
     server.stop()
 

@@ -24,7 +24,7 @@ from servers import embedded
 
 def child():
     started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    embedded.adopt(started.pid)
+    embedded.kill_at_exit(started.pid)
     return started.pid
 
 embedded.provide_urls()

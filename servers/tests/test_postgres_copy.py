@@ -20,7 +20,7 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(tmp_pa
         server = PostgresCopy(tmp_path / folder, runtime=tmp_path, of=of, follows=follows)
         opened.callback(server.stop)
         server.start()
-        embedded.adopt(server.pid)
+        embedded.kill_at_exit(server.pid)
         return server
 
     def paid(server: PostgresCopy) -> int:

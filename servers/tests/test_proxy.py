@@ -185,7 +185,7 @@ def test_replica_behind_a_black_hole_loses_the_last_write(
 ) -> None:
     """Without the black hole the bytes are in the replica's socket already, and nothing is lost."""
     replica = embedded.Valkey(tmp_path, replica_of=("127.0.0.1", proxy.port))
-    embedded.adopt(replica.start())
+    embedded.kill_at_exit(replica.start())
     try:
         with client_at(replica.port) as promoted:
             eventually(lambda: _is_linked(promoted), what="the replica follows", timeout=20)

@@ -89,7 +89,7 @@ def postgres(folder: Path) -> Iterator[Postgres]:
     """A PostgreSQL of this module, which its tests may stop."""
     server = Postgres(folder / "postgres", runtime=folder)
     server.start()
-    embedded.adopt(int((server.data / "postmaster.pid").read_text().split()[0]))
+    embedded.kill_at_exit(int((server.data / "postmaster.pid").read_text().split()[0]))
     yield server
     server.stop()
 
@@ -97,7 +97,7 @@ def postgres(folder: Path) -> Iterator[Postgres]:
 @pytest.fixture(scope="module")
 def valkey(folder: Path) -> Iterator[Valkey]:
     server = Valkey(folder / "valkey")
-    embedded.adopt(server.start())
+    embedded.kill_at_exit(server.start())
     yield server
     server.stop()
 
@@ -121,7 +121,7 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
     servers = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
     try:
         for server in servers:
-            embedded.adopt(server.start())
+            embedded.kill_at_exit(server.start())
         yield servers
     finally:
         for server in servers:
@@ -150,7 +150,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     folder = tmp_path_factory.mktemp("zookeeper")
     with (folder / "log").open("wb") as log:
         server = ZooKeeper(folder, log=log)
-        embedded.adopt(server.start())
+        embedded.kill_at_exit(server.start())
     try:
         server.wait_until_ready()
         yield server

@@ -102,7 +102,7 @@ class Node:
         migrate(self.environment)
         command = (sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf")
         bind = ("--bind", f"127.0.0.1:{self.port}")
-        embedded.adopt(
+        embedded.kill_at_exit(
             self._server.start(
                 [*command, *bind], folder=settings.BASE_DIR, environment=self.environment
             )

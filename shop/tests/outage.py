@@ -20,5 +20,5 @@ class Outage:
 
     def end(self) -> None:
         if self._down:
-            embedded.adopt(self.server.start())
+            embedded.kill_at_exit(self.server.start())
             self._down = False

@@ -15,7 +15,7 @@ _folder = tempfile.TemporaryDirectory(prefix="oversold-test-")
 valkey = embedded.Valkey(Path(_folder.name))
 
 embedded.attach()
-embedded.adopt(valkey.start())
+embedded.kill_at_exit(valkey.start())
 os.environ.update(
     REDIS_URL=valkey.url, SHOP_DB_POOL="0", SHOP_DEMO="1", SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN
 )

@@ -60,7 +60,7 @@ class DbFailoverFault(Fault):
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
         self.cleanup.callback(server.stop)
         server.start()
-        embedded.adopt(server.pid)
+        embedded.kill_at_exit(server.pid)
         return server
 
     def fire(self) -> None:

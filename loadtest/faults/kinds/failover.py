@@ -32,7 +32,7 @@ class FailoverFault(LostLockFault):
         self.proxy = self.cleanup.enter_context(Proxy(master))
         host, port = self.proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
-        embedded.adopt(self.replica.start())
+        embedded.kill_at_exit(self.replica.start())
         self.testbed.valkeys.append(self.replica)
 
         def follows() -> bool:
@@ -86,7 +86,7 @@ class FailoverSentinelFault(FailoverFault):
         self.sentinels = sentinels
         self.cleanup.callback(sentinels.stop)
         for pid in sentinels.start():
-            embedded.adopt(pid)
+            embedded.kill_at_exit(pid)
         sentinels.wait_until_ready()
         for node in (VICTIMS_NODE, RIVALS_NODE):
             testbed.restart(node, REDIS_SENTINELS=sentinels.addresses, REDIS_SENTINEL_MASTER=MASTER)

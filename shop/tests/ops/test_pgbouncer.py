@@ -77,7 +77,7 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
         )
         owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # PgBouncer refuses root
         server = ServerProcess("PgBouncer", folder / "log")
-        embedded.adopt(server.start([PROGRAM or "pgbouncer", file], user=owner))
+        embedded.kill_at_exit(server.start([PROGRAM or "pgbouncer", file], user=owner))
 
         def is_listening() -> bool:
             with socket.create_connection(("127.0.0.1", port), 1):
@@ -128,7 +128,7 @@ def redis_with_tls(certificates: Path) -> Iterator[str]:
         cwd=certificates,
         start_new_session=True,
     )
-    embedded.adopt(process.pid)
+    embedded.kill_at_exit(process.pid)
     assert process.stdin is not None
     process.stdin.write(REDIS_CONFIGURATION.format(port=port).encode())
     process.stdin.close()

@@ -225,7 +225,7 @@ def test_every_strategy_sells_under_the_roles_and_its_acl(
     acl: str, roles: Roles, tmp_path: Path
 ) -> None:
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
-    embedded.adopt(valkey.start())
+    embedded.kill_at_exit(valkey.start())
     locks, environment = ACLS[acl]
     databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
     try:
@@ -260,7 +260,7 @@ def test_every_strategy_sells_under_the_roles_and_its_acl(
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedValkey]:
     server = GuardedValkey(tmp_path_factory.mktemp("valkey"), acl="production")
-    embedded.adopt(server.start())
+    embedded.kill_at_exit(server.start())
     yield server
     server.stop()
 
