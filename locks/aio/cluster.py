@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..cluster.nodes import ClusterNodes, NodeRenewals, SlotCommands, SlotSubscription
 from ..cluster.slots import LOOK_UP_SECONDS, Hop, Place, Send, route, tag_of
 from ..sans_io.protocol import Call, WireError
-from .connections import AsyncConnections, Reply, in_place, run_async
+from .connections import AsyncConnections, Reply, reply_or_exception, run_async
 from .link import Link
 from .loop_end import close_with_loop
 from .wakeups import AsyncWakeUps
@@ -60,7 +60,7 @@ class AsyncClusterNodes(ClusterNodes):
         )  # all callers share it, and it survives a caller's cancellation
 
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
-        return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS))
+        return reply_or_exception(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task that ends with the cluster."""
@@ -89,7 +89,7 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
         for number, place in elsewhere.items():
             connections = self.home.at(place).connections
             reply = connections.call(calls[number], within=timeout, asking=True)
-            replies[number] = await in_place(reply)
+            replies[number] = await reply_or_exception(reply)
         if refresh:
             await self.home.refresh()
         return replies

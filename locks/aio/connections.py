@@ -227,7 +227,7 @@ class AsyncConnections:
             connection.retire()
 
 
-async def in_place(reply: Reply) -> Any:
+async def reply_or_exception(reply: Reply) -> Any:
     """Return the reply, or the exception in its place."""
     try:
         return await reply

@@ -21,7 +21,7 @@ from ..sans_io.protocol import (
 )
 from ..sans_io.renewals import Renewals
 from ..wakeups import PROBE_SECONDS, VERIFY_SECONDS
-from .connections import AsyncConnections, in_place
+from .connections import AsyncConnections, reply_or_exception
 from .link import Link
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class AsyncWakeUps:
         questions = ROLE, subscribers_of(self.waiters.channel)
         try:  # an error in the place of a reply says nothing; the link itself is probed in any case
             role, subscribers = [
-                await in_place(other.run(*question, within=VERIFY_SECONDS))
+                await reply_or_exception(other.run(*question, within=VERIFY_SECONDS))
                 for question in questions
             ]
         finally:

@@ -12,7 +12,7 @@ from ..sans_io.options import Options
 from ..sans_io.protocol import Call
 from ..sans_io.renewals import Renewals
 from ..watchdog import IDLE_SECONDS
-from .connections import AsyncConnections, in_place, run_async
+from .connections import AsyncConnections, reply_or_exception, run_async
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class AsyncWatchdog(Renewals):
         """Return replies, or exceptions in their place. All are sent before the first is read."""
         replies = [self.connections.call(call, within=timeout) for call in calls]
         try:
-            return [await in_place(reply) for reply in replies]
+            return [await reply_or_exception(reply) for reply in replies]
         finally:
             for reply in replies:
                 reply.cancel()
