@@ -68,7 +68,7 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
 
 def undo(shared: LockResources, acquisition: Acquisition) -> None:
     """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
-    step = acquisition.undo()
+    step = acquisition.build_undo()
     if step is None:
         return
     reply = None
@@ -77,7 +77,7 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
     except WireError as error:
         reply = error
     finally:
-        acquisition.undone(reply)
+        acquisition.evaluate_undo(reply)
 
 
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
@@ -86,7 +86,7 @@ def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     It is time when the subscription broke, the holder's lease ended, or the wait is over.
     """
     while True:
-        left = acquisition.asks_at() - now()
+        left = acquisition.poll_at() - now()
         if left <= 0:
             return None
         try:

@@ -60,7 +60,9 @@ class AsyncClusterNodes(ClusterNodes):
         )  # all callers share it, and it survives a caller's cancellation
 
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
-        return reply_or_exception(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS))
+        return reply_or_exception(
+            self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
+        )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task that ends with the cluster."""

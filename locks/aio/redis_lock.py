@@ -208,7 +208,7 @@ class AsyncAcquisition:
         # Not asyncio.timeout, which cancels the task: before Python 3.11.3 one that cleans up after
         # a cancellation would be cancelled again.
         while True:
-            left = acquisition.asks_at() - now()  # the time to poll may change meanwhile
+            left = acquisition.poll_at() - now()  # the time to poll may change meanwhile
             if left <= 0:
                 return None
             timer = asyncio.get_running_loop().call_later(
@@ -227,14 +227,14 @@ class AsyncAcquisition:
         Does not suspend, so that no second cancellation comes between: what undoes it is sent at
         once, behind what it undoes.
         """
-        step = self._acquisition.undo()
+        step = self._acquisition.build_undo()
         if step is None:
             return
         connections = self._shared.connections
         in_order = self._last_connection is connections.current_connection
         posted = connections.post(step.command, within=step.within)
 
-        def undone(reply: asyncio.Future[Any]) -> None:
-            self._acquisition.undone(reply.exception() or reply.result(), in_order=in_order)
+        def on_reply(reply: asyncio.Future[Any]) -> None:
+            self._acquisition.evaluate_undo(reply.exception() or reply.result(), in_order=in_order)
 
-        posted.add_done_callback(undone)
+        posted.add_done_callback(on_reply)

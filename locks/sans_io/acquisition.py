@@ -1,7 +1,8 @@
 """The decisions of an acquisition, without I/O, and the registry of this process's waiters.
 
-`obtain` is a generator of steps. Its driver does each step, by blocking a thread
-(client_resources.py) or by awaiting it (aio/), and sends the answer back in: one place decides.
+`Acquisition.obtain` is a generator of steps. A driver performs each step and sends the result into
+the generator: client_resources.py blocks a thread, aio/ awaits. So threads and asyncio share every
+decision.
 """
 
 from __future__ import annotations
@@ -21,57 +22,59 @@ from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
-#: Delay with which the waiters behind a process's first one poll for an expired holder.
+#: Delay after a lease's end with which waiters poll, except for the first waiter of a process.
 STAGGER_SECONDS = 0.05
 #: Maximum number of this process's waiters that poll within one stagger interval.
 MAX_POLLS_PER_STAGGER = 20
 
 
-class Watch:
-    """The waiters of one process for one lock, and their knowledge of its holder.
+class LockWaiters:
+    """The waiters of one process for one lock, and the times at which they poll.
 
-    When a holder dies, the first waiter of each process polls as the holder's lease ends, and its
-    other waiters see that these times have moved.
+    When a holder dies, the first waiter of each process polls as soon as the holder's lease ends.
+    Its reply moves the times at which the remaining waiters of the process poll.
 
     Attributes:
-        until: Second of our clock at which the holder's lease ends, as far as is known here.
-        polled_at: Second of our clock at which the first waiter, or a waiter that was queued
-            before, last polled. Newcomers do not move it: earlier waiters may have lost their
-            places in the queue.
-        recalled: Second of our clock at which all waiters were last made to poll.
-        waiters: Their mailboxes by their tokens, in order of arrival.
+        lease_ends_at: Time of our clock at which the holder's lease ends, according to the last
+            reply or wake-up.
+        polled_at: Time of our clock at which a waiter last polled. A newcomer's poll does not
+            count: it does not show whether the earlier waiters still have their places in the
+            queue.
+        all_polled_at: Time of our clock at which all waiters were last made to poll.
+        mailboxes: The mailboxes of the waiters by their tokens, in order of arrival.
     """
 
     def __init__(self) -> None:
-        self.until = 0.0
+        self.lease_ends_at = 0.0
         self.polled_at = 0.0
-        self.recalled = 0.0
-        self.waiters: dict[bytes, Any] = {}
+        self.all_polled_at = 0.0
+        self.mailboxes: dict[bytes, Any] = {}
 
-    def recall(self) -> None:
+    def make_all_poll(self) -> None:
         """Make all waiters poll again."""
-        self.recalled = now()
-        for mailbox in list(self.waiters.values()):
+        self.all_polled_at = now()
+        for mailbox in list(self.mailboxes.values()):
             mailbox.put_nowait(None)
 
     def is_first(self, token: bytes) -> bool:
-        """Return whether this waiter came before all others that are here."""
+        """Return whether this waiter has waited longest of this process."""
         try:
-            return next(iter(self.waiters), token) == token
+            return next(iter(self.mailboxes), token) == token
         except RuntimeError:  # a waiter came or left in another thread
             return False
 
-    def ask_at(self, token: bytes, ttl: float) -> float:
-        """Return the second at which this waiter asks whether the holder's lease has ended.
+    def poll_at(self, token: bytes, ttl: float) -> float:
+        """Return the time of our clock at which this waiter polls.
 
-        It asks at least once a ttl: the lease that it saw may have been extended, and its holder
-        replaced since by a holder that died. Where thousands wait and the first waiter's answer is
-        late, the polls of the remaining waiters are spread evenly, some 400 in a second.
+        Each waiter polls at least once a ttl: the holder may have extended its lease, so that
+        `lease_ends_at` is far away, and a later holder may have died since. The first waiter polls
+        first. If thousands wait and the reply to its poll is late, the polls of the remaining
+        waiters are spread evenly, some 400 in a second.
         """
-        due = min(self.until, self.polled_at + ttl)
+        due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
             return due + 0.001
-        crowd = len(self.waiters) // MAX_POLLS_PER_STAGGER
+        crowd = len(self.mailboxes) // MAX_POLLS_PER_STAGGER
         return due + STAGGER_SECONDS * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
 
 
@@ -83,7 +86,7 @@ class Waiters:
         listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
         renewals: The renewals of this process. Their driver also releases the tokens that waiters
-            abandoned: it still runs when the waiters are gone.
+            abandoned, because it still runs when the waiters are gone.
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
@@ -92,36 +95,36 @@ class Waiters:
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
         self.renewals = renewals
-        self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
+        self._waiters_by_key: WeakValueDictionary[bytes, LockWaiters] = WeakValueDictionary()
 
-    def join(self, key: bytes, token: bytes) -> tuple[Any, Watch]:
-        """Register a waiter, before it asks to be queued.
+    def join(self, key: bytes, token: bytes) -> tuple[Any, LockWaiters]:
+        """Register a waiter before its first command that asks for a place in the queue.
 
-        Call leave() afterwards, also after an exception of this method.
+        Pair it with leave() in a `finally`, even if this method raises.
 
         Args:
             key: The key of the lock.
             token: The token of the waiter.
 
         Returns:
-            The mailbox of the waiter, and the watch of the lock.
+            The mailbox of the waiter, and the waiters of the same lock.
         """
         mailbox = self.mailboxes[token] = self._make_mailbox()
-        watch = self._watches.setdefault(key, Watch())
-        watch.waiters[token] = mailbox
-        return mailbox, watch
+        lock_waiters = self._waiters_by_key.setdefault(key, LockWaiters())
+        lock_waiters.mailboxes[token] = mailbox
+        return mailbox, lock_waiters
 
     def leave(self, key: bytes, token: bytes) -> None:
-        """Remove a waiter. A wake-up that still arrives for its token has no recipient."""
+        """Remove a waiter. A later wake-up for its token releases the lock."""
         self.mailboxes.pop(token, None)
-        watch = self._watches.get(key)
-        if watch is not None:
-            watch.waiters.pop(token, None)
+        lock_waiters = self._waiters_by_key.get(key)
+        if lock_waiters is not None:
+            lock_waiters.mailboxes.pop(token, None)
 
     def receive(self, message: Sequence[bytes]) -> None:
         """Put a wake-up that the subscription received into its waiter's mailbox.
 
-        Raises ConnectionError if nothing more will be received.
+        Raises ConnectionError if the subscription ended because its slot moved.
         """
         if message[0] == b"sunsubscribe":
             raise ConnectionError("the slot has moved to another node")
@@ -136,14 +139,15 @@ class Waiters:
         if mailbox is not None:
             mailbox.put_nowait(wake)
         else:
-            # The waiter is gone. Release the lock granted to it, unless it acquired it by polling.
+            # The waiter is gone, and may have abandoned its token. If so, the lock that was granted
+            # to it is released; if it acquired the lock by polling, its token was not abandoned.
             self.renewals.release_abandoned(token.decode())
 
     def poll_all(self) -> None:
         """Make each waiter poll, because the subscription broke."""
         self.listening = False
-        for watch in list(self._watches.values()):
-            watch.recall()
+        for lock_waiters in list(self._waiters_by_key.values()):
+            lock_waiters.make_all_poll()
 
 
 #: Lower bound on the time that one command may take, even at the end of the wait.
@@ -151,20 +155,20 @@ SHORTEST_REPLY_SECONDS = 0.5
 
 
 class Ask(NamedTuple):
-    """A step that runs a script. The driver sends in its reply or throws a WireError in."""
+    """A step that runs a script. Its result is the reply; without a reply it raises WireError."""
 
     command: Call
     within: float  # seconds
 
 
 class Listen(NamedTuple):
-    """A step that subscribes. It ends at `until`, a second of our clock, or with a WireError."""
+    """A step that waits for a subscription until a time of our clock. It may raise WireError."""
 
     until: float
 
 
 class Sleep(NamedTuple):
-    """A step that waits in the mailbox, for a wake-up or, with None, for the time to poll."""
+    """A step that waits for a message. Its result is a wake-up, or None when it is time to poll."""
 
     mailbox: Any
 
@@ -174,13 +178,13 @@ Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 
 
 class Acquisition:
-    """One attempt of a new token to get the lock.
+    """One attempt to acquire a lock, under a new token.
 
     Attributes:
         token: The token.
-        started: Second of our clock at which the wait began.
-        end: Second of our clock at which the wait ends.
-        token_sent: Whether the server may know the token.
+        started: Time of our clock at which the wait began.
+        end: Time of our clock at which the wait ends.
+        token_sent: Whether a command with the token may have reached the server.
     """
 
     def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
@@ -194,43 +198,46 @@ class Acquisition:
         self._once = wait == 0
         self._lock = lock
         self._waiters = waiters
-        self._watch = Watch()
+        self._lock_waiters = LockWaiters()
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
-        """Return the steps of the acquisition. Their result is the grant, or None after the wait.
+        """Return the steps of the acquisition.
 
-        They propagate WireError. The caller must call undo() after any exception.
+        Their result is the grant, or None if the wait ended first. They propagate WireError. After
+        any exception the driver must send the command of build_undo().
         """
         if self._once or not self._waiters.listening:
-            answer = yield from self.ask(STAY)
-            if self._once or answer.fence is not None:
-                return self._granted(answer)
+            reply = yield from self.ask(STAY)
+            if self._once or reply.fence is not None:
+                return self._make_grant(reply)
         ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
         try:
-            mailbox, self._watch = self._waiters.join(self.keys[0], self.token)
+            mailbox, self._lock_waiters = self._waiters.join(self.keys[0], self.token)
             place = 0
-            joined = math.inf
+            queued_at = math.inf
             while True:
                 yield Listen(self.end)
                 left = self.end - now()
                 if left <= 0:
-                    return self._granted((yield from self.ask(LEAVE)))
+                    return self._make_grant((yield from self.ask(LEAVE)))
                 channel = self._waiters.channel
-                answer = yield from self.ask(*queue_args(channel, left, renewed_for, place))
-                if answer.fence is not None:
-                    return self._granted(answer)
-                if answer.back and self._watch.recalled < joined:
-                    self._watch.recall()  # the other waiters lost their places as well
-                if place or self._watch.is_first(self.token):
-                    self._watch.polled_at = answer.sent_at
-                place = answer.place
-                joined = answer.sent_at
-                self._watch.until = answer.sent_at + (answer.left if answer.left >= 0 else ttl)
+                reply = yield from self.ask(*queue_args(channel, left, renewed_for, place))
+                if reply.fence is not None:
+                    return self._make_grant(reply)
+                if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
+                    # The other waiters lost their places as well.
+                    self._lock_waiters.make_all_poll()
+                if place or self._lock_waiters.is_first(self.token):
+                    self._lock_waiters.polled_at = reply.sent_at
+                place = reply.place
+                queued_at = reply.sent_at
+                lease_seconds = reply.left if reply.left >= 0 else ttl
+                self._lock_waiters.lease_ends_at = reply.sent_at + lease_seconds
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
-                    deadline = wake.deadline(answer, ttl, now())
+                    deadline = wake.deadline(reply, ttl, now())
                     if deadline is not None:
-                        self._watch.until = now() + ttl
+                        self._lock_waiters.lease_ends_at = now() + ttl
                         return wake.fence, deadline
         finally:
             self._waiters.leave(self.keys[0], self.token)
@@ -251,37 +258,38 @@ class Acquisition:
             raise
         return WireReply.parse(sent_at, reply)
 
-    def asks_at(self) -> float:
-        """Return the second of our clock until which the waiter sleeps unless it is woken.
+    def poll_at(self) -> float:
+        """Return the time of our clock at which the waiter polls unless a wake-up arrives first.
 
-        Then the holder's lease has ended, a ttl has passed, or the wait is over.
+        At that time the holder's lease has ended, a ttl has passed, or the wait is over.
         """
-        return min(self.end, self._watch.ask_at(self.token, self._lock.ttl))
+        return min(self.end, self._lock_waiters.poll_at(self.token, self._lock.ttl))
 
-    def undo(self) -> Ask | None:
-        """Return the command that leaves the queue, and gives the lock back if it is ours.
+    def build_undo(self) -> Ask | None:
+        """Return the step that leaves the queue, and releases the lock if it was granted.
 
-        Pass its reply to undone().
+        Pass its reply to evaluate_undo().
 
         Returns:
-            The step, or None if the server cannot know the token.
+            The step, or None if no command with the token can have reached the server.
         """
         if not self.token_sent:
             return None
         return Ask(self._lock.build_release(self.token), SHORTEST_REPLY_SECONDS)
 
-    def undone(self, reply: Any, *, in_order: bool = False) -> None:
-        """Evaluate the reply to the command of undo().
+    def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
+        """Evaluate the reply to the command of build_undo().
 
         Args:
             reply: The reply, or the exception in its place.
-            in_order: Whether the server certainly executed the command after every earlier one.
+            in_order: Whether the server certainly executed this command after all earlier commands
+                of the acquisition.
         """
         if isinstance(reply, WireError):
             logger.warning("%s: gave up, the server does not know yet: %s", self._lock.name, reply)
-        settled = reply == 1 or (in_order and isinstance(reply, int))
-        if not settled:  # a command that got no answer may be executed later
+        is_undone = reply == 1 or (in_order and isinstance(reply, int))
+        if not is_undone:  # an earlier command without a reply may still be executed
             self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
-    def _granted(self, answer: WireReply) -> Grant | None:
-        return None if answer.fence is None else (answer.fence, answer.deadline(self._lock.ttl))
+    def _make_grant(self, reply: WireReply) -> Grant | None:
+        return None if reply.fence is None else (reply.fence, reply.deadline(self._lock.ttl))

@@ -117,7 +117,7 @@ class WireReply(NamedTuple):
         fence: The fence if the lock is ours, else None.
         left: Seconds until the holder's lease ends; negative for a key without an expiry.
         place: The place in the queue, for the next command; 0 outside the queue.
-        back: Whether the waiter had been removed from the queue, so that others may have had the
+        was_removed: Whether the waiter had been removed from the queue, so that others may have had the
             lock meanwhile.
     """
 
@@ -126,7 +126,7 @@ class WireReply(NamedTuple):
     fence: int | None
     left: float
     place: int = 0
-    back: bool = False
+    was_removed: bool = False
 
     @classmethod
     def parse(cls, sent_at: float, reply: Any) -> Self:
@@ -136,14 +136,14 @@ class WireReply(NamedTuple):
             sent_at: Second of our clock before the command was sent.
             reply: The reply.
         """
-        ours, value, clock, *queued = reply
+        ours, value, clock, *place_and_removal = reply
         if ours == 1:
             return cls(sent_at, clock, value, 0.0)
-        place, back = queued
-        return cls(sent_at, clock, None, value / 1000, place, back == 1)
+        place, was_removed = place_and_removal
+        return cls(sent_at, clock, None, value / 1000, place, was_removed == 1)
 
     def deadline(self, ttl: float) -> float:
-        """Return the second of our clock until which a lease of this reply can be trusted."""
+        """Return the time, in seconds of our clock, until which a granted lease can be trusted."""
         return self.sent_at + ttl - drift(ttl)
 
 
@@ -159,28 +159,38 @@ class Wake(NamedTuple):
         token, fence, clock = message.split(b" ")
         return token, cls(int(fence), int(clock))
 
-    def deadline(self, queued: WireReply, ttl: float, now: float) -> float | None:
-        """Return the second until which the lease can be trusted, or None to ask the server.
+    def deadline(self, queued_reply: WireReply, ttl: float, now: float) -> float | None:
+        """Return the time, in seconds of our clock, until which the lease can be trusted.
 
-        Why it may be trusted without asking: hand_over.lua publishes only where the channel has a
-        subscriber, and a channel has one subscription, on one server. So the server that sent the
-        message had, in the same step, set the lock's key to our token for our ttl. No other token
-        gets that key before the ttl is over: not from that server, and not from a replica of it
-        that has the data. (A failover that loses the last writes is another matter: see the fence.)
+        The lease is trusted without a command to the server. hand_over.lua publishes only to a
+        channel that has a subscriber, and a channel has one subscription, on one server. In the
+        same step as it sent the message, that server set the lock's key to our token for our ttl.
+        No other token gets that key before the ttl is over: not from that server, and not from a
+        replica that has its data. (After a failover that loses the last writes, only the fence
+        protects the storage.)
 
-        How long: `queued` is the answer that said that we are in the queue. Both of its clocks were
-        read at that moment (ours a little earlier), so the server's clock in the message says how
-        long ago, on our clock, the lock became ours.
+        `queued_reply` pairs a time of our clock with a time of the server's clock, read a little
+        later. The server time elapsed between that reply and this message, added to our time, gives
+        the moment of the grant on our clock.
 
-        None when the message is older than the answer, when the server's clock jumped, when a third
-        of the lease is over, as in a process that was paused, or when so much time has passed since
-        the answer that the clocks may disagree by as much: then the lock may have passed on, and if
-        it has not, asking renews it.
+        Args:
+            queued_reply: The reply of acquire.lua that put us into the queue.
+            ttl: Seconds for which the lock was granted.
+            now: The time of our clock.
+
+        Returns:
+            The time; or None if the lock may have passed on:
+            - the message is older than the reply;
+            - the server's clock jumped, so that the grant seems to be in the future;
+            - a third of the lease is over, as in a process that was paused;
+            - so much time has passed since the reply that the drift of the clocks may exceed a
+              third of the ttl.
+            In all of these cases, ask the server: that renews the lease if it is still ours.
         """
-        span = (self.clock - queued.clock) / 1_000_000
-        granted_at = queued.sent_at + span
+        span = (self.clock - queued_reply.clock) / 1_000_000
+        granted_at = queued_reply.sent_at + span
         age = now - granted_at
-        slack = drift(now - queued.sent_at)
+        slack = drift(now - queued_reply.sent_at)
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
         return min(granted_at, now) + ttl - drift(ttl) - slack

@@ -103,8 +103,8 @@ def test_unadopted_lease_costs_no_waiter_its_place(
     order: list[str] = []
     turns = [in_line(first_lock, "one", order), in_line(other, "other", order)]
     lease.hand_over(within=0.3)
-    for watch in first_lock._wakeups.waiters._watches.values():
-        watch.until += 0.5  # so that the other one asks first
+    for lock_waiters in first_lock._wakeups.waiters._waiters_by_key.values():
+        lock_waiters.lease_ends_at += 0.5  # so that the other process polls first
     for turn in turns:
         turn.result(10)
     assert order == ["one", "other"]

@@ -28,7 +28,7 @@ from ..cluster.slots import (
     tag_of,
 )
 from ..lease import new_token
-from ..sans_io.acquisition import STAGGER_SECONDS, Watch
+from ..sans_io.acquisition import STAGGER_SECONDS, LockWaiters
 from ..sans_io.protocol import (
     Script,
     Wake,
@@ -99,22 +99,22 @@ def test_a_wake_up_that_the_clocks_cannot_explain_is_asked_about(clock: int, now
 TTL = 10.0
 
 
-def watch_of(number: int) -> tuple[Watch, list[float]]:
-    """A watch with this many waiters, and the second at which each of them asks."""
-    watch = Watch()
+def make_lock_waiters(number: int) -> tuple[LockWaiters, list[float]]:
+    """Return this many waiters of a lock, and the time at which each of them polls."""
+    lock_waiters = LockWaiters()
     tokens = [new_token().encode() for _ in range(number)]
-    watch.waiters.update(dict.fromkeys(tokens))
-    return watch, [watch.ask_at(token, TTL) for token in tokens]
+    lock_waiters.mailboxes.update(dict.fromkeys(tokens))
+    return lock_waiters, [lock_waiters.poll_at(token, TTL) for token in tokens]
 
 
 def test_the_first_asks_at_once_and_a_few_others_a_moment_later() -> None:
-    _, asks = watch_of(10)
+    _, asks = make_lock_waiters(10)
     assert asks == [0.001, *[STAGGER_SECONDS] * 9]
 
 
 def test_thousands_do_not_ask_at_the_same_moment() -> None:
     """With one moment for all, 5,000 commands would go out in one turn of an event loop."""
-    _, asks = watch_of(5000)
+    _, asks = make_lock_waiters(5000)
     assert asks[0] == 0.001
     assert min(asks[1:]) >= STAGGER_SECONDS
     for start in range(13):
@@ -122,18 +122,18 @@ def test_thousands_do_not_ask_at_the_same_moment() -> None:
 
 
 def test_a_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
-    watch, asks = watch_of(500)
-    last = list(watch.waiters)[-1]
-    assert watch.ask_at(last, TTL) == asks[-1]
-    watch.until = 7.0
-    assert abs(watch.ask_at(last, TTL) - asks[-1] - 7.0) < 1e-6
+    lock_waiters, asks = make_lock_waiters(500)
+    last = list(lock_waiters.mailboxes)[-1]
+    assert lock_waiters.poll_at(last, TTL) == asks[-1]
+    lock_waiters.lease_ends_at = 7.0
+    assert abs(lock_waiters.poll_at(last, TTL) - asks[-1] - 7.0) < 1e-6
 
 
 def test_waiter_asks_once_a_ttl_however_long_the_lease_lasts() -> None:
-    watch, asks = watch_of(2)
-    watch.until = 1000.0
-    watch.polled_at = 5.0
-    due = [watch.ask_at(token, TTL) - TTL - 5.0 for token in watch.waiters]
+    lock_waiters, asks = make_lock_waiters(2)
+    lock_waiters.lease_ends_at = 1000.0
+    lock_waiters.polled_at = 5.0
+    due = [lock_waiters.poll_at(token, TTL) - TTL - 5.0 for token in lock_waiters.mailboxes]
     assert due == pytest.approx(asks)
 
 
