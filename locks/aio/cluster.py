@@ -162,7 +162,7 @@ class AsyncSlotResources(SlotCommands):
                 done.set_exception(error)
                 done.exception()  # retrieved, so that asyncio does not warn if it is not awaited
 
-        def answered(reply: Reply) -> None:
+        def on_reply(reply: Reply) -> None:
             error = reply.exception()
             if isinstance(error, WireError):
                 again = self.watchdog.start(self.call(command, within=within, tried=reply))
@@ -170,7 +170,7 @@ class AsyncSlotResources(SlotCommands):
             else:
                 settle(reply)
 
-        first.add_done_callback(answered)
+        first.add_done_callback(on_reply)
         return done
 
 

@@ -65,7 +65,9 @@ class CommandConnection:
         self._loop = asyncio.get_running_loop()
         self._outbox: dict[Reply, Command] = {}
         self._sent: deque[Command] = deque()
-        self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
+        self._link = Link(
+            address, on_open=self._flush, on_reply=self._on_reply, on_end=self._fail_all
+        )
 
     def submit(self, packed: bytes, script: Call | None = None, *, asking: bool = False) -> Reply:
         """Send a command as soon as the connection is open, and return the future of its reply.
@@ -126,7 +128,7 @@ class CommandConnection:
                 self._send(command)
         self._outbox.clear()
 
-    def _answer(self, answer: Any) -> None:
+    def _on_reply(self, answer: Any) -> None:
         command = self._sent.popleft()
         reply = command.reply
         if reply.done():
@@ -140,7 +142,7 @@ class CommandConnection:
             if is_refusal_of_replica(answer):
                 self._refused()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_all(self, error: BaseException) -> None:
         """Fail all replies with WireError, or with an error that is not the client's own.
 
         A credential provider may raise such an error.
@@ -203,12 +205,12 @@ class AsyncConnections:
         seconds = timeout if within is None else min(within, timeout)
         timer = reply.get_loop().call_later(seconds, connection.expire, reply)
 
-        def answered(reply: Reply) -> None:
+        def on_reply(reply: Reply) -> None:
             timer.cancel()
             if not reply.cancelled():
                 reply.exception()  # retrieved, so that asyncio does not warn if it is not awaited
 
-        reply.add_done_callback(answered)
+        reply.add_done_callback(on_reply)
         return reply
 
     async def aclose(self) -> None:

@@ -41,30 +41,30 @@ class Link(asyncio.Protocol):
 
     Args:
         address: The address.
-        opened: Called once it is open.
-        received: Called with each reply; an error reply is an exception.
-        lost: Called once with an exception, when the link was closed or could not be opened.
+        on_open: Called once it is open.
+        on_reply: Called with each reply; an error reply is an exception.
+        on_end: Called once with an exception, when the link was closed or could not be opened.
     """
 
     def __init__(
         self,
         address: Address,
         *,
-        opened: Callable[[], None],
-        received: Callable[[Any], None],
-        lost: Callable[[BaseException], None],
+        on_open: Callable[[], None],
+        on_reply: Callable[[Any], None],
+        on_end: Callable[[BaseException], None],
     ) -> None:
         self.is_open = False
-        self._opened = opened
-        self._received = received
-        self._lost = lost
-        self._ended = False
+        self._on_open = on_open
+        self._on_reply = on_reply
+        self._on_end = on_end
+        self._has_ended = False
         self._buffer = b""
         self._connection = address.connection(socket_timeout=None)
         _links.add(self)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
-        self._task.add_done_callback(self._connected)
+        self._task.add_done_callback(self._on_connected)
 
     def write(self, command: bytes) -> None:
         """Send a command. The link must be open."""
@@ -100,14 +100,14 @@ class Link(asyncio.Protocol):
         async with asyncio.timeout(timeout):
             await self._connection.connect()
 
-    def _connected(self, task: asyncio.Task[None]) -> None:
+    def _on_connected(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None or task.cancelled() or self._ended:
+        if error is not None or task.cancelled() or self._has_ended:
             self.close(error)
             return
         self._connection._writer.transport.set_protocol(self)
         self.is_open = True
-        self._opened()
+        self._on_open()
 
     def _end(self, error: BaseException) -> None:
         connection = self._connection
@@ -115,9 +115,9 @@ class Link(asyncio.Protocol):
         if connection._writer is not None:
             connection._writer.close()
             connection._writer = connection._reader = None
-        if not self._ended:
-            self._ended = True
-            self._lost(error)
+        if not self._has_ended:
+            self._has_ended = True
+            self._on_end(error)
 
     def data_received(self, data: bytes) -> None:
         """Parse the RESP2 that the transport received."""
@@ -126,7 +126,7 @@ class Link(asyncio.Protocol):
         try:
             while start < len(self._buffer):
                 reply, start = self._parse(start)
-                self._received(reply)
+                self._on_reply(reply)
         except Incomplete:
             pass
         self._buffer = self._buffer[start:]

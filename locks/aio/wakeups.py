@@ -58,10 +58,13 @@ class AsyncWakeUps:
             self._subscribed = asyncio.get_running_loop().create_future()
             try:
                 self._link = Link(
-                    self._where(), opened=self._opened, received=self._received, lost=self._lost
+                    self._where(),
+                    on_open=self._on_open,
+                    on_reply=self._on_message,
+                    on_end=self._on_end,
                 )
             except OSError as error:
-                self._lost(error)
+                self._on_end(error)
                 raise WireError(error, sent=False) from error
         subscribed = self._subscribed
         left = max(0.0, until - now())
@@ -84,7 +87,7 @@ class AsyncWakeUps:
     def _where(self) -> Address:
         return self._address
 
-    def _opened(self) -> None:
+    def _on_open(self) -> None:
         assert self._link is not None
         self._role_due = not self._tag
         if self._role_due:
@@ -95,7 +98,7 @@ class AsyncWakeUps:
         self._probing = True
         self._look_in(min(PROBE_SECONDS, self._address.timeout))
 
-    def _received(self, message: Any) -> None:
+    def _on_message(self, message: Any) -> None:
         if self._role_due:
             self._role_due = False
             if is_replica(message) and self._link is not None:
@@ -157,7 +160,7 @@ class AsyncWakeUps:
         if moved:
             link.close(ConnectionError("the commands go to another server by now"))
 
-    def _lost(self, error: BaseException) -> None:
+    def _on_end(self, error: BaseException) -> None:
         subscribed = self._subscribed
         self._subscribed = None
         self._link = None

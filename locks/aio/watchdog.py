@@ -51,10 +51,10 @@ class AsyncWatchdog(Renewals):
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="locks.watchdog")
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._on_task_done)
         self._roused.set()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Start the task again if it was cancelled while leases remain.
 
         asyncio.run cancels all tasks when its main coroutine ends. Some of these may clean up for a
