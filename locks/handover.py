@@ -1,12 +1,12 @@
 """The operations on a lease besides its release: extend, verify, hand over, adopt.
 
     web     lease = lock.acquire(5)
-    web     text = lease.hand_over(within=60)     renewed here for the last time
-    worker  lease = lock.adopt(text)              another token from here on; renewed there
+    web     text = lease.hand_over(within=60)     the last renewal by web
+    worker  lease = lock.adopt(text)              a new token; renewed by worker
 
-The token changes with the process, in one step of the server. So a lease is adopted once, even if a
-queue delivers a task twice, and no renewal or release that is still on its way from the first
-process touches the lease of the second.
+The server replaces the token when the lease is adopted, in one step. So a lease is adopted only
+once, even if a queue delivers a task twice. And a renewal or release of the first process that
+arrives late does not touch the lease of the second process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .sans_io.protocol import (
 from .sans_io.renewals import Renewals
 
 T = TypeVar("T")
-#: Commands. The reply to each is sent in, or a WireError thrown.
+#: A generator of commands. Its driver sends in the reply to each command, or throws a WireError in.
 Steps: TypeAlias = Generator[Call, Any, T]
 
 
@@ -42,7 +42,7 @@ class LeaseCommands:
     """The commands for the leases of one lock, and the evaluation of their replies. No I/O.
 
     Attributes:
-        do: Does the steps, and returns their result or an awaitable of it.
+        do: Runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LeaseCommands:
         self._renewals = renewals
 
     def extend(self, lease: BaseLease, seconds: float, how: bytes = LEAST) -> Steps[None]:
-        """See Lease.extend()."""
+        """Return the steps of Lease.extend()."""
         try:
             reply = yield from self.prolong(lease, lease.token, seconds, how)
         except WireError as error:
@@ -69,9 +69,9 @@ class LeaseCommands:
         """Return the steps that run renew.lua for a token, and move the deadline of its lease.
 
         Args:
-            lease: The lease of the token, if there is one in this process.
+            lease: The lease of the token, if this process holds it.
             token: The token.
-            seconds: Seconds from now on, or to add.
+            seconds: Seconds from now on (LEAST, SET), or seconds to add (ADD).
             how: LEAST, ADD or SET.
 
         Raises:
@@ -87,7 +87,7 @@ class LeaseCommands:
         deadline = 0.0
         if lease is not None:
             deadline = lease.deadline + gained if how == ADD else sent + gained
-            if how == SET:  # before the server knows: it may be sooner, or later than a renewal
+            if how == SET:  # before the command is sent: it may shorten the lease at any moment
                 self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
                 lease.move_deadline_back(deadline)
         args = renew_args(token, seconds, self._lock.fence_ttl, how)
@@ -97,14 +97,14 @@ class LeaseCommands:
         return reply
 
     def owned(self, lease: BaseLease) -> Steps[bool]:
-        """See Lease.owned()."""
+        """Return the steps of Lease.owned()."""
         try:
             return Inspection.parse((yield self._lock.command("inspect"))).owner == lease.token
         except WireError as error:
             raise LockBackendError(f"not verified: {error}", name=lease.name) from error.__cause__
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
-        """See Lease.hand_over()."""
+        """Return the steps of Lease.hand_over()."""
         held = self._lock.keys[0], lease.token
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(held)
@@ -118,8 +118,8 @@ class LeaseCommands:
         Args:
             text: The text of the lease that was handed over.
             token: The new token.
-            unique: Whether no other acquisition uses the token. Otherwise it cannot be cleaned up
-                after a lost reply.
+            unique: Whether no other acquisition can have the same token. If one can, the token is
+                not released after a lost reply.
 
         Returns:
             The steps. Their result is the fence and the deadline.
@@ -132,14 +132,16 @@ class LeaseCommands:
         try:
             args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.command("renew", *args)
-        except BaseException as error:  # it may be ours: do not leave it locked for a ttl
+        except (
+            BaseException
+        ) as error:  # we may hold the lock: release it rather than wait for its ttl
             if unique:
                 self._renewals.abandon(token, self._lock)
             if isinstance(error, WireError):
                 raise self._lock._unknown(error) from error.__cause__
             raise
         if reply != 1:
-            raise LockLost("the lease was adopted before, or is over", name=self._lock.name)
+            raise LockLost("the lease was adopted before, or has ended", name=self._lock.name)
         return fence, sent + ttl - drift(ttl)
 
     def _parse_handover(self, text: str) -> tuple[str, int | None]:
@@ -148,8 +150,8 @@ class LeaseCommands:
         Raises ValueError unless hand_over() returned the text for a lock of this name.
         """
         try:
-            handed = json.loads(text)
-            name, token, fence = handed["name"], handed["token"], handed["fence"]
+            handover = json.loads(text)
+            name, token, fence = handover["name"], handover["token"], handover["fence"]
         except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
         if name != self._lock.name:

@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseOperations(Protocol):
-    """The operations of a lease that ask the server for more than its release.
+    """The operations of a lease that need a command besides its release.
 
-    `handover.LeaseCommands` has them. Each method returns steps; `do` runs these, and returns their
-    result, or an awaitable of it.
+    `handover.LeaseCommands` implements them. Each method returns steps. `do` runs steps and returns
+    their result or, for asyncio, an awaitable of their result.
     """
 
     do: Callable[[Any], Any]
@@ -47,14 +47,15 @@ class BaseLease:
     Attributes:
         name: The name of the lock.
         token: Unique to this acquisition.
-        fence: An integer that only increases, for the storage to check. None: the lock has none.
-        waited_seconds: Seconds from asking for the lock to having it.
-        deadline: Second of `clock.now` from which the lease can no longer be trusted. A renewal
-            moves it.
+        fence: An integer that only increases, for the storage to check. None: the lock has no
+            fence.
+        waited_seconds: Seconds from the start of the acquisition to the grant.
+        deadline: Time of `clock.now`, in seconds, from which the lease can no longer be trusted. A
+            renewal moves it.
         loss: Why the lease was lost; None until the loss is known.
         outcome: The outcome of the release; None while the lease is held.
-        unique: Whether no other acquisition uses the token. If another may, a release that got no
-            answer is not repeated.
+        unique: Whether no other acquisition can have the same token. If one can, a release
+            without a reply is not repeated.
     """
 
     def __init__(
@@ -105,8 +106,8 @@ class BaseLease:
     def remaining(self) -> float:
         """Return the seconds for which the lease can still be trusted, without a round trip.
 
-        They are measured by this machine's clock, so they are right even in a process that was
-        paused, and on a machine that was suspended.
+        This machine's clock measures them, so they are right even after the process was paused or
+        the machine was suspended.
 
         Returns:
             Seconds; 0 if the lease was released or lost.
@@ -122,14 +123,14 @@ class BaseLease:
             LockLost: The lease was lost, or passed its deadline.
             LockNotHeld: The lease was released before, or belongs to another process.
         """
-        self._check_usable(None, advice="; acquire a new one")
-        if self.remaining() <= 0.0:
+        self._check_held()
+        if self.remaining() <= 0.0:  # an earlier loss counts as well
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
     def _usable_operations(self) -> LeaseOperations:
         """Return the operations of a lease that is held. Raises LockNotHeld or LockLost."""
-        self._check_usable(None, advice="; acquire a new one")
+        self._check_held()
         if self.loss is not None:
             raise LockLost(name=self.name)
         if self._operations is None:
@@ -137,22 +138,24 @@ class BaseLease:
         return self._operations()
 
     def move_deadline_forward(self, deadline: float, sent_at: float = math.inf) -> None:
-        """Move the deadline forward, never back: a renewal may cross an extension.
+        """Move the deadline forward, never back.
+
+        The reply to a renewal may arrive after that to an extension, with an earlier deadline.
 
         Args:
-            deadline: The new deadline, a second of `clock.now`.
-            sent_at: Second at which the command was sent. The reply to a command from before the
-                lease was shortened is ignored.
+            deadline: The new deadline, a time of `clock.now`.
+            sent_at: Time at which the renewal was sent. If the lease was shortened after that, the
+                new deadline is ignored.
         """
         with self._mutex:
             if sent_at > self._shortened:
                 self.deadline = max(self.deadline, deadline)
 
     def move_deadline_back(self, deadline: float) -> None:
-        """Move the deadline back, never forward: the lease is being shortened, or may have been.
+        """Move the deadline back, never forward, because a command may have shortened the lease.
 
         Args:
-            deadline: The new deadline, a second of `clock.now`.
+            deadline: The new deadline, a time of `clock.now`.
         """
         with self._mutex:
             self.deadline = min(self.deadline, deadline)
@@ -164,7 +167,7 @@ class BaseLease:
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease as lost, log the loss and announce it. Only the first call counts.
+        """Mark the lease as lost, log the loss and announce it. Later calls do nothing.
 
         Args:
             reason: Why the lease was lost.
@@ -182,10 +185,10 @@ class BaseLease:
             mark_group_lost(reason)
 
     def add_note_to(self, error: BaseException) -> None:
-        """Add a note to an exception of the lock's block if the lease was lost in that block.
+        """Add a note to an exception that left the lock's block if the lease was lost in the block.
 
         Args:
-            error: The exception that leaves the block.
+            error: The exception.
         """
         if self.loss is not None or self.outcome is Release.EXPIRED:
             reason = self.loss or self.outcome
@@ -194,17 +197,27 @@ class BaseLease:
     def _announce(self, reason: LossReason) -> None:
         raise NotImplementedError
 
-    def _check_usable(self, *usable: Release | None, advice: str) -> None:
-        """Raise LockNotHeld unless the lease is this process's and its outcome is one of these."""
+    def _check_held(self) -> None:
+        """Raise LockNotHeld if the lease was released, or belongs to another process."""
+        self._check_process()
+        if self.outcome is not None:
+            message = f"the lease was {self._describe_end()}; acquire a new one"
+            raise LockNotHeld(message, name=self.name)
+
+    def _check_releasable(self) -> None:
+        """Raise LockNotHeld as _check_held() does, except after the outcome UNKNOWN."""
+        self._check_process()
+        if self.outcome not in (None, Release.UNKNOWN):
+            message = f"the lease was {self._describe_end()} before; release it once"
+            raise LockNotHeld(message, name=self.name)
+
+    def _check_process(self) -> None:
         if self.foreign:
             message = "the lease was acquired in another process; acquire one here"
             raise LockNotHeld(message, name=self.name)
-        if self.outcome not in usable:
-            event = "handed over" if self.outcome is Release.HANDED_OVER else "released"
-            raise LockNotHeld(f"the lease was {event}{advice}", name=self.name)
 
-    def _check_releasable(self) -> None:
-        self._check_usable(None, Release.UNKNOWN, advice=" before; release it once")
+    def _describe_end(self) -> str:
+        return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _begin_release(self) -> None:
         self._check_releasable()
@@ -219,7 +232,7 @@ class BaseLease:
 
 
 class Lease(BaseLease):
-    """A lease. It belongs to no thread: any thread of its process may check or release it.
+    """A lease that any thread of its process may check or release.
 
     `BaseLease` describes its attributes.
     """
@@ -253,7 +266,7 @@ class Lease(BaseLease):
         Raises:
             LockNotHeld: The lease was released before, or belongs to another process.
         """
-        self._check_releasable()  # before the lock, which a forked child may find taken
+        self._check_releasable()  # before the mutex: a forked child may inherit it locked
         with self._releasing:
             self._begin_release()
             try:
@@ -282,7 +295,7 @@ class Lease(BaseLease):
         operations.do(operations.extend(self, seconds))
 
     def owned(self) -> bool:
-        """Return whether the server says that the lock is ours, in one round trip.
+        """Ask the server whether the lock is ours, in one round trip.
 
         Raises:
             LockNotHeld: The lease was released before, or belongs to another process.
@@ -295,8 +308,8 @@ class Lease(BaseLease):
     def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
 
-        After this call the lease cannot be used in this process, and leaving its block releases
-        nothing. After an exception it is still held here.
+        After this call the lease cannot be used in this process, and the end of its block releases
+        nothing. After an exception this process still holds the lease.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.

@@ -1,8 +1,8 @@
 """The resources that all locks of one client share in one event loop.
 
-They are a connection, the wake-ups and the renewals. Each client has separate resources for the
-reasons in ../client_resources.py, and each loop because a connection belongs to a loop. They end
-with the client, or with the loop.
+The resources are a connection, the wake-ups and the renewals. ../client_resources.py explains why
+each client has separate ones. Each loop has separate ones because a connection belongs to a loop.
+They end with the client or the loop, whichever ends first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClientResources:
-    """The shared resources, which live as long as their client and their loop."""
+    """The shared resources on one server. They end with their client or their loop."""
 
     def __init__(self, client: Any) -> None:
         address = Address(client.connection_pool)
@@ -39,7 +39,7 @@ class AsyncClientResources:
         self.end = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def parts(self, key: bytes) -> AsyncClientResources:
-        """Return these resources for any key, since there is one server."""
+        """Return the resources for a key: always these, because there is one server."""
         return self
 
 
@@ -48,16 +48,16 @@ _shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyD
 
 
 async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
-    """Return the resources of this client in the running loop. Does no I/O."""
+    """Return the resources of this client in the running loop, created on first use. No I/O."""
     loop = asyncio.get_running_loop()
     identity = getattr(client, "connection_pool", client)
     by_loop = _shared.setdefault(identity, {})
     resources = by_loop.get(loop)
     if resources is None:
-        for known_loop in list(by_loop):  # a loop in another thread may do this at the same time
+        for known_loop in list(by_loop):  # a copy: another thread's loop may change the dict now
             if known_loop.is_closed():
                 by_loop.pop(known_loop, None)
         resources = make(client)
         by_loop[loop] = resources
-        await anext(resources.end)  # begins the generator, so that the loop closes it
+        await anext(resources.end)  # registers the generator, so that the loop closes it
     return resources

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AsyncClusterNodes(ClusterNodes):
-    """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
+    """The nodes of one cluster, and a subscription for each slot with waiters."""
 
     def __init__(self, client: Any) -> None:
         manager = client.nodes_manager
@@ -50,14 +50,13 @@ class AsyncClusterNodes(ClusterNodes):
         return await run_async(steps, do)
 
     async def refresh(self) -> None:
-        """Ask the nodes in turn for the slots' nodes, unless that was done just now."""
+        """Look up which node has which slot, unless another task has just done so."""
         if self.was_refreshed():
             return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self.start(run_async(self.look_up(), self._slots_as_seen_by))
-        await asyncio.wait(
-            {self._refreshing}
-        )  # all callers share it, and it survives a caller's cancellation
+        # All callers share this task. wait() does not cancel it when a caller is cancelled.
+        await asyncio.wait({self._refreshing})
 
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
         return reply_or_exception(
@@ -111,24 +110,24 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
         self.suspect()
         await self.nodes.refresh()
         if self.is_replaced():
-            link.close(ConnectionError("another node has the slot by now"))
+            link.close(ConnectionError("the slot has moved to another node"))
 
 
 class AsyncSlotResources(SlotCommands):
-    """The resources of one slot, with the same parts as AsyncClientResources."""
+    """The resources of one slot, with the attributes of AsyncClientResources."""
 
     @property
     def current_connection(self) -> object:
-        """A new object each time: commands may go to several nodes, in any order."""
+        """A new object each time, because commands may go to several nodes, in any order."""
         return object()
 
     async def call(self, command: Call, *, within: float | None, tried: Reply | None = None) -> Any:
-        """Run a script as AsyncConnections.call() does. `within` includes the wait for a slot.
+        """Run a script as AsyncConnections.call() does, following its slot from node to node.
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds, or None for the client's timeout.
-            tried: The reply to the first try, if there was one.
+            within: Seconds, including those for following the slot. None: the client's timeout.
+            tried: The reply to the first try, if post() has made one.
         """
         tries = iter(() if tried is None else (tried,))
 
@@ -144,15 +143,15 @@ class AsyncSlotResources(SlotCommands):
         return await self.watchdog.drive(self.route(command, within), send)
 
     def post(self, command: Call, *, within: float | None) -> Reply:
-        """Send a command at once to the last known node of the slot, as AsyncConnections.post does.
+        """Send a command at once to the last known node of the slot.
 
-        A task follows the slot if that node refuses.
+        If that node refuses the command, a task follows the slot.
         """
         done: Reply = asyncio.get_running_loop().create_future()
         first = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
 
         def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
-            """Settle the reply after the last try. `before` is the error of the first of two."""
+            """Settle the reply after the last try; `before` is the error of the try before it."""
             error = before if tried.cancelled() else tried.exception()
             if before is not None and error is not None and not isinstance(error, WireError):
                 error = before
@@ -175,7 +174,7 @@ class AsyncSlotResources(SlotCommands):
 
 
 class AsyncClusterResources:
-    """The resources of a cluster, which live as long as their client and their loop."""
+    """The resources of a cluster. They end with their client or their loop."""
 
     def __init__(self, client: Any) -> None:
         self._nodes = AsyncClusterNodes(client)

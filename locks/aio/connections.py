@@ -1,8 +1,9 @@
 """The connection on which the tasks of one loop send commands, each once, and in order.
 
-A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
-cancelled in the middle leaves an abandoned future, not a reply that the next task reads; and a
-command that it sends after that, to give a lock back, arrives after its earlier commands.
+Each command has a future for its reply, and the futures are kept in the order of the commands. A
+task that is cancelled while it waits leaves a future that is not awaited, so the next task does not
+read its reply. A command that the task sends after that, to release a lock, arrives after its
+earlier commands.
 """
 
 import asyncio
@@ -52,8 +53,8 @@ class CommandConnection:
     """A connection that opens itself, and is closed by close(), by an error, or with its loop.
 
     Attributes:
-        usable: False once it failed or was retired; then another connection is needed.
-        ended: Whether it is closed.
+        usable: False once the connection failed or was retired, so that a new one is needed.
+        ended: Whether the connection is closed.
     """
 
     def __init__(self, address: Address, refused: Callable[[], None]) -> None:
@@ -72,8 +73,8 @@ class CommandConnection:
     def submit(self, packed: bytes, script: Call | None = None, *, asking: bool = False) -> Reply:
         """Send a command as soon as the connection is open, and return the future of its reply.
 
-        A future that is cancelled before that is not sent. The future raises WireError if there is
-        no reply or an error reply; at once, if the connection is closed.
+        If the future is cancelled before that, the command is not sent. The future raises WireError
+        for an error reply or no reply, and at once if the connection is closed.
         """
         command = Command(self._loop.create_future(), packed, script, asking)
         if self._link.is_open:
@@ -94,13 +95,13 @@ class CommandConnection:
         self.retire()
 
     def retire(self) -> None:
-        """Send no further command here. Replies to earlier commands may still arrive."""
+        """Send no further command on this connection. Earlier replies may still arrive."""
         if self.usable:
             self.usable = False
             self._loop.call_later(self._timeout, self._link.close)
 
     def has_moved(self) -> bool:
-        """Return whether the Sentinels have named another master since it was opened."""
+        """Return whether the Sentinels have named another master since the connection opened."""
         return self._link.has_moved()
 
     async def aclose(self) -> None:
@@ -111,13 +112,13 @@ class CommandConnection:
             waiting.update(self._outbox)
             if waiting:
                 await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
-        finally:  # asyncio.run cancels the task that closes, too
+        finally:  # asyncio.run also cancels the task that runs this
             await self._link.aclose()
 
     def _send(self, command: Command) -> None:
         if command.asking:
             asking = Command(self._loop.create_future(), packed("ASKING"))
-            asking.reply.cancel()  # not awaited: an error also fails the command that follows
+            asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
             self._send(asking)
         self._sent.append(command)
         self._link.write(command.packed)
@@ -143,9 +144,9 @@ class CommandConnection:
                 self._refused()
 
     def _fail_all(self, error: BaseException) -> None:
-        """Fail all replies with WireError, or with an error that is not the client's own.
+        """Fail all replies: with WireError for an error of the client, else with the error itself.
 
-        A credential provider may raise such an error.
+        A credential provider may raise an error that is not the client's.
         """
         self.usable = False
         self.ended = True
@@ -161,11 +162,11 @@ class CommandConnection:
 
 
 class AsyncConnections:
-    """The connection that is in use, and a new one when it failed."""
+    """The connection to one server, replaced by a new connection when it fails."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        #: Commands are sent on the last connection; replies may still arrive on the earlier ones.
+        #: Commands are sent on the last connection. Replies may still arrive on the earlier ones.
         self._connections: list[CommandConnection] = []
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
@@ -186,14 +187,14 @@ class AsyncConnections:
         """Run a script as Connections.call() does, and return the future of its reply.
 
         If the connection is open, the command is sent before this returns, and it runs even if the
-        future is not awaited. A command whose future is cancelled before it is sent never is.
+        future is not awaited. A command whose future is cancelled before it is sent is not sent.
         """
         return self._submit(evalsha(*command), within, command, asking=asking)
 
-    post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlotResources
+    post = call  # in a cluster they differ: see AsyncSlotResources
 
     def run(self, *command: str | bytes, within: float) -> Reply:
-        """Return the reply to a command without a script. Raises WireError."""
+        """Send a command that is not a script, and return the future of its reply."""
         return self._submit(packed(*command), within)
 
     def _submit(
@@ -230,7 +231,7 @@ class AsyncConnections:
 
 
 async def reply_or_exception(reply: Reply) -> Any:
-    """Return the reply, or the exception in its place."""
+    """Return the result of a future, or the exception that it raises."""
     try:
         return await reply
     except Exception as error:

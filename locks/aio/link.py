@@ -1,9 +1,9 @@
 """A connection that redis-py opens, and that is read without a task.
 
-redis-py connects: address, TLS, user, database, Sentinels. Then the transport calls us back with
-the bytes that arrive. A reading task would be cancelled with all other tasks when asyncio.run ends,
-before the tasks that still have to give back a lock; and each reply would cost another turn of the
-loop.
+redis-py connects, because it knows the address, TLS, the user, the database and the Sentinels. Then
+the transport calls data_received() with the bytes that arrive. A task that reads would cost another
+turn of the loop for each reply. And asyncio.run would cancel it with all other tasks, before the
+tasks that still have to release a lock are done.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 from ..connection import Address, has_moved
 
-#: The links that have a socket, or soon will. A forked child closes them, because the parent's
-#: subscription must end when the parent dies.
+#: The links that have a socket, or will have one soon. A forked child closes its copies of the
+#: sockets: otherwise the parent's subscription would live on after the parent's death.
 _links: WeakSet[Link] = WeakSet()
 
 
@@ -71,11 +71,11 @@ class Link(asyncio.Protocol):
         self._connection._writer.write(command)
 
     def has_moved(self) -> bool:
-        """Return whether the Sentinels have named another master since it was opened."""
+        """Return whether the Sentinels have named another master since the link opened."""
         return self.is_open and has_moved(self._connection)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the link, because of this error if there was one."""
+        """Close the link. on_end is called with `error`, or with a ConnectionError."""
         if not self._task.done():
             self._task.cancel()
         self._end(error or ConnectionError("the connection was closed"))
@@ -92,8 +92,8 @@ class Link(asyncio.Protocol):
     def lead_to(self, file: int) -> None:
         """Replace the socket by this file, without telling the server."""
         writer = self._connection._writer
-        if writer is not None:  # also while redis-py introduces itself on it
-            with suppress(OSError):  # closed by the server just now
+        if writer is not None:  # redis-py may still be sending AUTH or SELECT on it
+            with suppress(OSError):  # the server has just closed it
                 os.dup2(file, writer.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, timeout: float) -> None:
@@ -120,7 +120,7 @@ class Link(asyncio.Protocol):
             self._on_end(error)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the RESP2 that the transport received."""
+        """Call on_reply with each complete reply (RESP2); keep the rest for the next call."""
         self._buffer = self._buffer + data if self._buffer else data
         start = 0
         try:

@@ -6,14 +6,14 @@ from typing import Any
 
 
 async def close_with_loop(*resources: Any) -> AsyncGenerator[None, None]:
-    """Close the resources when the loop shuts down its asynchronous generators.
+    """Return a generator that closes the resources when the loop shuts down its generators.
 
-    The generator is also closed when its last reference is dropped. Advance it once: a generator
-    that has not begun is not known to the loop.
+    Call `await anext(generator)` once, so that the loop registers the generator. It also closes the
+    resources when its last reference is dropped.
 
     Args:
         *resources: Objects with a coroutine function `aclose`, closed from first to last. Each is
-            closed even where the closing of another is cancelled.
+            closed even if the closing of another resource is cancelled.
     """
     async with AsyncExitStack() as stack:
         for resource in reversed(resources):

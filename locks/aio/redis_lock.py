@@ -22,7 +22,7 @@ from .lease import AsyncLease, AsyncLock
 if TYPE_CHECKING:
     from .client_resources import AsyncResources
 
-#: A message in a mailbox: the time to poll may have come.
+#: A message in a mailbox that has the waiter check whether it is time to poll.
 POLL_IF_DUE = object()
 
 
@@ -54,9 +54,10 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             self._make = AsyncClusterResources
 
     async def _here(self) -> AsyncResources:
-        """Return the resources of this loop. Does no I/O."""
-        parts: AsyncResources = (await shared_of(self.client, self._make)).parts(self.keys[0])
-        return parts
+        """Return the resources of this loop for the lock's key. Does no I/O."""
+        client_resources = await shared_of(self.client, self._make)
+        resources: AsyncResources = client_resources.parts(self.keys[0])
+        return resources
 
     async def acquire(self, wait: float | None) -> AsyncLease:
         """Acquire the lock, in turn with the other waiters.
@@ -205,8 +206,8 @@ class AsyncAcquisition:
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
-        # Not asyncio.timeout, which cancels the task: before Python 3.11.3 one that cleans up after
-        # a cancellation would be cancelled again.
+        # Not asyncio.timeout, which cancels the task: before Python 3.11.3 a task that cleans up
+        # after a cancellation would be cancelled again.
         while True:
             left = acquisition.poll_at() - now()  # the time to poll may change meanwhile
             if left <= 0:
@@ -222,10 +223,10 @@ class AsyncAcquisition:
                 return message
 
     def undo(self) -> None:
-        """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless.
+        """Leave the queue, and release the lock if it was granted or still will be.
 
-        Does not suspend, so that no second cancellation comes between: what undoes it is sent at
-        once, behind what it undoes.
+        Does not suspend, so that no second cancellation can interrupt it. The command is sent at
+        once, after the earlier commands of the acquisition.
         """
         step = self._acquisition.build_undo()
         if step is None:

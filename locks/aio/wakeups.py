@@ -32,12 +32,12 @@ class AsyncWakeUps:
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self.waiters = Waiters(asyncio.Queue, renewals)
-        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
+        self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._address = address
         self._link: Link | None = None
         self._subscribed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._has_received = False  # since the last look
+        self._has_received = False  # any message since the last look
         self._probing = False
         self._role_due = False
         self._verifying: asyncio.Task[None] | None = None
@@ -45,15 +45,15 @@ class AsyncWakeUps:
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
     async def listen(self, until: float) -> None:
-        """Return when the subscription is confirmed, or at the second `until` of our clock.
+        """Wait for the subscription until it is confirmed, or until a time of our clock.
 
-        Raises WireError when there can be none.
+        Raises WireError if subscribing failed.
         """
         if self.waiters.listening:
             return
         if self._subscribed is None:
-            # A new channel each time: it has one subscription, ever, and so at most one server on
-            # which it has a receiver.
+            # A new channel each time: so a channel has only ever one subscription, and a
+            # subscriber on at most one server.
             self.waiters.channel = channel_for(self._tag)
             self._subscribed = asyncio.get_running_loop().create_future()
             try:
@@ -73,14 +73,14 @@ class AsyncWakeUps:
             subscribed.result()
 
     def resubscribe(self) -> None:
-        """Make all waiters poll on a new connection: the server was demoted, or may have been."""
+        """Subscribe anew and make all waiters poll, because the server may have been demoted."""
         if self._link is not None:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription, without suspending where possible: see Link.aclose()."""
+        """End the subscription. Does not suspend where possible, as Link.aclose() explains."""
         if self._verifying is not None:
-            self._verifying.cancel()  # and not awaited: it closes its connection itself
+            self._verifying.cancel()  # not awaited: the task closes its connection itself
         if self._link is not None:
             await self._link.aclose()
 
@@ -93,7 +93,7 @@ class AsyncWakeUps:
         if self._role_due:
             self._link.write(packed(*ROLE))
         self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
-        # A connection that stays silent until the first look is closed without a probe.
+        # The first look counts as an unanswered probe: it closes a connection that was silent.
         self._has_received = True
         self._probing = True
         self._look_in(min(PROBE_SECONDS, self._address.timeout))
@@ -132,7 +132,7 @@ class AsyncWakeUps:
                 link.close(ConnectionError("the subscription is silent"))
                 return
             if self._tag and not self.waiters.mailboxes:
-                link.close()  # one of many slots, and it has no waiters left
+                link.close()  # the subscription of a slot that has no waiters left
                 return
             if self.waiters.mailboxes:
                 self._verifying = asyncio.get_running_loop().create_task(
@@ -147,7 +147,7 @@ class AsyncWakeUps:
         """Ask on a new connection where the subscription should be: see sans_io/protocol.py."""
         other = AsyncConnections(self._address)
         questions = ROLE, subscribers_of(self.waiters.channel)
-        try:  # an error in the place of a reply says nothing; the link itself is probed in any case
+        try:  # an error in place of a reply proves nothing; the link itself is probed in any case
             role, subscribers = [
                 await reply_or_exception(other.run(*question, within=VERIFY_SECONDS))
                 for question in questions
@@ -158,7 +158,7 @@ class AsyncWakeUps:
         if moved or is_replica(role):
             self.on_server_became_replica()
         if moved:
-            link.close(ConnectionError("the commands go to another server by now"))
+            link.close(ConnectionError("commands now go to another server"))
 
     def _on_end(self, error: BaseException) -> None:
         subscribed = self._subscribed
@@ -168,7 +168,7 @@ class AsyncWakeUps:
             self._timer.cancel()
         if subscribed is not None and not subscribed.done():
             subscribed.set_exception(WireError(error, sent=True))
-            subscribed.exception()  # retrieved; the tasks that still wait for it raise it
+            subscribed.exception()  # retrieved, so that asyncio does not warn if no task awaits it
         level = logging.WARNING if self.waiters.mailboxes else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
         self.waiters.poll_all()

@@ -22,30 +22,29 @@ class AsyncWatchdog(Renewals):
 
     def __init__(self, address: Address) -> None:
         super().__init__()
-        self.connections = AsyncConnections(
-            address
-        )  # separate, so that renewals are not queued behind other commands
+        # A separate connection, so that renewals are not queued behind other commands.
+        self.connections = AsyncConnections(address)
         self._task: asyncio.Task[None] | None = None
         self._roused = asyncio.Event()
         self._wakes_at = math.inf
         self._closed = False
 
     async def aclose(self) -> None:
-        """End the task, renewing nothing any more."""
+        """End the task. Leases are no longer renewed."""
         self._closed = True
-        self.renewals.clear()  # each keeps its lock, and that its client
+        self.renewals.clear()  # a renewal refers to its lock, and a lock to its client
         self.abandoned.clear()
         if self._task is not None:
-            self._task.cancel()  # and not awaited: see Link.aclose
+            self._task.cancel()  # not awaited, for the reason in Link.aclose
         await self.connections.aclose()
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token as Renewals.abandon() does, unless the loop is ending."""
-        if not self._closed:  # else the loop ends, and a task that starts in it is never done
+        if not self._closed:  # a task that starts in a loop that is ending is never done
             super().abandon(token, lock)
 
     def on_due(self, due: float) -> None:
-        """Wake the task, or start it, if it would sleep past this second."""
+        """Wake the task, or start it, if it would sleep past this time."""
         if due >= self._wakes_at:
             return
         if self._task is None or self._task.done():
@@ -57,8 +56,8 @@ class AsyncWatchdog(Renewals):
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Start the task again if it was cancelled while leases remain.
 
-        asyncio.run cancels all tasks when its main coroutine ends. Some of these may clean up for a
-        while and hold locks.
+        asyncio.run cancels all tasks when its main coroutine ends. Some of these tasks may clean up
+        for a while, and hold locks meanwhile.
         """
         if task.cancelled() and not self._closed and self.next_due() < math.inf:
             self.on_due(-math.inf)
@@ -77,11 +76,11 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _look(self) -> None:
-        # Here, not in _run(): it sleeps with no lock in its frame.
+        # A frame of its own: while _run() sleeps, it has no reference to any lock.
         await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return replies, or exceptions in their place. All are sent before the first is read."""
+        """Send all calls, then return their replies, or exceptions in place of replies."""
         replies = [self.connections.call(call, within=timeout) for call in calls]
         try:
             return [await reply_or_exception(reply) for reply in replies]
@@ -90,7 +89,7 @@ class AsyncWatchdog(Renewals):
                 reply.cancel()
 
     async def _sleep(self) -> bool:
-        """Sleep until something is due. Returns False when there is nothing left to do."""
+        """Sleep until something is due. Return False when there is nothing left to do."""
         self._roused.clear()
         self._wakes_at = due = self.next_wake_up()
         nap = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
@@ -99,5 +98,5 @@ class AsyncWatchdog(Renewals):
             await self._roused.wait()
         finally:
             timer.cancel()
-            self._wakes_at = -math.inf  # it looks at everything before it sleeps again
+            self._wakes_at = -math.inf  # awake: it handles everything that is due before it sleeps
         return due < math.inf or self.next_due() < math.inf

@@ -1,4 +1,4 @@
-"""The decisions of the locks, without I/O: threads, asyncio and clusters share them.
+"""The decisions of the locks, without I/O, shared by threads, asyncio and clusters.
 
-The callers pass in the time and the replies of the server. See https://sans-io.readthedocs.io.
+The callers perform the I/O and pass in the server's replies. See https://sans-io.readthedocs.io.
 """

@@ -115,7 +115,7 @@ class Waiters:
         return mailbox, lock_waiters
 
     def leave(self, key: bytes, token: bytes) -> None:
-        """Remove a waiter. A later wake-up for its token releases the lock."""
+        """Remove a waiter. receive() then finds no mailbox for its token."""
         self.mailboxes.pop(token, None)
         lock_waiters = self._waiters_by_key.get(key)
         if lock_waiters is not None:

@@ -75,7 +75,7 @@ class Options(Generic[B]):
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if on_lost or metrics:
-            from .. import hooks  # noqa: F401  now, since an import can hang in a forked child
+            from .. import hooks  # noqa: F401  now: in a forked child an import can hang
         self._connect(client)
 
     def _connect(self, client: Any) -> None:
@@ -91,7 +91,7 @@ class Options(Generic[B]):
         return script(name), self.keys, args
 
     def build_release(self, token: str | bytes) -> Call:
-        """Return the command that releases the lock if this token has it, or leaves the queue."""
+        """Return the command that releases the lock if the token has it, else leaves the queue."""
         return self.command("release", token, milliseconds(self.fence_ttl))
 
     def _count_release(self, lease: BaseLease, reply: Any) -> Release:
@@ -103,12 +103,12 @@ class Options(Generic[B]):
         """
         outcome = Release.UNKNOWN
         if isinstance(reply, Exception):
-            again = "tried again until " if lease.unique else ""
-            logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, again, reply)
+            retries = "tried again until " if lease.unique else ""
+            logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, retries, reply)
         elif reply == 1:
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:
-            outcome = Release.EXPIRED  # else it may have been the release before that freed it
+            outcome = Release.EXPIRED  # after UNKNOWN, the previous release may have succeeded
         emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
         return outcome
 
@@ -129,8 +129,8 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
         awaited: Whether the client's commands have to be awaited.
 
     Raises:
-        TypeError: It is not a client, or its commands block where they should be awaited, or the
-            reverse.
+        TypeError: `client` is not a client, or its commands block although `awaited` is true, or
+            have to be awaited although it is false.
     """
     kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
     cluster = kind is None and hasattr(client, "nodes_manager")

@@ -1,7 +1,7 @@
 """The commands for the server and the meaning of its replies. No I/O: all clients share it.
 
-Each script is a file in lua/, with its KEYS, ARGV and returns. Errors are distinguished
-by the names of their classes: redis-py and valkey-py have the same names.
+Each script is a file in lua/ that documents its KEYS, ARGV and reply. Errors are distinguished by
+the names of their classes, because redis-py and valkey-py use the same names.
 """
 
 import math
@@ -14,7 +14,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-#: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
+#: Seconds for which the last fence outlives its lock: longer than a stale holder can be paused.
 FENCE_TTL = 7 * 24 * 3600.0
 
 #: The token with which release.lua releases the lock of any holder. No other token equals it.
@@ -36,9 +36,9 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
     Args:
         name: The name of the lock.
-        key: Use this exact key instead of a derived one, to exclude other programs that lock it.
-            The other three keys are derived from it and unique to it. They share its cluster slot,
-            except if it contains `}` and no hash tag.
+        key: The lock's key, instead of one derived from the name, to exclude other programs that
+            use this key. The remaining three keys are derived from it, and no other key has the
+            same. They share its cluster slot, unless it contains `}` and no hash tag.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
@@ -74,19 +74,19 @@ def channel_for(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
-        tag: In a cluster the hash tag of a lock: hand_over.lua tells by its braces that the channel
-            is sharded.
+        tag: In a cluster, the hash tag of a lock. Its braces tell hand_over.lua that the channel is
+            sharded.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
 def milliseconds(seconds: float) -> int:
-    """Return whole milliseconds, at least one: PX 0 is an error."""
+    """Return the seconds in whole milliseconds, at least 1, because PX 0 is an error."""
     return max(1, round(seconds * 1000))
 
 
 def drift(seconds: float) -> float:
-    """Return the seconds by which two clocks may disagree on a span, as Redlock does."""
+    """Return the seconds by which two clocks may disagree on a span; Redlock's formula."""
     return 0.01 * seconds + 0.002
 
 
@@ -97,9 +97,9 @@ def queue_args(
 
     Args:
         channel: The channel on which to wake the waiter.
-        wait: Seconds, or inf.
-        renewed_for: Seconds, or inf.
-        place: The place that the waiter has in the queue; 0 outside the queue.
+        wait: Seconds for which the waiter will wait, or inf.
+        renewed_for: Seconds for which its lease would be renewed, or inf.
+        place: The waiter's place in the queue; 0 outside the queue.
     """
     return QUEUE, channel, _limit(wait), _limit(renewed_for), place
 
@@ -112,13 +112,13 @@ class WireReply(NamedTuple):
     """A reply of acquire.lua.
 
     Attributes:
-        sent_at: Second of our clock before the command was sent.
-        clock: The server's clock when it answered, in microseconds.
+        sent_at: Time of our clock just before the command was sent.
+        clock: Time of the server's clock when the script ran, in microseconds.
         fence: The fence if the lock is ours, else None.
         left: Seconds until the holder's lease ends; negative for a key without an expiry.
         place: The place in the queue, for the next command; 0 outside the queue.
-        was_removed: Whether the waiter had been removed from the queue, so that others may have had the
-            lock meanwhile.
+        was_removed: Whether the waiter had been removed from the queue, so that newcomers may have
+            had the lock meanwhile.
     """
 
     sent_at: float
@@ -133,7 +133,7 @@ class WireReply(NamedTuple):
         """Parse the reply of acquire.lua.
 
         Args:
-            sent_at: Second of our clock before the command was sent.
+            sent_at: Time of our clock just before the command was sent.
             reply: The reply.
         """
         ours, value, clock, *place_and_removal = reply
@@ -148,14 +148,19 @@ class WireReply(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """A message that the lock was given to a waiter: its fence, and the server's microsecond."""
+    """A message that the lock was granted to a waiter.
+
+    Attributes:
+        fence: The fence of the grant.
+        clock: Time of the server's clock at the grant, in microseconds.
+    """
 
     fence: int
     clock: int
 
     @classmethod
     def parse(cls, message: bytes) -> tuple[bytes, Self]:
-        """Parse a message of hand_over.lua into its token and its wake-up."""
+        """Parse a message of hand_over.lua; return the waiter's token and the wake-up."""
         token, fence, clock = message.split(b" ")
         return token, cls(int(fence), int(clock))
 
@@ -216,20 +221,19 @@ class Inspection(NamedTuple):
         """Parse the reply of inspect.lua."""
         owner, left, fence, waiters = reply
         return cls(
-            owner=owner.decode(errors="backslashreplace")
-            if owner
-            else None,  # another program may have written it
+            # Another program may have written a token that is not UTF-8.
+            owner=owner.decode(errors="backslashreplace") if owner else None,
             left=max(0, left) / 1000,
             fence=int(fence) if fence else None,
             waiters=tuple(token.decode() for token in waiters),
         )
 
 
-# How to find out that a subscription is not where the commands go: behind a name or a virtual
-# address, and after REPLICAOF or FAILOVER, the connections to a demoted master stay open, and its
-# waiters would wait for wake-ups from a server that grants nothing any more. A process that only
-# waits sends no command that is refused (READONLY): so now and then a new connection, which goes
-# where commands go, asks there.
+# The connections to a demoted master stay open after REPLICAOF or FAILOVER, and where the client's
+# address is a name or a virtual address. Its subscribers would wait for wake-ups from a server that
+# no longer grants locks. A process that only waits sends no command that the server could refuse
+# (READONLY). So from time to time it opens a new connection, which leads to the current master, and
+# asks there whether its channel has a subscriber.
 
 ROLE = ("ROLE",)
 
@@ -249,16 +253,16 @@ class IsReplica(ConnectionError):
 def is_replica(role: Any) -> bool:
     """Return whether the reply to ROLE is that of a replica.
 
-    It is False for a refusal: without the right to ask, the address is trusted.
+    It is False if the server refused ROLE: without the permission to ask, the address is trusted.
     """
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
 
 def is_elsewhere(role: Any, subscribers: Any) -> bool:
-    """Return whether a subscription is at another server than the server of these two replies.
+    """Return whether a subscription is on another server than the one that sent these replies.
 
-    It is False while that server is a replica: the address may not have followed a failover yet,
-    and there is no better server to subscribe at.
+    It is False if that server is a replica: the address may not have followed a failover yet, and
+    there is no better server to subscribe to.
     """
     is_count = isinstance(subscribers, list) and len(subscribers) == 2
     return is_count and not is_replica(role) and subscribers[1] == 0
@@ -331,10 +335,10 @@ def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
 
 
 def packed(*parts: Arg) -> bytes:
-    """Return a command as it is sent: an array of strings in RESP.
+    """Return a command as an array of strings in RESP.
 
-    By hand, since redis-py takes longer for it, and hiredis crashes when a signal handler raises
-    while it packs an int.
+    redis-py could do this, but takes longer; and hiredis crashes when a signal handler raises while
+    it packs an int.
     """
     strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n%b" % (

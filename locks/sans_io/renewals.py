@@ -1,9 +1,9 @@
 """The schedule of renewals, and the evaluation of their replies. No I/O.
 
-A lease is renewed each third of its ttl. An error is tried again until the lease's deadline; then
-the lease is lost. The same driver (a thread, watchdog.py, or a task, aio/watchdog.py) cleans up
-after waiters whose last command got no answer: the server may still execute that command, and the
-lock would have no holder.
+A lease is renewed each third of its ttl. A renewal that failed is repeated until the lease's
+deadline; then the lease is lost. The same driver (a thread in watchdog.py, a task in
+aio/watchdog.py) releases the tokens of waiters whose last command got no reply: the server may
+still execute that command and grant the lock to a waiter that is gone.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from .protocol import Call, drift, renew_args, script
 
 logger = logging.getLogger(__name__)
 
-#: Number of answers after which an abandoned token is believed to have no lock.
+#: Number of replies after which an abandoned token is believed to have no lock.
 MAX_RELEASE_ANSWERS = 5
 #: Pause after the first of these releases; each further pause is twice as long.
 FIRST_RELEASE_PAUSE_SECONDS = 0.1
-#: Time beyond the ttl for which a release is retried on a server that does not answer.
+#: Time, in addition to the ttl, for which a release is repeated on a server that does not answer.
 RELEASE_SECONDS_BEYOND_TTL = 20.0
 #: Upper bound on the tokens released in one batch, so that renewals do not wait for them.
 MAX_RELEASES_PER_BATCH = 100
 
-#: The key of the lock and the token that has it: tokens may be the user's, and not unique.
+#: The key of the lock and the token that has it. The token alone may not be unique: a user of
+#: `adopt()` or of compat.py can choose it.
 Held: TypeAlias = tuple[bytes, str]
 
 
 class Renewal:
-    """The schedule of one lease. It does not keep a forgotten lease alive.
+    """The schedule of one lease. It refers to the lease weakly, so a dropped lease is noticed.
 
     Attributes:
-        lock: The options of its lock.
-        stop: Second of our clock after which it is no longer renewed; 0 if renewal is off.
-        kept_lease: A strong reference to the lease where the lease must outlive its caller.
+        lock: The options of the lease's lock.
+        stop: Time of our clock from which the lease is no longer renewed; 0 if renewal is off.
+        kept_lease: A strong reference to the lease if the lease must outlive its caller.
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
@@ -58,11 +59,11 @@ class Renewal:
     def keys_at(self, at: float) -> Sequence[bytes]:
         """Return the keys for the next renewal.
 
-        Usually it is the lock's key alone, which can be renewed while its slot moves; periodically
-        all four, which also refreshes the expiry of the fence.
+        Usually the lock's key alone is returned: one key can be renewed even while its slot moves.
+        From time to time all four are returned, which also renews the expiry of the fence.
 
         Args:
-            at: Second of our clock.
+            at: The time of our clock.
         """
         if at < self.refresh_fence_at:
             return self.lock.keys[:1]
@@ -70,19 +71,19 @@ class Renewal:
         return self.lock.keys
 
     def schedule_before(self, deadline: float) -> None:
-        """Set the time of the next renewal after the deadline was moved.
+        """Set the time of the next renewal, because the deadline of the lease was moved.
 
-        It comes within a third of the ttl, so that a loss is noticed in time even where the lease
-        was extended.
+        The renewal comes within a third of the ttl, so that a loss is noticed in time even if the
+        lease was extended by more.
 
         Args:
-            deadline: The deadline of the lease, a second of our clock.
+            deadline: The deadline of the lease, a time of our clock.
         """
         self.due = min(deadline - self.ttl * 2 / 3, now() + self.ttl / 3)
 
 
 class AbandonedToken:
-    """A token whose waiter gave up, but which may have, or still get, the lock."""
+    """A token whose waiter gave up, but which may have the lock or may still be granted it."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.build_release(token)
@@ -91,8 +92,8 @@ class AbandonedToken:
         self.until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
 
-#: Steps: commands to send together, and the seconds that the server may take. Answer: for each its
-#: reply, or the exception in its place.
+#: A generator of steps. A step is a batch of commands and the seconds that the server may take. Its
+#: result is a list with the reply to each command, or the exception in place of a reply.
 Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None]
 
 
@@ -106,7 +107,7 @@ class Renewals:
         self._tick = 1.0
 
     def on_due(self, due: float) -> None:
-        """Do not sleep past this second: something is due then."""
+        """Wake the driver if it would sleep past this time. Called when something becomes due."""
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
@@ -124,17 +125,18 @@ class Renewals:
         Returns:
             The renewal, or None if the lease was not being renewed.
         """
-        self.abandoned.pop(held, None)  # its release is asked for again
+        self.abandoned.pop(held, None)  # the caller sends a new release
         return self.renewals.pop(held, None)
 
     def shorten(self, held: Held, seconds: float) -> None:
-        """Renew a lease, and trust its renewals, for no longer than `seconds` from now on.
+        """Treat a lease as if its ttl were `seconds` from now on.
 
-        A command that ends the lease so soon is being sent, and may be executed after any renewal.
+        The caller is about to send a command that shortens the lease. The server may execute that
+        command after a renewal that was sent later, so no renewal may be trusted for longer.
 
         Args:
             held: The key of its lock and its token.
-            seconds: Seconds that the lease may last.
+            seconds: Seconds that the lease lasts after the command.
         """
         renewal = self.renewals.get(held)
         lease = renewal.lease() if renewal is not None else None
@@ -144,15 +146,15 @@ class Renewals:
             self.on_due(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
-        """Release this token until it is certain that it has neither lock nor place in the queue.
+        """Release this token repeatedly until it certainly has neither the lock nor a place.
 
-        A release, or another command with this token, got no answer.
+        Called when a release, or another command with this token, got no reply.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
         self.on_due(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
-        """If this token is abandoned, release it at once: the lock was handed to it."""
+        """Release this token at once if it is abandoned, because the lock was granted to it."""
         for (_, abandoned_token), abandoned in list(self.abandoned.items()):
             if abandoned_token == token:
                 abandoned.answers = 0
@@ -160,20 +162,24 @@ class Renewals:
                 self.on_due(0.0)
 
     def next_due(self) -> float:
-        """Return the second of our clock at which something is due, or infinity."""
+        """Return the time of our clock at which the next step is due, or infinity."""
         renewals = [renewal.due for renewal in list(self.renewals.values())]
         releases = [abandoned.due for abandoned in list(self.abandoned.values())]
         return min(renewals + releases, default=math.inf)
 
     def next_wake_up(self) -> float:
-        """Return the second until which to sleep, which is earlier where leases come and go."""
+        """Return the time of our clock until which the driver sleeps.
+
+        It is earlier than needed if a lease was added since the last call: then another is likely
+        to be added soon, and does not have to wake the driver.
+        """
         due = self.next_due() if self._idle else min(self.next_due(), now() + self._tick)
         self._idle = True
         return due
 
     def due_batches(self) -> Batches:
-        """Return the steps that are due now. They mark the leases whose deadline has passed."""
-        # Leases of similar ttl share a timeout: a short ttl does not shorten that of a long one.
+        """Return the steps that are due now, and mark the leases whose deadline has passed."""
+        # Only leases with similar ttls share a batch: a short ttl means a short timeout.
         alike: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
         deadline = math.inf
         for renewal in list(self.renewals.values()):
@@ -184,7 +190,7 @@ class Renewals:
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
             if lease is not None and lease.outcome is not None:
-                self.renewals.pop(renewal.held, None)  # on its way between nodes meanwhile
+                self.renewals.pop(renewal.held, None)  # released while it moved between nodes
             elif lease is None:
                 if self.remove(renewal.held):
                     logger.warning("%s: a lease was dropped without release", renewal.lock.name)
@@ -205,7 +211,7 @@ class Renewals:
 
     def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batches:
         sent = now()
-        # A silent server leaves time for more tries, and no other lease's loss is noticed late.
+        # Short enough to repeat the batch if the server is silent, and to notice the next loss.
         timeout = min(min(r.ttl for r, _ in leases) / 6, max(0.05, deadline - sent))
         renew = script("renew")
         calls: list[Call] = [
@@ -222,14 +228,14 @@ class Renewals:
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
-            elif self.remove(renewal.held):  # else it was released while we asked
+            elif self.remove(renewal.held):  # unless it was released meanwhile
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
     def _release(self, batch: Sequence[tuple[Held, AbandonedToken]]) -> Batches:
         replies = yield [abandoned.call for _, abandoned in batch], 0.5
         for (held, abandoned), reply in zip(batch, replies, strict=True):
             if not isinstance(reply, Exception):
-                # After any reply but 1, the command without an answer may still be on its way.
+                # After any reply but 1, the server may still receive the command without a reply.
                 abandoned.answers = MAX_RELEASE_ANSWERS if reply == 1 else abandoned.answers + 1
             if abandoned.answers >= MAX_RELEASE_ANSWERS or now() >= abandoned.until:
                 self.abandoned.pop(held, None)

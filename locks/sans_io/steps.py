@@ -8,14 +8,14 @@ T = TypeVar("T")
 
 
 def run_steps(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
-    """Do each step by calling `do`, and send its result back into the generator.
+    """Perform each step by calling `do`, and send the step's result into the generator.
 
     Args:
-        steps: The generator. An exception of `do` is thrown into it.
-        do: Does one step and returns its result.
+        steps: The generator. An exception that `do` raises is thrown into it.
+        do: Performs one step and returns its result.
 
     Returns:
-        The generator's result. Its exceptions are passed on.
+        The generator's result. Exceptions that leave the generator are passed on.
     """
     try:
         step = next(steps)
