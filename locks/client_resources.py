@@ -1,7 +1,7 @@
 """The resources that all locks of one client share in a process, and acquiring with them.
 
-They belong to the connection pool of the client, not to the address: two clients of one address
-may have different users, or verify the server differently, and neither may act as the other.
+They belong to the client's connection pool, not to its address: two clients of one address may have
+different users or TLS settings, and a lock must not use those of another client.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Upper bound on the waiters of a process that poll at one moment: each takes a connection.
+#: Maximum number of this process's waiters that poll at the same time. Each needs a connection.
 MAX_CONCURRENT_POLLS = 50
 
 
 def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
-    """Do the steps of an acquisition and return their result.
+    """Perform the steps of an acquisition in this thread, and return their result.
 
-    It raises WireError, and propagates the exceptions of signal handlers.
+    Raises WireError. Exceptions of signal handlers are passed on.
     """
     turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS))
     has_turn = False
@@ -67,7 +67,7 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
 
 
 def undo(shared: LockResources, acquisition: Acquisition) -> None:
-    """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
+    """Leave the queue, and release the lock if it was granted or still will be."""
     step = acquisition.build_undo()
     if step is None:
         return
@@ -83,7 +83,7 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     """Return the wake-up, or None when it is time to poll.
 
-    It is time when the subscription broke, the holder's lease ended, or the wait is over.
+    It is time to poll when the subscription broke, the holder's lease ended or the wait is over.
     """
     while True:
         left = acquisition.poll_at() - now()
@@ -96,9 +96,10 @@ def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
 
 
 class ClientResources:
-    """The shared resources, which live as long as their client, or a lock of it.
+    """The shared resources on one server.
 
-    Their threads and connections end with them.
+    They live as long as their client, or any lock of it. Their threads and connections end with
+    them.
     """
 
     def __init__(self, pool: Any) -> None:
@@ -110,7 +111,7 @@ class ClientResources:
         self.watchdog.on_server_became_replica = self.connections.leave_replica
         self.wakeups.on_server_became_replica = self.connections.disconnect
         for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
-            weakref.finalize(self, close).atexit = False  # the last one first
+            weakref.finalize(self, close).atexit = False  # called in reverse order
 
     def after_fork(self) -> None:
         """Leave the parent's connections and threads to the parent. Runs in the child."""

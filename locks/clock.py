@@ -1,12 +1,12 @@
-"""The clock that all deadlines are measured with."""
+"""The clock of all deadlines."""
 
 import time
 from collections.abc import Callable
 from functools import partial
 
-#: Return seconds since an arbitrary moment; setting the wall clock does not change it. Where the
-#: system has CLOCK_BOOTTIME, the clock runs on while the machine is suspended, which
-#: time.monotonic() does not on Linux: a laptop that wakes up trusts no lease of the day before.
+#: Return the seconds since an arbitrary moment. Setting the wall clock does not change them. On
+#: Linux CLOCK_BOOTTIME, unlike time.monotonic(), goes on while the machine is suspended, so that a
+#: laptop that wakes up trusts no lease from before its sleep.
 now: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")

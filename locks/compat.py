@@ -1,10 +1,10 @@
-"""redis-py's Lock, kept by RedisLock: change one argument, and get its queue and its wake-ups.
+"""redis-py's Lock on top of RedisLock: change one argument to get its queue and its wake-ups.
 
     client.lock("report", timeout=30, lock_class=locks.compat.Lock)
     CACHES = {"default": {"OPTIONS": {"REDIS_CLIENT_CLASS": "locks.compat.Redis"}, ...}}
 
-The key is redis-py's, so old and new locks of one name exclude each other while a change is rolled
-out. FROM_REDIS_PY.md has the steps, and what differs.
+The key is redis-py's, so old and new locks of one name exclude each other during a rollout.
+FROM_REDIS_PY.md lists the steps and the differences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 try:
     from redis import Redis as Client
-except ImportError:  # where valkey-py alone is installed
+except ImportError:  # only valkey-py is installed
     from valkey import Valkey as Client  # type: ignore[assignment]
 
 from .errors import LockBackendError, LockLost, LockTimeout, Release
@@ -33,7 +33,7 @@ Token = bytes | str
 
 
 def _exceptions_of(client_or_connection: type) -> Any:
-    """Return the module with the exceptions of a client or connection class."""
+    """Return redis-py's or valkey-py's module of exceptions, whichever the class belongs to."""
     packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
     modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
     return next(module for module in modules if hasattr(module, "NoScriptError"))
@@ -51,9 +51,11 @@ class Lock:
     """A lock with the methods, arguments and exceptions of redis.lock.Lock.
 
     Attributes:
-        redis: A redis.Redis or RedisCluster, or valkey-py's: then it raises valkey-py's exceptions.
+        redis: A redis.Redis or RedisCluster. With a client of valkey-py the exceptions are
+            valkey-py's.
         timeout: Seconds after which the lock ends. None: it is renewed while this process lives.
-        sleep: Seconds. Nothing polls, but a shorter wait means one try, as in redis-py.
+        sleep: Seconds. The lock does not poll; but a `blocking_timeout` shorter than this means one
+            try, as in redis-py.
         ttl: Seconds that a lock without a timeout survives its process. An attribute of the class.
     """
 
@@ -81,7 +83,7 @@ class Lock:
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that this thread acquired here, None without one."""
+        """The lease that this thread acquired with this object, or None."""
         lease: Lease | None = self.local.lease
         return lease
 
@@ -92,10 +94,10 @@ class Lock:
         blocking_timeout: float | None = None,
         token: Token | None = None,
     ) -> bool:
-        """Acquire the lock. Each argument that is None has the lock's own setting.
+        """Acquire the lock. An argument that is None defaults to the attribute of the lock.
 
         Args:
-            sleep: Seconds; a shorter wait means one try.
+            sleep: Seconds; a `blocking_timeout` shorter than this means one try.
             blocking: Whether to wait at all.
             blocking_timeout: Seconds to wait at most.
             token: Used instead of a random token.
@@ -111,13 +113,13 @@ class Lock:
         blocks = self.blocking if blocking is None else blocking
         if not blocks or (wait is not None and wait < pause):
             wait = 0.0
-        own = None if token is None else self._encode(token)
-        if own in (b"", ANY_HOLDER):
+        chosen_token = None if token is None else self._encode(token)
+        if chosen_token in (b"", ANY_HOLDER):
             raise ValueError(f"{token!r} cannot be a token; give text that nobody else uses")
         try:
             lease = self._lock.acquire(wait)
-            if own is not None:
-                lease = self._rename(lease, own)
+            if chosen_token is not None:
+                lease = self._rename(lease, chosen_token)
         except LockTimeout:
             return False
         except LockLost as error:
@@ -125,10 +127,10 @@ class Lock:
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
         self.local.token, self.local.lease = lease.token.encode(), lease
-        # A lock with a timeout may end without notice, as after a cooldown. A lock without a
-        # timeout is renewed until it is released or lost, even where nothing refers to it any more:
-        # its token may be in another process. This comes last, so that a lock which an interrupt
-        # leaves behind ends with its ttl.
+        # Stop watching a lock with a timeout, because it may be meant to expire, as a cooldown is.
+        # Keep the lease of a lock without a timeout, even if this object is dropped: another
+        # process may have the token, and release it. Do this last: after an interrupt before this
+        # line, the lease is dropped and the lock ends with its ttl.
         renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
             renewal.kept_lease = lease
@@ -140,12 +142,12 @@ class Lock:
         return self._owner() is not None
 
     def owned(self) -> bool:
-        """Return whether the token of this thread has the lock."""
+        """Return whether this thread's token has the lock."""
         token = self._token()
         return token is not None and self._owner() == token
 
     def release(self) -> None:
-        """Release the lock that has the token of this thread, wherever it was acquired.
+        """Release the lock that this thread's token has, wherever it was acquired.
 
         If the server does not answer, redis-py's exception is raised and the token is kept, so that
         release() can be called again.
@@ -158,17 +160,17 @@ class Lock:
         if token is None:
             raise self._error("LockError", "Nothing to release: acquire the lock first.")
         name = token.decode(errors="backslashreplace")
-        before = self.local.token, self.local.lease
+        token_and_lease = self.local.token, self.local.lease
         try:
-            # First: as soon as it is released, another thread may have it here, with its own token.
+            # Before the release: right after it, another thread may store its token here.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
-            released = self._ask(self._lock._call, self._lock.build_release(token)) == 1
+            released = self._run(self._lock._call, self._lock.build_release(token)) == 1
         except BaseException:
             if self.local.token is None:
-                self.local.token, self.local.lease = before
+                self.local.token, self.local.lease = token_and_lease
             raise
-        lease = before[1] if renewal is None else renewal.kept_lease
+        lease = token_and_lease[1] if renewal is None else renewal.kept_lease
         if lease is not None and lease.token == name:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
         if not released:
@@ -198,20 +200,21 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Release. Unlike in redis-py the block's own exception is never replaced."""
+        """Release the lock. Unlike in redis-py, the block's own exception is never replaced."""
         try:
             self.release()
-        except Exception as failed:
+        except Exception as release_error:
+            is_lock_error = isinstance(release_error, self._exceptions.LockError)
             if error is not None:
-                error.add_note(f"{self.name!r}: and its release failed: {failed}")
-            elif self.raise_on_release_error or not isinstance(failed, self._exceptions.LockError):
+                error.add_note(f"{self.name!r}: and its release failed: {release_error}")
+            elif self.raise_on_release_error or not is_lock_error:
                 raise
-            logger.warning("%r: not released when leaving the block: %s", self.name, failed)
+            logger.warning("%r: not released when leaving the block: %s", self.name, release_error)
 
     def _rename(self, lease: Lease, token: bytes) -> Lease:
-        """Give the lease that token.
+        """Replace the unique token of a lease by a caller's token.
 
-        It was queued with a unique token, because two callers may bring the same one.
+        The queue needs unique tokens, and two callers may use the same token.
         """
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
@@ -229,7 +232,7 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None
         commands = self._lock._lease_commands()
-        if self._ask(commands.do, commands.prolong(lease, token, seconds, how)) != 1:
+        if self._run(commands.do, commands.prolong(lease, token, seconds, how)) != 1:
             raise self._error("LockNotOwnedError", f"Not able to {action}: the lock has ended.")
         return True
 
@@ -238,12 +241,13 @@ class Lock:
         return None if self.local.token is None else self._encode(self.local.token)
 
     def _owner(self) -> bytes | None:
-        owner: bytes | None = self._ask(self._lock._call, self._lock.command("inspect"))[0]
+        owner: bytes | None = self._run(self._lock._call, self._lock.command("inspect"))[0]
         return owner
 
-    def _ask(self, ask: Callable[[Any], Any], question: Any) -> Any:
+    def _run(self, run: Callable[[Any], Any], command: Any) -> Any:
+        """Return run(command). Raises the client's exception instead of WireError."""
         try:
-            return ask(question)
+            return run(command)
         except WireError as error:
             raise error.__cause__ or error from None
 
@@ -258,7 +262,7 @@ class Lock:
 
 
 class Redis(Client):
-    """A client whose lock() makes the locks of this module. For django-redis: `cache.lock()`."""
+    """A client whose lock() returns locks of this module. For django-redis: `cache.lock()`."""
 
     def lock(
         self,

@@ -1,10 +1,10 @@
 """Connections that only the locks use, and on which each command is sent once.
 
 redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
-was lost would be repeated and find the lock gone; a wait of one second would last until the last
-retry. So the lock takes from the client where and how to connect, and leaves its retries, its
-decoding and its pool alone. A waiter holds no connection, so there are never more of them than
-threads that talk to the server at one moment.
+was lost would be repeated and find the lock gone. A wait of one second would last until the last
+retry. So the locks use the client's address and options, but not its retries, its decoding or its
+pool. A waiter holds no connection, so there are never more connections than threads that talk to
+the server at the same time.
 """
 
 import copy
@@ -25,10 +25,10 @@ from .sans_io.protocol import (
     packed,
 )
 
-#: Time to wait for a silent server where the client has no socket_timeout.
+#: Time to wait for a silent server if the client has no socket_timeout.
 DEFAULT_TIMEOUT_SECONDS = 5.0
 
-#: The client's connection options that our connections do not take over ...
+#: The options of the client's connections that the locks' connections do not have ...
 IGNORED_CLIENT_OPTIONS = {
     "event_dispatcher",
     "health_check_interval",
@@ -57,7 +57,7 @@ class Address:
             for option, setting in client_options.items()
             if option not in IGNORED_CLIENT_OPTIONS
         } | LOCK_OPTIONS
-        if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
+        if self._options.get("lib_name") == "redis-py":  # the default, which redis-py 7 warns about
             del self._options["lib_name"]
             self._options.pop("lib_version", None)
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
@@ -69,14 +69,14 @@ class Address:
         return node_address
 
     def connection(self, **options: Any) -> Any:
-        """Return a connection, not yet open. `options` add to those of the address."""
+        """Return a connection that is not open yet. `options` override those of the address."""
         return self._class(**self._options | options)
 
 
 def has_moved(connection: Any) -> bool:
-    """Return whether the connection's master was replaced by the Sentinels since it was opened.
+    """Return whether the Sentinels have replaced the connection's master since it was opened.
 
-    A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
+    A master that is cut off from its Sentinels keeps its connections and goes on granting locks.
     """
     pool = getattr(connection, "connection_pool", None)
     master_address = getattr(pool, "master_address", None)
@@ -96,20 +96,21 @@ class Connections:
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds that connecting, and then the answer, may take at most. The client's
+            within: Maximum number of seconds for connecting, and again for the reply. The client's
                 socket_timeout applies if it is shorter, or if this is None.
-            asking: Whether a node of a cluster redirected the command here by ASK.
+            asking: Whether another node of the cluster redirected the command to this one by ASK.
 
         Raises:
-            WireError: The client raised an error. An exception of a signal handler or of a
-                credential provider is passed on as it is.
+            WireError: redis-py or valkey-py raised an error. An exception of a signal handler or of
+                a credential provider is passed on as it is.
         """
         timeout = self._address.timeout if within is None else min(within, self._address.timeout)
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._address.connection()
-        sent = reusable = False
+        sent = False
+        reusable = False
         try:
             open_connection(connection, timeout)
             sent = True
@@ -128,7 +129,7 @@ class Connections:
         finally:
             if reusable:
                 self._idle.append(connection)
-            else:  # the reply to this command may still arrive on it
+            else:  # a late reply must not be read as that to the next command
                 connection.disconnect()
 
     def leave_replica(self) -> None:
@@ -137,16 +138,16 @@ class Connections:
         self.on_server_became_replica()
 
     def disconnect(self) -> None:
-        """Close the idle connections. In a forked child the parent's connections stay open."""
+        """Close the idle connections. A forked child closes only its copies of the sockets."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().disconnect()
 
 
 def open_connection(connection: Any, timeout: float) -> None:
-    """Open a connection unless it is open. Each of its commands may take `timeout` seconds.
+    """Open a connection unless it is open, and limit each command on it to `timeout` seconds.
 
-    Raises whatever the connection's class does.
+    Raises what the connection's class raises.
     """
     if _is_stale(connection) or has_moved(connection):
         connection.disconnect()
@@ -165,7 +166,7 @@ def set_timeout(connection: Any, timeout: float) -> None:
 def _is_stale(connection: Any) -> bool:
     """Return whether the connection was never opened, or the server closed it while it was idle."""
     if getattr(connection, "_sock", None) is None:
-        return True  # can_read() would connect, and open_connection() once more
+        return True  # can_read() would connect, and then open_connection() would connect again
     try:
         return bool(connection.can_read())
     except Exception:
@@ -173,7 +174,7 @@ def _is_stale(connection: Any) -> bool:
 
 
 def hang_up(connection: Any) -> None:
-    """End a connection on which another thread is reading: that thread finds it closed."""
+    """End a connection while another thread reads from it. That thread's read fails."""
     sock = getattr(connection, "_sock", None)
     if sock is not None:
         with suppress(OSError):
@@ -181,15 +182,15 @@ def hang_up(connection: Any) -> None:
 
 
 def ask(connection: Any, *command: bytes | str) -> Any:
-    """Return the reply, or an error reply. Raises what the connection's class raises otherwise."""
+    """Send a command and return its reply or error reply. Raises an error of the connection."""
     connection.send_packed_command([packed(*command)])
-    return _reply(connection)
+    return _read_reply(connection)
 
 
 def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) -> list[Any]:
-    """Return replies, or errors in their place, over a new connection to the address.
+    """Send commands over a new connection to the address, and return replies or error replies.
 
-    Raises whatever the connection's class does when the server is not reached.
+    Raises what the connection's class raises if the server cannot be reached.
     """
     connection = address.connection()
     try:
@@ -200,38 +201,42 @@ def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) 
 
 
 def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
-    """Run several scripts, all sent before the first reply is read.
+    """Run several scripts. All are sent before the first reply is read.
 
-    Each is sent by its SHA-1, and again by its text where the server does not know it.
+    Scripts are sent by their SHA-1. Those that the server does not know are sent again by their
+    text.
 
     Args:
         connection: An open connection.
         calls: The scripts with their keys and arguments.
-        asking: Whether to send ASKING before each.
+        asking: Whether to send ASKING before each script.
 
     Returns:
-        The replies, with the exception in the place of an error. An unreachable server raises
-        whatever the connection's class raises.
+        The replies, with an exception in place of each error reply. If the server cannot be
+        reached, the exception of the connection's class is raised.
     """
     replies = _exchange(connection, [evalsha(*call) for call in calls], asking)
     unknown = [number for number, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
     if unknown:
-        again = _exchange(connection, [eval_(*calls[number]) for number in unknown], asking)
-        for number, reply in zip(unknown, again, strict=True):
+        commands = [eval_(*calls[number]) for number in unknown]
+        late_replies = _exchange(connection, commands, asking)
+        for number, reply in zip(unknown, late_replies, strict=True):
             replies[number] = reply
     return replies
 
 
 def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
     if asking:
-        first = packed("ASKING")
-        connection.send_packed_command([first + command for command in commands])
-        return [_reply(connection) for _ in (0, 1) * len(commands)][1::2]
+        asking_command = packed("ASKING")
+        connection.send_packed_command([asking_command + command for command in commands])
+        replies = [_read_reply(connection) for _ in range(2 * len(commands))]
+        return replies[1::2]  # without those to ASKING
     connection.send_packed_command([b"".join(commands)])
-    return [_reply(connection) for _ in commands]
+    return [_read_reply(connection) for _ in commands]
 
 
-def _reply(connection: Any) -> Any:
+def _read_reply(connection: Any) -> Any:
+    """Return the next reply, or the exception of an error reply."""
     try:
         return connection.read_response(disable_decoding=True)
     except Exception as error:

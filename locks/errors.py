@@ -7,7 +7,7 @@
     |   +-- LockNotHeld
     |   +-- LockBackendError
 
-`except one_file.LockTimeout` and `except one_file.LockLost` catch those of every lock here.
+`except one_file.LockTimeout` and `except one_file.LockLost` also catch those of the other locks.
 """
 
 import logging
@@ -20,15 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 class LockError(Exception):
-    """A lock could not do what was asked of it.
+    """An operation on a lock failed.
 
     Attributes:
         name: The name of the lock, or an empty string.
-        text: The message of an exception that was raised without one. It is not the docstring,
-            because `python -OO` removes those.
+        text: The default message. It repeats the docstring, which `python -OO` removes.
     """
 
-    text = "The lock could not do what was asked of it."
+    text = "An operation on a lock failed."
 
     def __init__(self, message: str | None = None, *, name: str = "") -> None:
         """Make the exception.
@@ -69,7 +68,7 @@ class LockBackendError(LockError):
 class Release(StrEnum):
     """The outcome of a release."""
 
-    RELEASED = "released"  # the lock was ours, and is free now
+    RELEASED = "released"  # the lock was ours and was released
     EXPIRED = "expired"  # the lock was no longer ours; nothing was changed
     UNKNOWN = "unknown"  # the server did not answer; the ttl ends the lock at the latest
     HANDED_OVER = "handed over"  # not released: another process may adopt the lease
@@ -78,7 +77,7 @@ class Release(StrEnum):
 class LossReason(StrEnum):
     """The reason why a lease was lost."""
 
-    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
+    GONE = "gone"  # the lock is free on the server: it expired, was deleted, or the data was lost
     TAKEN = "taken"  # the server says that another token has the lock
     EXPIRED = "expired"  # the deadline passed: the server was unreachable, or this process paused
     MAX_HOLD = "max_hold"  # the lease reached max_hold, after which it is not renewed
@@ -87,7 +86,7 @@ class LossReason(StrEnum):
 class Metrics:
     """Hooks that a lock calls, for counters and histograms. Override those that you need.
 
-    Each is called in the thread in which its event occurs. An exception that a hook raises is
+    A hook is called in the thread in which its event occurs. An exception that a hook raises is
     logged and not passed on.
     """
 
@@ -127,7 +126,7 @@ class Metrics:
 
 
 def emit(metrics: Metrics | None, event: str, *values: Any) -> None:
-    """Call a hook and log what it raises.
+    """Call a hook, and log an exception that it raises.
 
     Args:
         metrics: The hooks. None: nothing is called.

@@ -12,18 +12,18 @@ from .lazy import lazily
 logger = logging.getLogger(__name__)
 
 
-#: Upper bound on the threads that run at one time, however many leases are lost at once.
+#: Maximum number of threads that call on_lost at the same time.
 MAX_CALLBACK_THREADS = 8
 
 
 class Callbacks:
-    """A queue of calls, and threads that end when it is empty."""
+    """A queue of calls, and the threads that run them and end when it is empty."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all calls, including those that a forked child inherited."""
+        """Forget all calls and threads, as a forked child must."""
         vars(self).pop("_changing", None)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._threads = 0
@@ -54,10 +54,10 @@ class Callbacks:
                 function, args = self._calls.popleft()
             try:
                 function(*args)
-            except BaseException:  # SystemExit ends no thread that others need
+            except BaseException:  # even SystemExit, because later calls need this thread
                 logger.exception("on_lost failed")
 
 
-#: This process's instance.
+#: The queue of this process.
 callbacks = Callbacks()
 os.register_at_fork(after_in_child=callbacks.reset)

@@ -9,8 +9,8 @@ T = TypeVar("T")
 def lazily(owner: object, name: str, make: Callable[[], T]) -> T:
     """Return an attribute of `owner`, created by `make` when it is first used.
 
-    It is for threading's primitives: gevent may patch threading after this package was imported and
-    locks were made. `setdefault` is atomic, so two threads that come at once get the same object.
+    It is for the primitives of threading, because gevent may patch threading after this package was
+    imported and locks were made. `setdefault` is atomic, so two threads get the same object.
 
     Args:
         owner: The object that has the attribute.

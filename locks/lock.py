@@ -18,10 +18,10 @@ L = TypeVar("L", bound=Lease, covariant=True)
 
 
 class Lock(ABC):
-    """A named lock. It keeps no state of an acquisition, so one object may serve all threads.
+    """A named lock. It has no state of an acquisition, so all threads may share one object.
 
     Attributes:
-        name: What is locked. Two locks of one class and one name exclude each other.
+        name: What is locked. Two locks of the same class with the same name exclude each other.
         ttl: Seconds that the lock survives a holder that stopped answering.
     """
 
@@ -62,11 +62,11 @@ class Lock(ABC):
     def hold(self, wait: float | None) -> HoldContext[Lease]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
-        Leaving the block never replaces the block's own exception. A lease that expired in the
-        block shows in `lease.outcome` and as a warning in the log, not as an exception, because
-        the block's work, such as a committed sale, is done. Call `lease.check()` in the block
-        before a step that must not run without the lock. An exception that leaves the block after
-        the lease was lost has a note about it.
+        An exception of the block is never replaced by one of the release. A lease that expired in
+        the block shows in `lease.outcome` and as a warning in the log, not as an exception, because
+        the work of the block, such as a committed sale, is done. Call `lease.check()` in the block
+        before a step that must not run without the lock. If the lease was lost, an exception that
+        leaves the block gets a note about the loss.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -78,7 +78,7 @@ class Lock(ABC):
 
 
 class HoldContext(AbstractContextManager[L], ContextDecorator):
-    """The context manager that Lock.hold() returns."""
+    """The context manager that Lock.hold() returns: for one block, or as a decorator."""
 
     def __init__(self, lock: Lock, wait: float | None) -> None:
         self._lock = lock
@@ -124,7 +124,7 @@ class HoldContext(AbstractContextManager[L], ContextDecorator):
         self._lease = None
         assert lease is not None
         try:
-            # Neither released in the block nor inherited by a forked child.
+            # Unless the block released it, or this is a forked child that inherited it.
             if lease.outcome is None and not lease.foreign:
                 lease.release()
         except Exception as release_error:

@@ -1,6 +1,6 @@
 """MultiLock: acquire several locks, either all or none, without deadlocks.
 
-ASYNCIO.md says how tasks take several locks in the same order.
+For asyncio, ASYNCIO.md shows how to acquire several locks in one order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import LockLost, Release
 from .lease import Lease
 from .lock import HoldContext, Lock
 
-#: The outcomes, worst first: the worst outcome of its leases is that of a MultiLease.
+#: The outcome of a MultiLease is the worst outcome of its leases.
 OUTCOMES_WORST_FIRST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED, Release.HANDED_OVER
 
 
@@ -24,13 +24,13 @@ K = TypeVar("K", bound=Any)  # a Lock
 
 
 def in_order(locks: Iterable[K]) -> tuple[K, ...]:
-    """Return the locks in the order of their names, each once.
+    """Return the locks in the order of their names, without duplicates.
 
     A MultiLock is replaced by its locks.
 
     Raises:
-        ValueError: There is no lock, two different locks have one name, or two names have one key:
-            the holder of the first lock could never acquire the second.
+        ValueError: There is no lock, or two different locks have the same name. Or two names have
+            the same key, so that the holder of the first lock could never acquire the second.
     """
     locks_by_name: dict[str, K] = {}
     names_by_key: dict[object, str] = {}
@@ -69,18 +69,18 @@ def to_release(leases: Sequence[Lease]) -> list[Lease]:
 
 
 def _identity(lock: object) -> tuple[object, ...]:
-    """Return a value that is equal for two objects with one name that are the same lock."""
+    """Return a value that two objects with the same name share if they are the same lock."""
     client = getattr(lock, "client", None)
     pool = getattr(client, "connection_pool", client)
     return type(lock), pool, (getattr(lock, "keys", None) or [None])[0]
 
 
 class MultiLock(Lock):
-    """Holds all of the given locks or none.
+    """Several locks, of which a caller holds either all or none.
 
-    They are acquired in the order of their names, so that two callers that want the same locks
-    cannot each hold one and wait for the other. `wait` covers all of them together. A lock that is
-    listed twice is acquired once.
+    They are acquired in the order of their names, so two callers that want the same two locks never
+    hold one each and wait for each other. `wait` is the time for all of them together. A lock that
+    is listed twice is acquired once.
 
         cart = MultiLock(RedisLock(client, f"product:{id}", ttl=10) for id in (42, 7))
         with cart.hold(wait=5) as lease:
@@ -98,7 +98,7 @@ class MultiLock(Lock):
         super().__init__(name_of(self.locks), ttl=min(lock.ttl for lock in self.locks))
 
     def acquire(self, wait: float | None) -> MultiLease:
-        """Acquire all locks. After any exception those that were acquired are released.
+        """Acquire all locks, or release those that were acquired and raise the exception.
 
         Args:
             wait: Seconds to wait at most for all locks together. None: no limit.
@@ -123,12 +123,14 @@ class MultiLock(Lock):
             raise
 
     def hold(self, wait: float | None) -> HoldContext[MultiLease]:
-        """See Lock.hold()."""
+        """Hold all locks for the block, as Lock.hold() does."""
         return HoldContext(self, wait)
 
 
 class MultiLease(Lease):
-    """The leases of several locks. If one is lost, all are; the rest stay held until the release.
+    """The leases of several locks.
+
+    If one lease is lost, the MultiLease is lost. The remaining leases are held until its release.
 
     Attributes:
         leases: The lease of each lock, in the order of the locks' names.
@@ -150,7 +152,7 @@ class MultiLease(Lease):
             lease.lost_with = WeakMethod(self.mark_lost)
         for lease in self.leases:
             if lease.lost:
-                raise LockLost("lost while others were waited for; start again", name=lease.name)
+                raise LockLost("lost while waiting for other locks; start again", name=lease.name)
 
     @property
     def fences(self) -> Mapping[str, int | None]:
@@ -167,7 +169,7 @@ class MultiLease(Lease):
         """Ignore the deadline, because each lease has a deadline."""
 
     def check(self) -> None:
-        """Raise LockLost when one of the leases can no longer be trusted. No round trip."""
+        """Raise LockLost if one of the leases can no longer be trusted. Costs no round trip."""
         super().check()
         for lease in self.leases:
             lease.check()
@@ -182,7 +184,7 @@ class MultiLease(Lease):
             lease.extend(seconds)
 
     def owned(self) -> bool:
-        """Return whether the server says that all of the locks are ours: a round trip for each."""
+        """Ask the server whether all locks are ours, with a round trip for each."""
         return all(lease.owned() for lease in self.leases)
 
     def _release_all(self, _: Lease) -> Release:

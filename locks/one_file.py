@@ -1,7 +1,7 @@
-"""OneFileLock: a lock on Redis or Valkey in one file. Of the locks here, this is the one to copy.
+"""OneFileLock: a lock on Redis or Valkey in one file, to copy into a project.
 
-It has a token, so that no holder releases another's lock; a lease that a thread renews, so that a
-dead holder blocks the waiters for one `ttl`; and a fence for the database to check:
+It has a token, so that no holder releases another's lock. A thread renews the lease, so that a dead
+holder blocks the waiters for one `ttl` only. And it has a fence for the database to check:
 
     time 0   A takes the lock for 10 s, reads a stock of 1, and its process is paused
     time 10  the lock expires; B takes it, claims its higher fence and sells the unit
@@ -70,8 +70,8 @@ class OneFileLock:
         """Make a lock, without asking the server.
 
         Args:
-            client: A redis.Redis with a socket_timeout of at most ttl / 6 and at most one retry:
-                nothing else limits how long a silent server blocks the caller.
+            client: A redis.Redis with a socket_timeout of at most ttl / 6 and at most one retry.
+                Only these limit how long a silent server blocks the caller.
             name: What is locked.
             ttl: Seconds that the lock survives a holder that stopped answering.
             max_hold: Seconds after which a lease is no longer renewed. None: no limit.
@@ -95,7 +95,7 @@ class OneFileLock:
     def hold(self, wait: float | None) -> Hold:
         """Return a context manager that waits `wait` seconds at most (None: no limit).
 
-        Its beginning raises LockTimeout, and what the client raises. Its end raises nothing.
+        On entry it raises LockTimeout or an exception of the client; on exit it raises nothing.
         """
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait must be seconds from 0 on, or None, not {wait!r}")
@@ -110,11 +110,11 @@ class OneFileLock:
             asked_at = time.monotonic()
             fence = self._acquire_script(keys, args)
             trusted_until = asked_at + self._trusted_seconds
-            if not isinstance(fence, int | None):  # a coroutine or a pipeline
+            if not isinstance(fence, int | None):  # of an asyncio client or a pipeline
                 raise TypeError(f"the client answered {fence!r} instead of an integer")
             if fence and time.monotonic() < trusted_until:
                 return Lease(self.name, token, fence, started_at, trusted_until)
-            if fence:  # the reply took longer than the ttl: ask whether the lock is still ours
+            if fence:  # the reply took longer than the ttl: acquire again, in case it is still ours
                 continue
             remaining = math.inf if wait is None else started_at + wait - time.monotonic()
             if remaining <= 0:
@@ -138,9 +138,9 @@ class Lease:
         name: The name of the lock.
         token: Unique to this acquisition.
         fence: An integer that only increases.
-        waited_seconds: Seconds from asking for the lock to having it.
-        outcome: None while it is held; then "released", "expired" (the lock was lost, or the
-            client sent the release twice) or "unknown" (no answer: the lock ends with its ttl).
+        waited_seconds: Seconds from the start of the acquisition to the grant.
+        outcome: None until the release; then "released", "expired" (the lock was lost, or the
+            client sent the release twice) or "unknown" (no reply; the ttl ends the lock).
     """
 
     def __init__(self, name: str, token: str, fence: int, started_at: float, end: float) -> None:
@@ -168,7 +168,7 @@ class Lease:
 
 
 class Hold:
-    """The context manager of one block. Only the block refers to it: see `_renew`."""
+    """The context manager of one block. Nothing but the block refers to it: see `_renew`."""
 
     def __init__(self, lock: OneFileLock, wait: float | None) -> None:
         self._lock = lock
@@ -183,24 +183,24 @@ class Hold:
             self._lease = self._lock._acquire(token, self._wait)
             _start_thread(_renew, weakref.ref(self), self._lock, self._lease)
         except BaseException as error:
-            if not isinstance(error, LockTimeout):  # the lock may be ours, and the server be silent
+            if not isinstance(error, LockTimeout):  # the server may have granted the lock
                 _start_thread(self._lock._release, token)
             raise
         return self._lease
 
     def __exit__(self, *exception: object) -> None:
         lease = self._lease
-        if lease is not None and lease._pid == os.getpid():  # in a forked child it is the parent's
+        if lease is not None and lease._pid == os.getpid():  # not in a forked child
             lease._is_over.set()
             lease._released_at = time.monotonic()
-            lease.outcome = "unknown"  # should a signal handler interrupt the release
+            lease.outcome = "unknown"  # until the reply, which a signal handler may prevent
             lease.outcome = self._lock._release(lease.token)
             if lease.outcome == "expired":
                 logger.warning("%s: the lease was lost before its release", lease.name)
 
 
 def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
-    # The reference is weak: if an exception of a signal handler skips the release, the ttl ends it.
+    # A weak reference: if a signal handler's exception skips the release, the renewals end, too.
     renewed_until = lease._acquired_at + (lock.max_hold or math.inf)
     while not lease._is_over.wait(lock.ttl / 3) and block() is not None:
         asked_at = time.monotonic()
@@ -216,5 +216,5 @@ def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
 def _start_thread(function: Callable[..., Any], *args: Any) -> None:
     try:
         threading.Thread(target=function, args=args, name="locks.one_file", daemon=True).start()
-    except RuntimeError as error:  # as the interpreter ends: the ttl ends the lock
+    except RuntimeError as error:  # at the end of the interpreter; the ttl ends the lock
         logger.warning("no thread for %s: %s", function.__name__, error)

@@ -1,18 +1,20 @@
 """RedisLock: a lock on one Redis or Valkey server, first in first out, fenced, renewed.
 
-Use it where many wait, or for asyncio, a cluster or a notice of loss; else copy one_file.py.
+Use it if there are many waiters, or for asyncio, a cluster or a callback on a loss. Otherwise copy
+one_file.py.
 
-A key with an expiry names the lock's holder. A waiter that finds it taken joins the queue in the
-same script. The script that releases the lock gives it to the first waiter that is alive and still
-wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two commands, however
-many wait, and no newcomer overtakes a waiter. A thread renews the leases (watchdog.py).
+A key with an expiry contains the token of the lock's holder. If the key exists, the acquire script
+puts the waiter into a queue. The release script gives the lock to the first waiter that is alive
+and still wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two
+commands, whatever the number of waiters, and no newcomer overtakes a waiter. A thread renews the
+leases (watchdog.py).
 
     commands of two processes that want the lock
 
-    A   acquire              the lock is ours
-    B   acquire              queued, A's lease ends in 9.9 s; B waits in its own process
-    A   release              the lock is B's from here on; a message wakes it
-    B   release              no waiters: deleted
+    A   acquire              A has the lock
+    B   acquire              B is queued; A's lease ends in 9.9 s; B waits in its own process
+    A   release              B has the lock from now on; a message wakes B
+    B   release              there are no waiters; the key is deleted
 """
 
 from __future__ import annotations
@@ -42,27 +44,27 @@ class RedisLock(Options[Lease], Lock):
         with lock.hold(wait=5) as lease:
             ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
 
-    Where locks of one name have different ttls, a dead holder is replaced after the longest of
-    them at the latest.
+    If locks of one name have different ttls, the next waiter replaces a dead holder after the
+    longest of these ttls at the latest.
 
     Args:
-        client: A redis.Redis or redis.RedisCluster, or valkey-py's. It says where the server is
-            and, by its socket_timeout, how long to wait for a silent one. The lock opens its own
-            connections, which all locks of one client share.
+        client: A redis.Redis or redis.RedisCluster, or valkey-py's. Its options say where the
+            server is and, by socket_timeout, how long to wait for a silent server. The lock opens
+            its own connections, which all locks of one client share.
         name: What is locked: any non-empty string.
         ttl: Seconds that the lock survives a holder that stopped answering.
-        key: The lock's key in Redis. Give it where another program locks the same thing with its
-            own key, as redis-py's Lock does. None: a key that nothing else uses.
+        key: The lock's key in Redis. Set it if another program locks the same thing with a key of
+            another form, as redis-py's Lock does. None: a key that nothing else uses.
         renew: Whether the lease of a living holder is renewed each ttl / 3.
         max_hold: Seconds after which a lease is no longer renewed. None: no limit.
         fence_ttl: Seconds for which the last fence is remembered after the lock's last use, a week
-            by default. Give more than the longest pause of a holder.
+            by default. It must be longer than a holder can be paused.
         on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
         metrics: Hooks for counters and histograms.
 
     Raises:
         TypeError: `name` is not a string, or `client` is not a blocking client.
-        ValueError: `name` is empty, or a time cannot work.
+        ValueError: `name` is empty, or `ttl`, `max_hold` or `fence_ttl` is out of its range.
     """
 
     def _connect(self, client: Any) -> None:
@@ -82,9 +84,10 @@ class RedisLock(Options[Lease], Lock):
     def acquire(self, wait: float | None) -> Lease:
         """Acquire the lock, in turn with the other waiters.
 
-        After any exception nothing stays in the queue once the server answers again. The call waits
-        for a silent server until the end of the wait, but at least 0.5 s and at most the client's
-        socket_timeout; then once more for 0.5 s.
+        After any exception the waiter is removed from the queue, as soon as the server answers
+        again. The call waits for a silent server until the end of the wait, but for at least 0.5 s
+        and at most the client's socket_timeout. Then it waits for up to 0.5 s while it leaves the
+        queue.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -133,8 +136,8 @@ class RedisLock(Options[Lease], Lock):
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
 
-        The holder may still be at work: it learns of this at its next renewal, and the storage
-        refuses its fence once it has seen the fence of the next holder.
+        The holder may still be at work: it notices the loss at its next renewal. The storage
+        refuses the holder's fence once it has seen the fence of the next holder.
 
         Returns:
             Whether the lock had a holder.
@@ -151,15 +154,16 @@ class RedisLock(Options[Lease], Lock):
 
         Args:
             handed: The text that `lease.hand_over()` returned in the other process.
-            token: The token of the lease in this process. None: a unique one. If a token of yours
-                gets no answer, here or at its release, the lock may stay taken for a ttl.
+            token: The token of the lease in this process. None: a unique token. With a token of
+                your own, the lock may stay taken for a ttl if the server does not answer, here or
+                at the release.
 
         Returns:
             The lease.
 
         Raises:
             ValueError: `handed` is not a lease of this lock, or the token is `*`.
-            LockLost: The lease is over, or was adopted before.
+            LockLost: The lease has ended, or was adopted before.
             LockBackendError: The server did not answer, or refused.
         """
         started = now()
@@ -194,7 +198,9 @@ class RedisLock(Options[Lease], Lock):
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
-        except BaseException as error:  # also what a signal handler raised before it was sent
+        except (
+            BaseException
+        ) as error:  # a signal handler may have raised before the release was sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):
@@ -203,7 +209,7 @@ class RedisLock(Options[Lease], Lock):
         return self._count_release(lease, reply)
 
     def _call_server(self, command: Call) -> Any:
-        """Return a script's reply. Raises LockBackendError."""
+        """Run a script and return its reply. Raises LockBackendError."""
         try:
             return self._call(command)
         except WireError as error:

@@ -1,13 +1,13 @@
 """The subscription that wakes the waiters of a process.
 
-One connection and one thread per process and server, started by the first waiter, listen on one
-channel of this process. The release script publishes `token fence clock` there; the thread puts it
-into the mailbox of the waiter with that token. No connection per waiter, and a process that died
-has no subscription, which the release script sees at once.
+The first waiter on a server starts a thread, which listens on a connection to one channel of this
+process. The release script publishes `token fence clock` on that channel, and the thread puts the
+message into the mailbox of the waiter with that token. So waiters need no connections of their own.
+The release script sees at once that a dead process no longer subscribes to its channel.
 
-The lock's holder is in the data: a waiter that gets no wake-up asks again when the holder's
-lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up:
-see Wake.deadline in sans_io/protocol.py.
+A wake-up may be lost, but the grant is in the data of the server. So a waiter without a wake-up
+polls when the holder's lease ends, and all waiters poll when the subscription breaks. Wake.deadline
+in sans_io/protocol.py says why a wake-up can be trusted.
 """
 
 import logging
@@ -35,12 +35,13 @@ from .sans_io.renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
-#: Seconds without a message after which the connection is probed, and again until it is given up.
+#: Seconds without a message after which the connection is probed. After as many seconds without an
+#: answer to the probe it is closed.
 PROBE_SECONDS = 5.0
-#: Time that the server may take for each answer about the subscription.
+#: Time that the server may take for each reply about the subscription.
 VERIFY_SECONDS = 0.5
 
-Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: ask again
+Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: poll
 
 
 class WakeUps:
@@ -49,17 +50,17 @@ class WakeUps:
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self._address = address
         self._renewals = renewals
-        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
+        self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._closed = False
         #: Called when the server became a replica, to close the other connections to it.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: also what a forked child inherited."""
+        """Forget the waiters and the subscription, as a forked child must."""
         self.waiters = Waiters(queue.SimpleQueue, self._renewals)
-        for made_late in ("_changed", "_turns"):
-            vars(self).pop(made_late, None)
+        for lazy_attribute in ("_changed", "_turns"):
+            vars(self).pop(lazy_attribute, None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None
@@ -71,7 +72,7 @@ class WakeUps:
         self.reset()
 
     def resubscribe(self) -> None:
-        """Make all waiters poll on a new connection: the server was demoted, or may have been."""
+        """Subscribe anew and make all waiters poll, because the server may have been demoted."""
         if self._connection is not None:
             hang_up(self._connection)
 
@@ -81,9 +82,9 @@ class WakeUps:
         self.resubscribe()
 
     def listen(self, until: float) -> None:
-        """Return when the subscription is confirmed, or at the second `until` of our clock.
+        """Wait for the subscription until it is confirmed, or until a time of our clock.
 
-        Raises WireError when there can be none.
+        Raises WireError if subscribing failed.
         """
         if self.waiters.listening:
             return
@@ -106,8 +107,8 @@ class WakeUps:
 
     def _run(self, changed: threading.Condition) -> None:
         waiters = self.waiters
-        # A new channel each time: it has one subscription, ever, and so at most one server on
-        # which it has a receiver.
+        # A new channel each time: so a channel has only ever one subscription, and a subscriber on
+        # at most one server.
         waiters.channel = channel_for(self._tag)
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
@@ -150,7 +151,7 @@ class WakeUps:
                 if probing or not is_a(error, "TimeoutError") or self._has_moved(connection):
                     raise
                 if self._tag and not self.waiters.mailboxes:
-                    return  # one of many slots, and it has no waiters left
+                    return  # the subscription of a slot that has no waiters left
                 connection.send_command("PING")
                 probing = True
                 continue
@@ -158,16 +159,16 @@ class WakeUps:
             self.waiters.receive(message)
 
     def _has_moved(self, connection: Any) -> bool:
-        """Return whether the subscription is at a server that commands no longer go to.
+        """Return whether commands now go to another server than the subscription's.
 
-        A new connection goes where commands go, also with the Sentinels' help, and asks there. In a
-        cluster the nodes say where the slot is: see cluster/.
+        It is asked on a new connection, which leads to the current master, if need be with the
+        Sentinels' help. In a cluster the nodes say where the slot is: see cluster/.
         """
         if self.waiters.mailboxes and not self._tag:
             questions = ROLE, subscribers_of(self.waiters.channel)
             try:
                 role, subscribers = ask_anew(self._address, *questions, within=VERIFY_SECONDS)
-            except Exception as error:  # our own connection is probed in any case
+            except Exception as error:  # the subscription's connection is probed in any case
                 logger.debug("where the subscription should be is not known: %s", error)
             else:
                 moved = is_elsewhere(role, subscribers)

@@ -1,9 +1,9 @@
 """One thread per process and server that renews all leases there, and marks the lost ones.
 
-It has a connection with a short timeout and no retries. sans_io/renewals.py decides what is due and
+Its connection has a short timeout and no retries. sans_io/renewals.py decides what is due and
 evaluates the replies. The first lease starts the thread, which ends when there has been no lease
-for a while. A section of milliseconds is over before the thread ever looks at it, so adding a lease
-wakes the thread only when it would otherwise sleep too long.
+for a while. Most leases last milliseconds and are released before their first renewal, so adding a
+lease wakes the thread only if it would sleep past that renewal.
 """
 
 import logging
@@ -36,13 +36,13 @@ class Watchdog(Renewals):
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: also what a forked child inherited."""
+        """Forget the leases, the thread and the connection, as a forked child must."""
         Renewals.__init__(self)
         vars(self).pop("_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        #: The second until which the thread sleeps; infinite while the thread decides, so that a
-        #: caller that adds a lease meanwhile waits for the thread and wakes it.
+        #: Time of our clock until which the thread sleeps. It is infinite while the thread computes
+        #: that time, so that a caller that adds a lease meanwhile wakes the thread afterwards.
         self._wakes_at = math.inf
 
     def after_fork(self) -> None:
@@ -51,13 +51,13 @@ class Watchdog(Renewals):
         self.reset()
 
     def close(self) -> None:
-        """End the thread when nothing is due any more; no lease will be added."""
+        """End the thread once there is nothing left to renew. No more leases will be added."""
         self._closed = True
         if self._thread is not None:
             self._wake()
 
     def on_due(self, due: float) -> None:
-        """Wake the thread if it would sleep past this second."""
+        """Wake the thread if it would sleep past this time."""
         if due < self._wakes_at:
             self._wake()
 
@@ -71,7 +71,9 @@ class Watchdog(Renewals):
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    logger.warning("no thread to renew leases, they end with their ttl: %s", error)
+                    logger.warning(
+                        "no thread to renew leases, so they end with their ttl: %s", error
+                    )
                     return
                 self._thread = thread
             changed.notify()
@@ -85,7 +87,7 @@ class Watchdog(Renewals):
                 time.sleep(0.05)
 
     def _sleep(self, changed: threading.Condition) -> bool:
-        """Sleep until something is due. Return False when the thread has to end."""
+        """Sleep until something is due. Return False if the thread must end."""
         with changed:
             self._wakes_at = math.inf
             self._wakes_at = due = self.next_wake_up()
@@ -98,11 +100,11 @@ class Watchdog(Renewals):
             return True
 
     def _look(self) -> None:
-        # Here, not in _run(): it sleeps with no lock in its frame.
+        # A frame of its own: while _run() sleeps, it has no reference to any lock.
         run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Return the replies. If the server was not reached, each is the error."""
+        """Send the calls and return their replies, or an error for each if the connection fails."""
         if self._connection is None:
             self._connection = self._address.connection()
         try:

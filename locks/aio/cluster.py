@@ -39,7 +39,7 @@ class AsyncClusterNodes(ClusterNodes):
     async def drive(
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
-        """Do the steps of route() and return their result. Raises WireError."""
+        """Perform the steps of route() and return their result. Raises WireError."""
 
         async def do(step: Hop) -> Any:
             if isinstance(step, Send):
@@ -86,7 +86,7 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         replies = await super()._ask(calls, timeout)
-        elsewhere, refresh = self.redirected(calls, replies)
+        elsewhere, refresh = self.find_redirections(calls, replies)
         for number, place in elsewhere.items():
             connections = self.home.at(place).connections
             reply = connections.call(calls[number], within=timeout, asking=True)

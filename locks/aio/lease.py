@@ -52,8 +52,8 @@ class AsyncLease(BaseLease):
     async def release(self) -> Release:
         """Release the lock.
 
-        After the outcome UNKNOWN, and after a cancellation, it may be called again: the command is
-        on its way then, and the second call waits for the same reply.
+        It may be called again after the outcome UNKNOWN and after a cancellation. After a
+        cancellation the second call waits for the reply to the first call's command.
 
         Returns:
             The outcome.
@@ -79,7 +79,7 @@ class AsyncLease(BaseLease):
         return outcome
 
     def start_release(self) -> asyncio.Future[Any]:
-        """Send the release unless it was sent before, and return its reply. Does not suspend."""
+        """Send the release unless it was sent before. Return the future of its reply."""
         self._begin_release()
         self._check_loop()
         self._cancel_body = None
@@ -104,7 +104,7 @@ class AsyncLease(BaseLease):
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
 
-        After a cancellation the lease is still held here.
+        After a cancellation this process still holds the lease.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
@@ -124,7 +124,7 @@ class AsyncLease(BaseLease):
             raise LockNotHeld("the lease belongs to another event loop", name=self.name)
 
     def _announce(self, reason: LossReason) -> None:
-        """Announce the loss in the loop: at once, or soon if this is another thread."""
+        """Announce the loss in the lease's loop: now, or soon if called in another thread."""
         try:
             is_in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -136,7 +136,7 @@ class AsyncLease(BaseLease):
                 self._loop.call_soon_threadsafe(self._handle_loss_in_loop, reason)
 
     def _handle_loss_in_loop(self, reason: LossReason) -> None:
-        """Set `lost_event`, cancel the block if `cancel_on_loss` is set, and call on_lost soon."""
+        """Set `lost_event`, cancel the block if it asked for that, and schedule on_lost."""
         self.lost_event.set()
         if self._cancel_body is not None:
             self._cancel_body()
@@ -196,7 +196,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
 
     def _cancel_body(self) -> None:
         assert self._task is not None
-        if asyncio.current_task() is not self._task:  # else check() raises LockLost there
+        if asyncio.current_task() is not self._task:  # in the block itself, check() raises LockLost
             self._cancelled = True
             self._task.cancel(f"{self._lock.name}: the lease was lost")
 
@@ -210,12 +210,12 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
         self._lease = None
         assert lease is not None
         lease._cancel_body = None
-        ours = False
+        was_cancelled_by_loss = False
         if self._cancelled:
             assert self._task is not None
-            # As asyncio.timeout does: a cancellation from outside stays one.
-            alone = self._task.uncancel() <= self._cancelling
-            ours = alone and isinstance(error, asyncio.CancelledError)
+            # As in asyncio.timeout: if the task was also cancelled from outside, that has priority.
+            is_only_ours = self._task.uncancel() <= self._cancelling
+            was_cancelled_by_loss = is_only_ours and isinstance(error, asyncio.CancelledError)
         try:
             if lease.outcome is None and not lease.foreign:  # not released in the block
                 await lease.release()
@@ -223,7 +223,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[L], AsyncContextDecorator):
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {release_error!r}")
-        if ours:
+        if was_cancelled_by_loss:
             raise LockLost(name=lease.name) from error
         if error is not None:
             lease.add_note_to(error)
@@ -266,13 +266,14 @@ class AsyncLock(ABC, Generic[L]):
     def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHoldContext[L]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
 
-        As with `Lock.hold`, leaving the block never replaces the block's own exception, and a lease
-        that expired in the block shows in `lease.outcome` and in the log.
+        As with `Lock.hold`, an exception of the block is never replaced by one of the release. A
+        lease that expired in the block shows in `lease.outcome` and in the log.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
             cancel_on_loss: Whether to cancel the block at its next await when the lease is lost.
-                It then ends with LockLost. A cancellation from outside stays CancelledError.
+                The block then ends with LockLost. After a cancellation from outside it ends with
+                CancelledError.
 
         Returns:
             An asynchronous context manager for one block.

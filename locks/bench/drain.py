@@ -1,10 +1,10 @@
-"""RedisLock, redis-py's Lock, python-redis-lock and the floor, interleaved in one run.
+"""A benchmark of RedisLock, redis-py's Lock, python-redis-lock and a lower bound, the floor.
 
     python -m locks.bench     about three minutes
 
-Prints a table for each measure. Every figure is a median over the rounds; within a round the locks
-take turns in shuffled order, so that a busy machine slows all of them. Commands are what the server
-has read, the handshakes of new connections included.
+It prints a table for each measure. Every figure is a median over the rounds. In each round the
+locks run one after another in random order, so that a busy machine slows all of them. The number of
+commands is the number of reads by the server, including the handshakes of new connections.
 """
 
 import asyncio
@@ -29,11 +29,14 @@ import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 from .. import AsyncRedisLock, RedisLock
 from ..testing.server import Server
 
-#: Seconds: how long each lock waits at most, and its lease.
-WAIT, TTL = 60.0, 30
+#: Seconds that an acquisition waits at most.
+WAIT = 60.0
+#: Seconds that a lease lasts.
+TTL = 30
 PROCESS_COUNT = 4
 COMMANDS = "commands per acquisition"
-#: acquired, released: seconds of the monotonic clock, which all processes share
+#: The times at which a lock was acquired and released, of the monotonic clock, which all processes
+#: share.
 Span = tuple[float, float]
 _numbers = itertools.count()
 
@@ -44,10 +47,10 @@ class Violation(Exception):
 
 @contextmanager
 def floor(client: redis.Redis, name: str) -> Iterator[None]:
-    """Hand a token over through a list: the lower bound for any lock on one server.
+    """Pass a token through a list: the lower bound for any lock on one server.
 
-    It takes two commands, without redis-py's retries. It is no lock: the token of a holder that
-    dies is gone, and the list has to be filled before the first use.
+    This takes two commands, without redis-py's retries. It is no lock: when a holder dies, the
+    token is gone. free_name() puts the token into the list.
     """
     connection: Any = client.connection_pool.get_connection()
     connection.send_command("BLPOP", name, 0)
@@ -60,7 +63,7 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
         client.connection_pool.release(connection)
 
 
-#: redis-py's ask again every 100 ms by default.
+#: By default redis-py's locks poll every 100 ms.
 THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
     "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
@@ -71,7 +74,7 @@ TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
     "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
     "redis-py asyncio": lambda client, name: client.lock(name, timeout=TTL, blocking_timeout=WAIT),
 }
-#: The lock for threads that excludes one for tasks.
+#: Lock for tasks -> lock for threads with the same key.
 EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
 
 
@@ -91,7 +94,8 @@ def free_name(client: redis.Redis, lock: str) -> str:
 
 def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
     """Measure uncontended acquisitions and releases in one thread."""
-    client, hold = client_at(port), THREADS[lock]
+    client = client_at(port)
+    hold = THREADS[lock]
     name = free_name(client, lock)
     with hold(client, name):
         pass
@@ -107,7 +111,7 @@ def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
 def drain(
     pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
 ) -> dict[str, float]:
-    """Measure how long a queue of `waiters` takes from its gate's opening to the last release."""
+    """Measure the time from the release of a lock to the release by the last of its waiters."""
     client = client_at(port)
     name = free_name(client, lock)
     with THREADS[EXCLUDES.get(lock, lock)](client, name):
@@ -128,7 +132,7 @@ def _reads(client: redis.Redis) -> int:
 
 
 def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
-    """Return the figures of the holds. Raises Violation if two of them overlap."""
+    """Return the figures of the holds. Raises Violation if two holds overlap."""
     spans = sorted(spans)
     for (_, released), (acquired, _) in itertools.pairwise(spans):
         if acquired < released:
@@ -141,7 +145,7 @@ def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
 
 def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:
-    """Take the lock once per arrival, each in a thread or a task of this process."""
+    """Acquire the lock once per arrival, each time in another thread or task of this process."""
     if lock in TASKS:
         return asyncio.run(_tasks(port, lock, name, hold, arrivals))
     client = client_at(port)
@@ -198,7 +202,7 @@ def main() -> None:
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
         compare("uncontended", list(THREADS), 100, lambda lock: pairs(server.port, lock, 0.1))
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
-            list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # all have started
+            list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # until all processes have started
             for kind, locks, hold in (
                 ("threads", list(THREADS), 0.001),
                 ("threads", list(THREADS), 0.005),

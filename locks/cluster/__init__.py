@@ -1,1 +1,1 @@
-"""Locks on a cluster: where a slot is, and what the locks of one cluster client share."""
+"""The locks on a cluster: finding the node of a slot, and the resources of a cluster client."""

@@ -1,7 +1,7 @@
 """The resources that the locks of one redis.RedisCluster share.
 
-They are connections and a watchdog for each node, and for each slot with waiters a subscription at
-the slot's primary. The routes of commands are decided in slots.py.
+The resources are connections and a watchdog for each node, and a subscription for each slot with
+waiters, at the slot's primary. slots.py decides which node gets a command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ThreadClusterNodes(ClusterNodes):
-    """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
+    """The nodes of one cluster, and a subscription for each slot with waiters."""
 
     def __init__(self, client: Any) -> None:
         cluster_nodes = client.get_nodes()
@@ -38,7 +38,7 @@ class ThreadClusterNodes(ClusterNodes):
         self.make_wakeups = lambda key: SlotWakeUps(self.address, self, tag=tag_of(key))
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
-        """Do the steps of route() in this thread and return their result. Raises WireError."""
+        """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
         def do(step: Hop) -> Any:
             if isinstance(step, Send):
@@ -49,7 +49,7 @@ class ThreadClusterNodes(ClusterNodes):
         return run_steps(steps, do)
 
     def refresh(self) -> None:
-        """Ask the nodes in turn for the slots' nodes, unless that was done just now."""
+        """Look up which node has which slot, unless another thread has just done so."""
         with lazily(self, "_refreshing", threading.Lock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._slots_as_seen_by)
@@ -61,7 +61,7 @@ class ThreadClusterNodes(ClusterNodes):
             return error
 
     def close(self) -> None:
-        """Close all connections: the cluster is no longer used."""
+        """Close all connections and end all threads."""
         for wakeups in list(self.wakeups.values()):
             wakeups.close()
         for node in self.all():
@@ -83,7 +83,7 @@ class NodeWatchdog(NodeRenewals, Watchdog):
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         replies = super()._ask(calls, timeout)
-        elsewhere, refresh = self.redirected(calls, replies)
+        elsewhere, refresh = self.find_redirections(calls, replies)
         for number, place in elsewhere.items():
             connections = self.home.at(place).connections
             try:
@@ -113,14 +113,14 @@ class SlotWakeUps(SlotSubscription, WakeUps):
 
 
 class SlotResources(SlotCommands):
-    """The resources of one slot, with the same parts as client_resources.ClientResources."""
+    """The resources of one slot, with the attributes of client_resources.ClientResources."""
 
     def __init__(self, cluster: ClusterResources, key: bytes) -> None:
         super().__init__(cluster.nodes, key)
         self._cluster = cluster  # keeps it alive
 
     def call(self, command: Call, *, within: float | None) -> Any:
-        """Run a script as Connections.call() does. `within` includes the wait for a slot."""
+        """Run a script as Connections.call() does, within the time for all nodes together."""
 
         def send(step: Send) -> Any:
             connections = self.watchdog.at(step.place).connections
@@ -133,7 +133,7 @@ class SlotResources(SlotCommands):
 
 
 class ClusterResources:
-    """The resources of a cluster, which live as long as their client, or a lock of it."""
+    """The resources of a cluster. They live as long as their client, or any lock of it."""
 
     def __init__(self, client: Any) -> None:
         self.nodes = ThreadClusterNodes(client)

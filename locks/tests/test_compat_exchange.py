@@ -49,14 +49,14 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert lock.acquire()
     waiting = in_thread(lock.acquire)
     eventually(lambda: len(lock._lock.inspect().waiters) == 1)
-    ask = lock._ask
+    ask = lock._run
 
     def slow(*command: Any) -> Any:
         reply = ask(*command)
         assert waiting.result(5)
         return reply
 
-    monkeypatch.setattr(lock, "_ask", slow)
+    monkeypatch.setattr(lock, "_run", slow)
     lock.release()
     monkeypatch.undo()
     assert lock.owned()

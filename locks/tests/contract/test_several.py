@@ -114,7 +114,7 @@ def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door
         queued(slow, 1)
         with held(short):  # the first one has expired meanwhile
             pass
-    with pytest.raises(LockLost, match=r"^a: lost while others were waited for"):
+    with pytest.raises(LockLost, match=r"^a: lost while waiting for other locks"):
         both.result(5)
     assert not slow.locked()
 
