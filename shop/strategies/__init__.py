@@ -1,4 +1,4 @@
-"""The strategies, one in each file: how it guards the stock, its flaw, its facts.
+"""The strategies. Each file has one: how it guards the stock, its flaw, and its properties.
 
 CONTRIBUTING.md says how to add one ("A strategy").
 """
@@ -12,7 +12,7 @@ from shop.sale.strategy import STRATEGIES, Strategy
 __all__ = ["STRATEGIES", "Strategy"]
 
 
-#: The STRATEGY of each file of this folder; in STRATEGIES in the order in which they are shown.
+#: The STRATEGY of each file in this folder, in the order in which the strategies are shown.
 _strategies: list[Strategy] = [
     replace(import_module(f"{__name__}.{module.name}").STRATEGY, name=module.name.replace("_", "-"))
     for module in iter_modules(__path__)

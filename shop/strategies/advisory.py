@@ -1,8 +1,9 @@
 """pg_advisory_xact_lock: a lock by name in the database, until the commit.
 
-Article A1's database lock without a row to hang it on. The `xact` form ends with the transaction; a
-session's lock would be stranded behind a connection pooler. MySQL and MariaDB have only that one,
-GET_LOCK: it is taken before the transaction begins and released after its commit. SQLite has none.
+Article A1's database lock, but on a name instead of a row. The `xact` form ends with the
+transaction. The other form ends with the session, and behind a connection pooler the session goes
+on. MySQL and MariaDB have only a lock of the session, GET_LOCK. It is acquired before the
+transaction begins and released after its commit. SQLite has no such lock.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: Length of a lock's name in MySQL, which allows 64 characters.
+#: Length of a lock's name here; MySQL allows 64 characters.
 NAME_CHARACTERS = 32
 
 

@@ -4,9 +4,9 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-Article A1's shop has no @Transactional, and most tutorials have no atomic(). So nothing of a
-database can help, not even SERIALIZABLE or SQLite, whose transactions are serializable
-(docs/databases.md). And a buyer who dies between the two writes has taken a unit without an order.
+Article A1's shop has no @Transactional, and most tutorials have no atomic(). So no isolation level
+can help, not even SERIALIZABLE or that of SQLite, whose transactions are serializable
+(docs/databases.md). And if a buyer dies between the two writes, a unit is gone without an order.
 """
 
 from shop.sale.purchase import Attempt, Receipt, sell_one
@@ -21,7 +21,7 @@ STRATEGY = Strategy(
     rank=15,
     title="No transaction",
     article="A1",
-    summary="Read, check, write back, each statement for itself: no database can help.",
+    summary="Read, check, write back, each in its own transaction: no database can help.",
     marks=("return sell_one(attempt)", "[stock.amount - 1, "),
     buy=buy,
     overselling_schedules=12,

@@ -1,14 +1,14 @@
-"""The stock split over several rows: buyers of one product write different ones, side by side.
+"""The stock split over several rows, so that buyers of one product write different rows at once.
 
-Everywhere else each buyer waits for the one row that the buyer before wrote. Here each takes a unit
-from a bucket at random among those that have one, by a conditional UPDATE; if others emptied that
-one first, the whole purchase begins anew with another. A bucket is never filled again, so a read
-that finds all empty, in one snapshot, is the proof of `sold_out`. What it costs: a sum over the
-rows instead of one figure, and tries that meet an emptied bucket, at the end of a sale.
+Under the other strategies all buyers wait for the same row. Here each buyer takes a unit from a
+random bucket that is not empty, by a conditional UPDATE. If other buyers emptied the bucket first,
+the whole purchase begins anew with another bucket. A bucket is never refilled, so a snapshot in
+which all are empty proves `sold_out`. There is a price: the stock is a sum over rows instead of one
+number, and at the end of a sale some tries hit an emptied bucket.
 
-A sale is opened for one strategy: the transaction that opens it puts its units where the strategy
-sells them from, and the transaction that closes it takes the rest back. In between nothing is
-added. The stock left is the sum of the product's row, shop_bucket and shop_unit
+A sale is opened for one strategy. The transaction that opens it moves its units to the rows from
+which the strategy sells. The transaction that closes it moves the unsold units back. In between no
+unit is added. The stock left is the sum of the product's row, shop_bucket and shop_unit
 (shop/sale/reports.py).
 """
 
@@ -39,7 +39,7 @@ TAKE_UNIT = """
 
 
 def choose_bucket(attempt: Attempt) -> Stock:
-    """Return the stock of all buckets, with the number of one that has a unit, at random."""
+    """Return the stock of all buckets, with the number of a random bucket that is not empty."""
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BUCKETS, [attempt.product])
         rows = cursor.fetchall()
@@ -56,7 +56,7 @@ def choose_bucket(attempt: Attempt) -> Stock:
 
 
 def take_unit(attempt: Attempt, stock: Stock) -> None:
-    """Take a unit from the chosen bucket. Raises Conflict if others have emptied it."""
+    """Take a unit from the chosen bucket. Raises Conflict if other buyers have emptied it."""
     with connection.cursor() as cursor:
         cursor.execute(TAKE_UNIT, [stock.sale_id, stock.row_number])
         if not cursor.rowcount:
@@ -82,8 +82,8 @@ def fill_buckets(stock: Stock) -> None:
 def gather_buckets(sale_id: int) -> int:
     """Remove the buckets of a sale and return the number of units that were left in them.
 
-    It waits for every purchase that has taken a unit. There is no deadlock: while a purchase has
-    locked a bucket, it waits for nothing except an order with the same key.
+    This waits for every purchase that has taken a unit. There is no deadlock: a purchase that has
+    locked a bucket waits for nothing except another purchase with the same key.
     """
     buckets = Bucket.objects.filter(sale_id=sale_id)
     units_left = sum(buckets.select_for_update().values_list("amount", flat=True))

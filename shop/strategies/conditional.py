@@ -1,7 +1,7 @@
-"""UPDATE ... WHERE amount > 0: check and decrement in one statement, the database's own atom.
+"""UPDATE ... WHERE amount > 0: check and decrement in one atomic statement.
 
-The shortest correct way. An attempt's hold comes before the statement, outside any lock, so the
-duration of a rush with a hold cannot be compared with that of other strategies.
+The shortest correct way. The hold of an attempt comes before the statement, outside any lock, so
+the duration of a rush with a hold cannot be compared with that of other strategies.
 """
 
 from django.db import transaction
@@ -28,7 +28,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=230,
     title="UPDATE WHERE amount > 0",
-    summary="Check and decrement in one statement: nothing to come between.",
+    summary="Check and decrement in one statement: no other buyer can come in between.",
     marks=("filter(amount__gt=0)",),
     buy=buy,
     waits_at_write=True,

@@ -1,13 +1,13 @@
 """A counter in Redis hands out the units; PostgreSQL records the orders.
 
-The usual way to keep a rush off the database. Two systems now have to agree:
+The usual way to keep a rush off the database. Now two systems have to agree:
 
     A reserves the last unit in Redis, and crashes before its order is written
     B is answered `sold_out`, and one unit stays on the shelf until the next restock
 
-It undersells where the locks oversell. What makes it bearable: a reservation is idempotent by
-attempt, it is given back only when the order certainly does not exist, and the decrement in
-PostgreSQL is relative, under its CHECK, so that a counter that forgot cannot oversell.
+It undersells where the locks oversell. Three rules limit the damage. A repeated attempt reserves
+only one unit. A unit is given back only if the order certainly does not exist. And PostgreSQL's
+decrement is relative, with a CHECK, so that a counter that lost its data cannot oversell.
 """
 
 import logging
@@ -48,7 +48,7 @@ def buy(attempt: Attempt) -> Receipt:
         with transaction.atomic(durable=True):
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:
-        if reserved and not attempt.committing:  # else the order may exist
+        if reserved and not attempt.committing:  # after the COMMIT was sent, the order may exist
             give_back(sale_id=stock.sale_id, holder=holder)
         raise
 
@@ -67,7 +67,7 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
 
 
 def give_back(*, sale_id: int, holder: str) -> None:
-    """Give the holder's unit back. Without an answer it stays reserved until the restock."""
+    """Give the holder's unit back. Without a reply it stays reserved until the restock."""
     try:
         lua("give_back")(locks_client(), counter_keys(sale_id), [holder])
     except redis.RedisError as error:

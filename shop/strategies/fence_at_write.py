@@ -1,7 +1,7 @@
 """FLAW: the fence is checked at the write only, so a stale read still erases an update.
 
-RedisLock and its fence, as many would add it. It stops a holder that comes after a later one has
-written. It does not stop this schedule:
+RedisLock and its fence, checked where many would check it first. It refuses a holder once a later
+holder has written. It does not prevent this schedule:
 
     A (fence 1) reads 10, is paused, its lease ends
     B (fence 2) reads 10

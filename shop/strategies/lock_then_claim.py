@@ -1,13 +1,13 @@
-"""The cure of `lock-then-read`: the stock is read by a statement that sees the present row.
+"""The cure for `lock-then-read`: the stock is read by a statement that sees the current row.
 
 As in `lock-then-read`, the lock is taken after the first query of a transaction, so at REPEATABLE
-READ its snapshot may be older than the last sale. But an UPDATE does not read from the snapshot:
-it waits for the row and changes the present row, and a transaction sees its own changes. The
-UPDATE that claims the fence is such a statement; SELECT ... FOR UPDATE would be another. A database
-that checks snapshots (MariaDB from 11.6.2, PostgreSQL) refuses the UPDATE of an old snapshot
-instead, and the buyer asks again (docs/databases.md).
+READ the snapshot may be older than the last sale. But an UPDATE does not read from the snapshot: it
+waits for the row and changes the current row, and a transaction sees its own changes. The UPDATE
+that claims the fence is such a statement; SELECT ... FOR UPDATE is another. A database that checks
+snapshots (MariaDB from 11.6.2, PostgreSQL) instead refuses an UPDATE from an old snapshot, and the
+buyer retries (docs/databases.md).
 
-Use `redis` where you can: here every buyer who waits for the lock keeps a transaction open.
+Use `redis` if you can: here every buyer who waits for the lock keeps a transaction open.
 """
 
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=184,
     title="RedisLock after the first query, with a fence",
-    summary="The fence is claimed by an UPDATE, which sees the present row on every database.",
+    summary="The fence is claimed by an UPDATE, which sees the current row on every database.",
     marks=("partial(claim_fence_and_read_stock, lease)", "UPDATE product SET fence"),
     buy=buy,
     holds_row=True,

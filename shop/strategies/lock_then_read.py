@@ -10,9 +10,9 @@ The lock encloses the commit, but not the beginning of the transaction. At REPEA
 default of MySQL's and MariaDB's servers, every plain SELECT of a transaction shows the database as
 its first query saw it. At READ COMMITTED, the default of PostgreSQL and of Django on MySQL, each
 statement sees what is committed by then, and the sale is exact (docs/databases.md). The first query
-may be far from the lock: a session, a permission, ATOMIC_REQUESTS with a look at the user. Take the
-lock before the transaction (`redis`), or read with a statement that sees the present row
-(`lock-then-claim`).
+may be far from the lock: loading the session, checking a permission, or reading request.user under
+ATOMIC_REQUESTS. Take the lock before the transaction (`redis`), or read with a statement that sees
+the current row (`lock-then-claim`).
 """
 
 from contextlib import ExitStack

@@ -4,7 +4,7 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-Right as long as buyers come one after another; any rush breaks it (article A1).
+Exact as long as buyers come one after another. Any rush breaks it (article A1).
 """
 
 from django.db import transaction

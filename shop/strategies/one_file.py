@@ -1,8 +1,8 @@
 """OneFileLock, the lock in locks/one_file.py, with its fence claimed at the read as in `redis`.
 
-What makes the sale right is the fence: a holder that was paused until another buyer had the
-lock finds a higher fence in the database and sells nothing. The queue of RedisLock only makes the
-wait short and fair; here the first buyer that asks after the release gets the lock.
+The fence makes the sale exact: a holder that was paused until another buyer had the lock sells
+nothing, because the database has a higher fence. The queue of RedisLock only makes waiting short
+and fair. Here the first buyer that polls after the release gets the lock.
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=165,
     title="A lock in one file, with a fence",
-    summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
+    summary="The lock that most shops should copy: no queue, but the fence is claimed at the read.",
     marks=("with held(lock)", "UPDATE product SET fence"),
     buy=buy,
     holds_row=True,

@@ -1,13 +1,13 @@
 """FLAW: the lock stops the threads of its own process, and no other process.
 
-`synchronized` of article A1 (docs/sources.md): right "if it is a single process", of no use to a
-shop that runs in two processes.
+`synchronized` of article A1 (docs/sources.md): right "if it is a single process", but of no use to
+a shop that runs in two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
     time 0.2   both sell the unit
 
-The rush shows it as soon as there is more than one worker; with one node of one worker it is exact.
+The rush shows it if there is more than one worker. With one node of one worker it is exact.
 """
 
 import math
@@ -24,13 +24,13 @@ from shop.sale.locked import held
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: The lock of each name that was ever asked for; a shop has as many as it has products.
+#: Lock name -> lock. None is ever removed, since a shop has only one per product.
 _locks: dict[str, threading.Lock] = {}
 os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the parent
 
 
 class ProcessLock(Lock):
-    """A threading.Lock per name. It ends with its process, so the `ttl` is not used."""
+    """A threading.Lock per name. It ends with the process, so the `ttl` is not used."""
 
     def acquire(self, wait: float | None) -> Lease:
         lock = _locks.setdefault(self.name, threading.Lock())
@@ -63,7 +63,7 @@ STRATEGY = Strategy(
     rank=20,
     title="Lock in one process",
     article="A1 synchronized",
-    summary="Exact in a single process; a second one has a lock of its own.",
+    summary="Exact in a single process; a second process has its own lock.",
     marks=("setdefault(self.name, threading.Lock())", "lock.acquire("),
     buy=buy,
     backend="process",

@@ -1,10 +1,10 @@
 """RedisLock, with its fence claimed at the read.
 
-The first statement of the transaction claims the fence in the database: a holder that was paused
-until another buyer had the lock finds a higher fence there and sells nothing. If the fence were
-claimed at the write, two holders could have read the same stock before (`fence-at-write`).
+The first statement of the transaction claims the fence in the database. A holder that was paused
+until another buyer had the lock sells nothing, because the database has a higher fence. A fence
+claimed at the write would be too late: two holders may have read the same stock (`fence-at-write`).
 
-An asgi node takes the lock in its event loop (shop/sale/async_checkout.py), and calls `sell` only.
+An asgi node takes the lock in its event loop (shop/sale/async_checkout.py) and calls only `sell`.
 """
 
 from functools import partial
@@ -18,13 +18,13 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(redis_lock(attempt)) as lease:  # outside: waits up to SHOP_LOCK_WAIT
+    with held(redis_lock(attempt)) as lease:  # before the transaction: waits up to SHOP_LOCK_WAIT
         receipt = sell(attempt, lease)
     return receipt.with_lease_facts(lease)
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
-    with transaction.atomic(durable=True):  # inside: commits before the lock is released
+    with transaction.atomic(durable=True):  # commits before the lock is released
         return sell_one(attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence)
 
 

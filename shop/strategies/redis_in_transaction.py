@@ -1,13 +1,14 @@
-"""FLAW: the lock is inside the transaction, so it is free before the commit.
+"""FLAW: the lock is inside the transaction, so it is released before the commit.
 
     A begins, locks, reads 1, writes 0, unlocks ... and has not committed yet
     B begins, locks, reads 1: what A wrote is not visible yet
     A commits; B writes 0, commits: two orders for one unit
 
-ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
-100 to 102; the demo delays the commit (point `unlocked_before_commit`) so that it always shows.
-The remedy is the order in `shop/sale/locked.py`: the lock outside, the transaction inside. `held`
-there refuses this order, `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
+ATOMIC_REQUESTS around a view that takes a perfect lock does the same. By chance a rush sells 100 to
+102 of 100 units. The demo delays the commit (point `unlocked_before_commit`), so that every rush
+oversells. The remedy is the order in `shop/sale/locked.py`: the lock outside, the transaction
+inside. `held` there refuses the order used here, except for this strategy, and `manage.py check`
+refuses ATOMIC_REQUESTS.
 """
 
 from django.db import transaction

@@ -1,18 +1,17 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a server that restarts empty
 gives its vote a second time.
 
-Redlock (articles A1 3.4, A4): `token` on N independent servers. The one with the votes of a
-majority has the lock, for the ttl less the time that voting took and a margin for clocks that run
-unevenly.
+Redlock (articles A1 3.4, A4): `token` on N independent servers. A buyer with the votes of a
+majority has the lock, for the ttl less the time that voting took and a margin for clock drift.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
     time 0.2   server 3 restarts, without its data
     time 0.3   4 and 5 are back; B takes the lock with the votes of 3, 4 and 5
     time 0.4   both are in
 
-The faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's author asks to
-keep a server that restarts away for one ttl; nothing here can make a server do that. For the rest
-of the argument see Kleppmann's "How to do distributed locking", which article A4 links.
+The faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's author asks
+operators to keep a restarted server out of service for one ttl; a client cannot enforce that. For
+the rest of the argument see Kleppmann's "How to do distributed locking", which article A4 links.
 """
 
 import random
@@ -40,13 +39,13 @@ MAX_PAUSE_SECONDS = 0.2
 
 
 class RedlockLock(Polling):
-    """SET NX PX on N servers, compare-and-delete on all; the one with a majority holds the lock.
+    """The lock of token.py on N servers. A buyer with a majority of them has it.
 
-    clients  one redis.Redis per server that do not retry by themselves; their socket and connect
-             timeouts, well below the ttl, bound what a server that is cut off costs
-    timeout  seconds in which all must have answered
+    clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
+             well below the ttl, because they limit the time that an unreachable server costs
+    timeout  seconds for the replies of all servers
 
-    Raises LockBackendError when so few answer that no majority is possible.
+    acquire() raises LockBackendError if fewer servers than a majority answered.
     """
 
     def __init__(self, clients: Sequence[redis.Redis], name: str, *, ttl: float) -> None:
@@ -57,7 +56,7 @@ class RedlockLock(Polling):
         self.quorum = len(self.clients) // 2 + 1
 
     def trusted(self) -> float:
-        """Return the ttl less the drift of the servers' clocks in that time."""
+        """Return the ttl less the drift of the servers' clocks during the ttl."""
         return self.ttl - drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
@@ -65,44 +64,45 @@ class RedlockLock(Polling):
         ttl = milliseconds(self.ttl)
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
         point.send("redlock:before_validity")
-        voted = [reply is not None and not _failed(reply) for reply in replies]
+        votes = [reply is not None and not _is_error(reply) for reply in replies]
         validity = self.trusted() - (now() - sent_at)
-        if sum(voted) >= self.quorum and validity > 0:
+        if sum(votes) >= self.quorum and validity > 0:
             return True
-        # Release every vote that we have or may have, because other buyers need a majority too.
-        asked_of = zip(self.clients, replies, strict=True)
-        self._delete([client for client, reply in asked_of if reply is not None], token)
-        answer_count = sum(not _failed(reply) for reply in replies)
+        # Release the votes that we have or may have, because other buyers need a majority, too.
+        replies_by_client = zip(self.clients, replies, strict=True)
+        self._delete([client for client, reply in replies_by_client if reply is not None], token)
+        answer_count = sum(not _is_error(reply) for reply in replies)
         if answer_count < self.quorum:
-            failure = next(filter(_failed, replies))
+            failure = next(filter(_is_error, replies))
             raise LockBackendError(
                 f"{answer_count} of {len(self.clients)} servers answered, a majority of "
-                f"{self.quorum} is needed; start the others. One said: {failure}",
+                f"{self.quorum} is needed; start the others. The first error: {failure}",
                 name=self.name,
             )
         return False
 
     def unlock(self, token: str) -> bool:
         replies = self._delete(self.clients, token)
-        deleted, failed = replies.count(1), sum(map(_failed, replies))
+        deleted = replies.count(1)
+        failed = sum(map(_is_error, replies))
         if deleted < self.quorum <= deleted + failed:
             raise redis.ConnectionError("too few servers answered")  # reported as Release.UNKNOWN
         return deleted >= self.quorum
 
     def pause(self) -> float:
-        """Return a random pause, so that contenders that split the vote do not meet again."""
+        """Return a random pause, so that contenders with a split vote do not collide again."""
         return random.uniform(0, MAX_PAUSE_SECONDS)
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
         return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)
 
     def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
-        """Return the reply or the error of each server. All are asked before a reply is read."""
+        """Send the command to all servers, then return the reply or the error of each."""
         deadline = now() + self.timeout
-        sent = [_send(client, command) for client in clients]
+        connections = [_send(client, command) for client in clients]
         return [
-            _receive(client, sending, deadline)
-            for client, sending in zip(clients, sent, strict=True)
+            _receive(client, connection, deadline)
+            for client, connection in zip(clients, connections, strict=True)
         ]
 
 
@@ -119,29 +119,29 @@ def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
         return error
 
 
-def _receive(client: redis.Redis, sent: Any, deadline: float) -> Any:
-    """Return the reply, or the error. `sent` is the result of `_send`."""
-    if _failed(sent):
-        return sent
+def _receive(client: redis.Redis, connection: Any, deadline: float) -> Any:
+    """Return the reply, or the error. `connection` is the result of `_send`, maybe an error."""
+    if _is_error(connection):
+        return connection
     try:
-        # On a timeout it closes the connection, so that no late reply is taken for another's.
-        return sent.read_response(timeout=max(0.001, deadline - now()))
+        # After a timeout redis-py closes the connection, so no late reply is read for another.
+        return connection.read_response(timeout=max(0.001, deadline - now()))
     except redis.RedisError as error:
         return error
     finally:
-        client.connection_pool.release(sent)
+        client.connection_pool.release(connection)
 
 
-def _failed(reply: Any) -> bool:
+def _is_error(reply: Any) -> bool:
     return isinstance(reply, redis.RedisError)
 
 
 @cache
 def clients() -> list[redis.Redis]:
-    """Return one client per server. A server that is cut off costs a small part of the ttl."""
+    """Return one client per server, with timeouts that are a small part of the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
-    short = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    pool_options = settings.LOCKS_POOL | short
+    short_timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    pool_options = settings.LOCKS_POOL | short_timeouts
     return [redis.Redis.from_url(url, **pool_options) for url in settings.REDLOCK_URLS]
 
 
@@ -163,7 +163,7 @@ STRATEGY = Strategy(
     rank=140,
     title="Redlock",
     article="A1 A4",
-    summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",
+    summary="A majority of five servers: one may fail, but a slow or paused holder loses it.",
     marks=('"SET", self.key', ">= self.quorum and validity"),
     buy=buy,
     needs="REDLOCK_URLS",

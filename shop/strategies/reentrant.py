@@ -1,9 +1,10 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-Redisson's lock (articles A0, A3), which its owner, one thread of one client, may take again: a hash
-counts its holds. Article A0's get() takes the lock and calls set(), which takes it too; with
-`token` set() would wait for get() forever. A waiter subscribes to a channel on which the last
-unlock is published; with no lease given, a watchdog renews every third of the ttl.
+Redisson's lock (articles A0, A3). Its owner, a thread of a client, may acquire it again; a hash
+counts the holds. In article A0, get() acquires the lock and calls set(), which acquires it, too.
+With `token`, set() would wait for get() forever. A waiter subscribes to a channel on which the last
+unlock is published. Unless the caller sets a lease time, a watchdog renews the lock each third of
+the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -11,11 +12,12 @@ unlock is published; with no lease given, a watchdog renews every third of the t
     time 31    B takes the lock, reads a stock of 1 too and sells it
     time 60    A's process goes on where it was, and sells the same unit
 
-The fault `pause` shows it, as do `restart` and `failover`. With a lease given, as in article A3's
-`tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses it as under `token`. A
-thread's id is used again after its end: a new thread may take over what a dead one of the same
-process left behind. Article A3's Redisson 3.16 stops renewing at the first error, and has one
-watchdog for all holds of an owner; here each hold has its own, and the next round tries again.
+The fault `pause` shows it, as do `restart` and `failover`. With a lease time, as in article A3's
+`tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses the lock as under `token`.
+The id of a thread that has ended is used again: a new thread may own a lock that a dead thread of
+the same process did not release. Article A3's Redisson 3.16 stops renewing at the first error, and
+has one watchdog for all holds of an owner. Here each hold has a watchdog, which tries again after
+an error.
 """
 
 import math
@@ -46,14 +48,15 @@ CLIENT_ID = str(uuid.uuid4())
 
 
 class ReentrantLock(Lock):
-    """A hash with the owner's hold count, publish on the last unlock, watchdog.
+    """A lock whose owner, a thread, may acquire it several times.
 
-    client  a redis.Redis that does not retry commands by itself, with a socket timeout
-    ttl     seconds that the lock outlives its holder: Redisson's lockWatchdogTimeout
-    renew   False: `ttl` is a lease that was given (article A3), and there is no watchdog
+    client  a redis.Redis without retries, with a socket timeout
+    ttl     seconds that the lock survives its holder: Redisson's lockWatchdogTimeout
+    renew   whether a watchdog renews the lock; if False, `ttl` is article A3's lease time
 
-    A lease belongs to the thread that acquired it, unlike those of the other locks: release()
-    in another thread raises LockNotHeld. One given back while an outer one is held is RELEASED.
+    Unlike the leases of the other locks, a lease belongs to the thread that acquired it: release()
+    in another thread raises LockNotHeld. The release of an inner lease returns RELEASED, although
+    the lock stays taken until the outer lease is released.
     """
 
     def __init__(
@@ -68,35 +71,37 @@ class ReentrantLock(Lock):
 
     @property
     def owner(self) -> str:
-        """The owner that this thread is: client id, process and thread."""
+        """The id of this thread as an owner: client id, process and thread."""
         return f"{CLIENT_ID}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
         started = now()
         deadline = math.inf if wait is None else started + wait
-        lease, _ = self._ask(started)
+        lease, _ = self._try_lock(started)
         if lease is None and (wait is None or wait > 0):
             point.send("reentrant:before_subscribe")
             with listen(self.client, self.channel) as channel:
                 channel.subscribed.wait(wait)
-                # Ask again: the unlock may have been published before the channel was subscribed.
-                lease, ends = self._ask(started)
+                # Try again: the unlock may have been published before the channel was subscribed.
+                lease, seconds_left = self._try_lock(started)
                 while lease is None and (left := deadline - now()) > 0:
-                    channel.wait(min(left, ends))  # a holder that dies publishes nothing
-                    lease, ends = self._ask(started)
+                    # A holder that dies publishes nothing, so wait no longer than its ttl.
+                    channel.wait(min(left, seconds_left))
+                    lease, seconds_left = self._try_lock(started)
         if lease is None:
             raise LockTimeout(name=self.name)
         return lease
 
-    def _ask(self, started: float) -> tuple[Lease | None, float]:
+    def _try_lock(self, started: float) -> tuple[Lease | None, float]:
         """Try to take the lock. Return the lease, or None and the seconds until the lock ends."""
-        owner, sent_at = self.owner, now()
+        owner = self.owner
+        sent_at = now()
         try:
-            ends = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
+            left_ms = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
         except redis.RedisError as error:
             raise LockBackendError(name=self.name) from error
-        if ends is not None:
-            return None, max(0, ends) / 1000
+        if left_ms is not None:
+            return None, max(0, left_ms) / 1000
 
         def renew() -> bool:
             sent_at = now()
@@ -142,7 +147,7 @@ STRATEGY = Strategy(
     rank=130,
     title="Redisson's reentrant lock",
     article="A0 A3",
-    summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
+    summary="Its owner may take it again, waiters are woken; a paused process still loses it.",
     marks=('lua("reentrant_acquire"', "= RenewalThread("),
     buy=buy,
     renewed=True,

@@ -1,22 +1,23 @@
-"""FLAW: Redis promises the unit before PostgreSQL has the order; what Redis loses was promised.
+"""FLAW: Redis promises units before PostgreSQL has the orders. What Redis loses was promised.
 
-One script takes a unit and puts the promise on a stream; the buyer is answered `sold`, with the
-number that the order will have (drawn from PostgreSQL before). `manage.py settle` writes the orders
-in batches. No buyer waits for a row, a lock or a commit:
+One script takes a unit and puts the promise on a stream. The buyer is answered `sold`, with the
+number that the order will have, which was drawn from PostgreSQL before. `manage.py settle` writes
+the orders in batches. No buyer waits for a row, a lock or a commit:
 
     A is promised order 12, and answered `sold`
     Redis fails over to a replica without the promise, or restarts without its last second
     B is promised the same unit; A was answered with an order that will never exist
 
-Promised and not kept: at most what was not settled when Redis lost it, so SHOP_MOST_UNSETTLED, and
-what is sold in SHOP_LONGEST_UNSETTLED seconds; usually in one settlement lag. Two Redises that both
-sell (fault split-brain) promise up to the units that were left once more. A key that comes again
-after a day is promised a second order, which is never written: the key has its first one. Never
-more orders than units: PostgreSQL refuses a promise without a unit, under the row's lock and its
-CHECK; it is logged and counted.
-Undersold: nothing by Redis, for a unit and its promise go in one script. Only a failover of
-PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `manage.py reconcile`
-says how many.
+Broken promises: at most those that were unsettled when Redis lost them. These are usually those of
+one settlement lag, at most SHOP_MOST_UNSETTLED, and at most those of SHOP_LONGEST_UNSETTLED
+seconds. Two Redises that both sell (fault split-brain) can promise every unsold unit twice. A key
+that is repeated after a day is promised a second order, which is never written, because the key has
+its first order. There are never more orders than units: PostgreSQL refuses a promise without a
+unit, under the row's lock and its CHECK, and the refusal is logged and counted.
+
+Undersold units: none by Redis, because one script takes the unit and records the promise. But a
+failover of PostgreSQL may lose orders whose units Redis counts as sold; `manage.py reconcile` says
+how many.
 """
 
 import time
@@ -40,7 +41,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=280,
     title="Reservation in Redis",
-    summary="Redis promises units, orders are written later; what Redis loses was promised.",
+    summary="Redis promises units, orders are written later; promises that Redis loses are broken.",
     marks=("promises.promise(attempt)", 'lua("promise"'),
     buy=buy,
     reserves=True,

@@ -1,8 +1,8 @@
-"""Decrement, and roll back below zero: the CHECK constraint is the check that counts.
+"""Decrement, and roll back below zero: a CHECK constraint refuses the order without a unit.
 
 Article A1's simpler optimistic way: "when the inventory is less than zero after each purchase, the
-transaction can be rolled back". It needs the relative decrement: an absolute one writes 99, 98,
-... and never goes below zero.
+transaction can be rolled back". The decrement must be relative: an absolute write never goes below
+zero.
 """
 
 from django.db import transaction
@@ -20,7 +20,7 @@ STRATEGY = Strategy(
     rank=220,
     title="Decrement, roll back below zero",
     article="A1 optimistic",
-    summary="A relative decrement, and a CHECK constraint that refuses the one too many.",
+    summary="A relative decrement, and a CHECK constraint that refuses the order without a unit.",
     marks=('update(amount=F("amount") - 1)', "raise SoldOut from error"),
     buy=buy,
     waits_at_write=True,

@@ -1,6 +1,6 @@
-"""SERIALIZABLE: the naive code; the database aborts what no serial order could have produced.
+"""SERIALIZABLE: the naive code, but the database aborts transactions that no serial order explains.
 
-The second of two overlapping buyers gets error 40001 and starts again.
+Of two overlapping buyers the second gets error 40001 and starts again.
 """
 
 from django.db import connection, transaction
@@ -13,7 +13,7 @@ from shop.strategies.shared.conflict_retry import retry_on_conflict
 @retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        if connection.vendor != "sqlite":  # its transactions always are
+        if connection.vendor != "sqlite":  # always serializable
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         return sell_one(attempt)
@@ -22,7 +22,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=240,
     title="SERIALIZABLE",
-    summary="The naive code on the strictest isolation level; conflicts start again.",
+    summary="The naive code at the strictest isolation level; a buyer retries after a conflict.",
     marks=("@retry_on_conflict", "ISOLATION LEVEL SERIALIZABLE"),
     buy=buy,
     waits_at_write=True,

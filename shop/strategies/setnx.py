@@ -1,7 +1,6 @@
 """FLAW: a holder that dies locks everybody out forever.
 
-Article A0's first lock (also articles A2, A4): SETNX takes it, DEL gives it back, and nothing else
-ever does.
+Article A0's first lock (also articles A2, A4): SETNX acquires it, and only DEL releases it.
 
     time 0.0   A takes the lock
     time 0.1   A's process is killed, or its DEL never arrives
@@ -24,7 +23,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxLock(PollingLock):
-    """SETNX, DEL. The `ttl` is not used."""
+    """A lock that SETNX acquires and DEL releases. The `ttl` is not used."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.setnx(self.key, token))
@@ -48,7 +47,7 @@ STRATEGY = Strategy(
     rank=30,
     title="SETNX, DEL",
     article="A0 A2 A4",
-    summary="No end of its own: a holder that crashes leaves it locked forever.",
+    summary="It has no ttl: a holder that crashes leaves it locked forever.",
     marks=("setnx(self.key", "delete(self.key)"),
     buy=buy,
 )

@@ -7,8 +7,8 @@ The lock that articles A2 and A4 warn of: SETNX cannot set a ttl, so a second co
     ...         the key has no ttl: as with `setnx`, no buyer gets in any more
 
 The fault `crash`, with the kill at the point setnx:before_expire, shows it. `late-release` shows
-its second flaw, the plain DEL, for which see setpx_del.py. Article A4's EXPIRE counts whole
-seconds; PEXPIRE, as in article A0, takes the milliseconds of a short ttl.
+the second flaw, the plain DEL (setpx_del.py explains it). Article A4's EXPIRE counts whole seconds.
+PEXPIRE, as in article A0, counts milliseconds, which a short ttl needs.
 """
 
 from django.conf import settings
@@ -23,7 +23,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLock(PollingLock):
-    """SETNX, then EXPIRE; DEL."""
+    """A lock that SETNX and then PEXPIRE acquire, and DEL releases."""
 
     def try_lock(self, token: str) -> bool:
         if not self.client.setnx(self.key, token):
@@ -47,7 +47,7 @@ STRATEGY = Strategy(
     rank=40,
     title="SETNX, then EXPIRE",
     article="A2 A4",
-    summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",
+    summary="A crash between the two commands locks it forever; a late DEL frees another's lock.",
     marks=("setnx(self.key", "pexpire(self.key"),
     buy=buy,
 )

@@ -1,8 +1,8 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told.
 
-Article A4's lock that is "right but laborious": SETNX and EXPIRE in one script, so that no crash
-comes between them; a value that only the owner knows, and a script that deletes the key only if it
-still has that value.
+Article A4's lock that is "right but laborious". SETNX and EXPIRE are one script, so that no crash
+comes between them. The key's value is known only to the owner, and a script deletes the key only if
+it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
     time 3.0   A is still at it; the key expires
@@ -26,7 +26,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireLuaLock(PollingLock):
-    """SETNX and EXPIRE in one script, compare-and-delete."""
+    """A lock that one script acquires (SETNX, PEXPIRE) and another releases (GET, DEL)."""
 
     def try_lock(self, token: str) -> bool:
         return bool(lua("setnx_expire")(self.client, [self.key], [token, self.ttl_ms]))

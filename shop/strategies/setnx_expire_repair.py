@@ -11,7 +11,7 @@ one. A crash between SETNX and EXPIRE then costs one ttl, counted from the next 
 
 The fault `late-release` shows it; `crash` no longer does. As printed, article A0's lock() forgets
 to return the identifier to the winner, who could then never unlock. Article A0 unlocks by GET,
-compare, DEL, which narrows this flaw and does not close it: see token_get_del.py.
+compare, DEL. That makes this flaw less likely, but does not remove it: see token_get_del.py.
 """
 
 from django.conf import settings
@@ -26,13 +26,16 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetnxExpireRepairLock(PollingLock):
-    """SETNX, then EXPIRE, which any other contender makes up for; DEL."""
+    """A lock that SETNX and then PEXPIRE acquire, and DEL releases.
+
+    A contender that finds the lock without a ttl gives it one.
+    """
 
     def try_lock(self, token: str) -> bool:
         if self.client.setnx(self.key, token):
             point.send("setnx:before_expire")
             return bool(self.client.pexpire(self.key, self.ttl_ms))
-        if self.client.pttl(self.key) == -1:  # taken, and without a ttl
+        if self.client.pttl(self.key) == -1:  # the key exists and has no ttl
             self.client.pexpire(self.key, self.ttl_ms)
         return False
 
@@ -52,7 +55,7 @@ STRATEGY = Strategy(
     rank=50,
     title="SETNX, EXPIRE, repaired",
     article="A0",
-    summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",
+    summary="A buyer that finds it without a ttl sets one; a late DEL still frees another's lock.",
     marks=("pttl(self.key)", "pexpire(self.key"),
     buy=buy,
 )

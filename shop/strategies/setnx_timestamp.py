@@ -1,21 +1,22 @@
 """FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
-Article A1's lock that is "not recommended" (article A4 shows it as a way around the missing ttl):
-the value is the time at which the lock ends, by the clock of its holder. A buyer who finds a time
-that has passed sends GETSET, and has the lock if what comes back is what it had read.
+Article A1's lock that is "not recommended" (article A4 shows it as a way around the missing ttl).
+The key's value is the time at which the lock ends, by the clock of its holder. A buyer who reads a
+time in the past sends GETSET, and has the lock if the reply is the value that the buyer had read.
 
     time 0.0   A takes the lock until 3.0
     time 0.1   B, whose clock is 5 s ahead, reads 3.0, believes it past and takes the lock over
     time 0.2   both are in
 
-Article A1's own list: every client's clock must be right; of many that take over at once one has
-the lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code:
-a GETSET that comes after the holder's DEL gets nothing back, so that the lock has no holder, and no
-buyer gets it until the time just written has passed.
+Article A1 itself lists three flaws. Every client's clock must be right. If several buyers take over
+at once, one has the lock, but the value is the time of the last. And any client's DEL releases the
+lock. A fourth flaw follows from the code: a GETSET after the holder's DEL returns nothing, so the
+lock has no holder, and no buyer gets it until the time just written has passed.
 
-Article A4's version takes any old value that is past, not only the value that it read, for success;
-counts in seconds, plus one; and asks the holder to look at the time before DEL, which would end
-the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
+In article A4's version any old value in the past counts as success, not only the value that the
+buyer had read. It counts in seconds, plus one. And the holder looks at the time before DEL, which
+would end the third flaw where clocks agree. The faults `clock` and `late-release` show the version
+here.
 """
 
 from typing import Any
@@ -32,7 +33,10 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampLock(PollingLock):
-    """SETNX of the time at which it ends; GETSET when that has passed; DEL."""
+    """A lock whose value is its expiry time.
+
+    SETNX acquires it, GETSET takes over an expired one, DEL releases it.
+    """
 
     def try_lock(self, token: str) -> bool:
         expires = round(wall_clock() * 1000) + self.ttl_ms
@@ -60,7 +64,7 @@ STRATEGY = Strategy(
     rank=70,
     title="SETNX with a timestamp",
     article="A1 A4",
-    summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
+    summary="It ends by the client's clock: a client whose clock is ahead steals a live lock.",
     marks=("setnx(self.key, expires)", "getset(self.key"),
     buy=buy,
     takes_over=True,

@@ -1,4 +1,4 @@
-"""FLAW: two that find the lock expired both get it.
+"""FLAW: two buyers that see the same expired lock both acquire it.
 
 Article A4's example of how not to take over from a dead holder: DEL, then SETNX.
 
@@ -7,8 +7,8 @@ Article A4's example of how not to take over from a dead holder: DEL, then SETNX
     time 3.2   B sends DEL and SETNX, and has the lock
     time 3.3   C sends DEL, which deletes B's lock, and SETNX, and has the lock too
 
-Two contenders held at the point setnx-timestamp:before_takeover show it. setnx_timestamp.py
-differs only in the take-over: GETSET lets only the first of them win.
+To reproduce it, pause two contenders at the point setnx-timestamp:before_takeover.
+setnx_timestamp.py differs only in the take-over: with GETSET only the first contender wins.
 """
 
 from typing import Any
@@ -25,7 +25,10 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampDelLock(PollingLock):
-    """SETNX of the time at which it ends; DEL and SETNX when that has passed; DEL."""
+    """A lock whose value is its expiry time.
+
+    SETNX acquires it, DEL then SETNX takes over an expired one, DEL releases it.
+    """
 
     def try_lock(self, token: str) -> bool:
         expires = round(wall_clock() * 1000) + self.ttl_ms
@@ -54,7 +57,7 @@ STRATEGY = Strategy(
     rank=80,
     title="Timestamp, DEL then SETNX",
     article="A4",
-    summary="Expired, it is deleted and taken: two contenders at once both have it.",
+    summary="An expired lock is deleted and taken: two contenders at once both have it.",
     marks=("delete(self.key)", "setnx(self.key"),
     buy=buy,
     takes_over=True,

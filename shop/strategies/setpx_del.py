@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-Article A0's second lock, which is also the last of article A2's first part: SET NX PX takes it in
-one command, and DEL gives it back without asking whose it is.
+Article A0's second lock, which is also the last lock of article A2's first part: SET NX PX acquires
+it in one command, and DEL releases it without a look at its owner.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A is still at it; the key expires
@@ -9,7 +9,7 @@ one command, and DEL gives it back without asking whose it is.
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too, and both sell the last unit
 
-The fault `late-release` shows it. token.py differs in the line that releases.
+The fault `late-release` shows it. token.py differs only in the line that releases the lock.
 """
 
 from django.conf import settings
@@ -23,7 +23,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class SetpxDelLock(PollingLock):
-    """SET NX PX, DEL."""
+    """A lock that SET NX PX acquires and DEL releases."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
@@ -44,7 +44,7 @@ STRATEGY = Strategy(
     rank=90,
     title="SET NX PX, plain DEL",
     article="A0 A2",
-    summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",
+    summary="Acquired with its ttl in one command, but a late DEL frees the next holder's lock.",
     marks=("nx=True", "delete(self.key)"),
     buy=buy,
 )

@@ -1,13 +1,13 @@
 """One row for each unit: SELECT ... FOR UPDATE SKIP LOCKED gives every buyer another row.
 
-The way of queues in a database. No buyer waits while there is a free unit. But rows that are
-locked are not sold yet:
+Queues in a database work like this. No buyer waits while there is a free unit. But a locked row is
+not sold yet:
 
     A and B have the last two units, C finds every row locked
     A commits, B rolls back, and one unit is left
 
-So C must not be answered `sold_out`: it asks once more without SKIP LOCKED, and waits. What that
-finds is the truth: a unit that was given back, or no row that is not sold.
+So C must not be answered `sold_out` yet. It asks once more without SKIP LOCKED, and waits. The
+result is final: either a unit that B gave back, or no row, because all units are sold.
 """
 
 from dataclasses import replace
@@ -19,9 +19,9 @@ from shop.models import Product, Unit
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.sale.strategy import Strategy
 
-#: Limit on the units of a sale: a restock writes a row for each, and a close removes the rest.
+#: Limit on the units of a sale: opening it inserts a row for each, closing it deletes the rest.
 MAX_UNITS = 100_000
-#: Rows of one INSERT, where the database cannot make numbers itself.
+#: Rows per INSERT on databases without generate_series().
 UNITS_PER_INSERT = 1_000
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
 #: second, and the ORM's queries took half of it.
@@ -33,7 +33,7 @@ LOCK_FREE_UNIT = """
     ) AS unit
     WHERE product.name = %s
 """
-#: The same for databases without LATERAL; FOR UPDATE SKIP LOCKED is added where it exists.
+#: The query for databases without LATERAL. FOR UPDATE SKIP LOCKED is appended if they have it.
 FREE_UNIT_OF_SALE = """
     SELECT sale_id, number FROM shop_unit
     WHERE sale_id = (SELECT sale_id FROM product WHERE name = %s)
@@ -43,7 +43,7 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
-    """Lock a unit that no other buyer has locked; if there is none, wait for one."""
+    """Lock a unit that no other buyer has locked, or wait if there is none."""
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
     with connection.cursor() as cursor:
@@ -55,7 +55,7 @@ def lock_a_unit(attempt: Attempt) -> Stock:
 
 
 def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
-    """Do the same on a database without LATERAL."""
+    """Lock a unit as lock_a_unit() does, on a database without LATERAL."""
     free_unit = FREE_UNIT_OF_SALE
     if connection.features.has_select_for_update_skip_locked:
         free_unit += " FOR UPDATE SKIP LOCKED"
@@ -71,7 +71,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait for the buyers who have locked the last units, and return the stock after them."""
+    """Wait for the buyers that have locked the last units, and return the stock after that."""
     stock = read_stock(attempt)
     if stock.amount:
         raise WrongStrategy
@@ -112,12 +112,12 @@ def fill_units(stock: Stock) -> None:
     else:
         units = (Unit(sale_id=stock.sale_id, number=n) for n in range(1, stock.amount + 1))
         Unit.objects.bulk_create(units, batch_size=UNITS_PER_INSERT)
-    # The rows are the stock now: a strategy that sells from `amount` finds nothing to sell twice.
+    # The rows are the stock now. A strategy that sells from `amount` must not sell it again.
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 
 def gather_units(sale_id: int) -> int:
-    """Remove the rows of units that are left, as `gather_buckets` does. Return their number."""
+    """Delete the rows of the unsold units, and return their number."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM shop_unit WHERE sale_id = %s", [sale_id])
         return int(cursor.rowcount)
@@ -126,7 +126,7 @@ def gather_units(sale_id: int) -> int:
 STRATEGY = Strategy(
     rank=260,
     title="SKIP LOCKED",
-    summary="One row a unit: each buyer takes one that nobody has, and waits only where all are.",
+    summary="One row per unit: a buyer takes a free row, and waits only if all are locked.",
     marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,
     holds_row=True,

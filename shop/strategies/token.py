@@ -1,8 +1,8 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a Redis that loses the key
 lets the next buyer in.
 
-Article A1's own lock (also articles A0, A4): SET NX PX with a value that only the owner knows, and
-a script that deletes the key only if it still has that value.
+Article A1's own lock (also articles A0, A4). SET NX PX acquires it, with a value that only the
+owner knows. A script deletes the key only if it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
     time 3.0   A is still at it; the key expires
@@ -11,8 +11,9 @@ a script that deletes the key only if it still has that value.
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
 The faults `slow` and `pause` show it. Under `restart`, `eviction`, `failover` and `split-brain` the
-holder need not be slow: its key is gone, or B asks a master that never had it. docs/strategies.md
-names all that break it. The locks in locks/ are renewed, and give the storage a fence.
+holder need not be slow: its key is gone, or B asks a master that never had the key.
+docs/strategies.md lists all faults that break this lock. The locks in locks/ are renewed, and give
+the storage a fence.
 """
 
 from django.conf import settings
@@ -27,7 +28,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenLock(PollingLock):
-    """SET NX PX, compare-and-delete."""
+    """A lock that SET NX PX acquires, and a script releases if the value is still the token."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
@@ -48,7 +49,7 @@ STRATEGY = Strategy(
     rank=110,
     title="SET NX PX with a token",
     article="A0 A1 A4",
-    summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
+    summary="It has an owner and a ttl; a holder slower than the ttl loses it without notice.",
     marks=("nx=True", 'lua("compare_and_delete"'),
     buy=buy,
 )

@@ -1,7 +1,7 @@
 """FLAW: the lock may change hands between the check and the delete.
 
-Article A0's unlock, which articles A1 (3.2) and A2 warn of: the client GETs the value, compares it
-with its own and then sends DEL, two commands with a gap between them.
+Article A0's unlock, which articles A1 (3.2) and A2 warn of. The client GETs the value, compares it
+with its token and then sends DEL: two commands with a gap between them.
 
     time 2.99   A is done and sends GET: the token is its own
     time 3.00   the key expires
@@ -10,7 +10,7 @@ with its own and then sends DEL, two commands with a gap between them.
     time 3.03   C takes the lock, which B has too, and both sell the last unit
 
 The fault `late-release`, with the delay at the point token-get-del:before_del, shows it. token.py
-does both in one script.
+compares and deletes in one script.
 """
 
 from django.conf import settings
@@ -25,7 +25,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenGetDelLock(PollingLock):
-    """SET NX PX; GET, compare here, DEL."""
+    """A lock that SET NX PX acquires, and GET, a comparison in the client and DEL release."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
@@ -49,7 +49,7 @@ STRATEGY = Strategy(
     rank=100,
     title="Token, GET then DEL",
     article="A0 A1 A2",
-    summary="Compares in the client: expired between GET and DEL, it deletes another's.",
+    summary="Compares in the client: if it expires between GET and DEL, DEL frees another's lock.",
     marks=("self.client.get(self.key)", "delete(self.key)"),
     buy=buy,
 )

@@ -11,13 +11,13 @@ holder's process renews the lock while the holder works.
 
 The fault `pause` shows it, as do `restart` and `failover`; `slow` no longer does.
 
-Article A2's own figures: a ttl of 30 s, the first renewal at 29 s, and from then on 20 s more every
-20 s. That leaves nothing over from the second renewal on: the lock ends in the very moment in which
-it is renewed. Here a third of the ttl is the rule, as in article A3.
+Article A2 has a ttl of 30 s, renews it first at 29 s, and then by 20 s every 20 s. So from the
+second renewal on, the lock ends at the very moment in which it is renewed. Here it is renewed each
+third of the ttl, as in article A3.
 
-Article A2's thread sends EXPIRE without asking whose lock it is, and would renew the next holder's.
-It also takes the thread's id for the value; two processes have threads of the same id, so that one
-may release, or renew, what the other holds. The token here names one acquisition.
+Article A2's thread sends EXPIRE without a look at the owner: it may renew the next holder's lock.
+Its value is the id of the thread. Two processes may have threads with the same id, so that one may
+release or renew the other's lock. The token here is unique to one acquisition.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 
 
 class TokenWatchdogLock(PollingLock):
-    """SET NX PX, compare-and-delete, and a thread per lease that renews it."""
+    """The lock of token.py, with a thread per lease that renews it."""
 
     _renewals: ClassVar[dict[str, RenewalThread]] = {}  # by token
 
@@ -54,7 +54,7 @@ class TokenWatchdogLock(PollingLock):
         return lease
 
     def renew(self, lease: Lease) -> bool:
-        """Renew the lock; False when it is no longer ours."""
+        """Renew the lock. Return False if it is no longer ours."""
         sent_at = now()
         if not lua("compare_and_expire")(self.client, [self.key], [lease.token, self.ttl_ms]):
             return False

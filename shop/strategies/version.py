@@ -1,4 +1,4 @@
-"""A version column: write only if the row is unchanged since the read, else read again.
+"""A version column: write only if the row is unchanged since the read, otherwise read again.
 
 Article A1's optimistic lock.
 
@@ -34,7 +34,7 @@ STRATEGY = Strategy(
     rank=210,
     title="Version column",
     article="A1 optimistic",
-    summary="Write only if nobody wrote since the read; whoever is second reads again.",
+    summary="Write only if the row is unchanged since the read; otherwise read again.",
     marks=("version=stock.version", "raise Conflict"),
     buy=buy,
     waits_at_write=True,

@@ -1,19 +1,19 @@
-"""FLAW: a holder that is paused for longer than the session timeout loses the lock; it is told,
-but maybe too late.
+"""FLAW: a holder that is paused for longer than the session timeout loses the lock, and may be
+notified too late.
 
-Article A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest
-number has the lock, and every other contender watches the node before its own, so that a release
-wakes one. The node goes when its session ends.
+Article A1's alternative to Redis. Every contender creates an ephemeral sequential node. The
+contender whose node has the lowest number has the lock. Every other contender watches the node
+before its own, so that a release wakes only one. A node is deleted when its session ends.
 
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
     time 1.0   the server, without a sign of life for the session timeout, ends A's session
     time 1.1   B is next, reads a stock of 1 too and sells it
     time 9.0   A's process goes on, and sells the same unit before its client has heard the news
 
-The fault `pause` shows it. The node's czxid rises with every acquisition: it is offered as
-`lease.fence`, and a storage that checked it would refuse A's write; article A1 does without, and so
-does this strategy. Article A1 says that the lock is free "as long as the client hangs up": only a
-client that says goodbye is gone at once. For one that was killed the session timeout has to pass.
+The fault `pause` shows it. The node's czxid rises with every acquisition. It is the `lease.fence`,
+and a storage that checked it would refuse A's write. Article A1 does not check it, and neither does
+this strategy. Article A1 says that the lock is free "as long as the client hangs up". That is so
+only if the client closes its session. After a kill the lock is free when the session times out.
 """
 
 import math
@@ -40,7 +40,7 @@ from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: How long a session may take to be established, and a thread waits for another that does it.
+#: Time for opening the session, and for waiting while another thread opens it.
 CONNECT_TIMEOUT_SECONDS = 5.0
 #: The errors of a request that failed or got no answer in time.
 REQUEST_ERRORS = KazooException, KazooTimeoutError
@@ -49,9 +49,9 @@ REQUEST_ERRORS = KazooException, KazooTimeoutError
 def connect(hosts: str, *, ttl: float) -> Any:
     """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    A process needs its own, made after the fork. Raises LockBackendError if no server answers
-    within CONNECT_TIMEOUT_SECONDS. The server keeps the
-    session timeout between 2 and 20 of its ticks.
+    A process needs a client of its own, created after the fork. The server raises a session timeout
+    below 2 of its ticks, and lowers one above 20. Raises LockBackendError if no server answers
+    within CONNECT_TIMEOUT_SECONDS.
     """
     from kazoo.client import KazooClient  # loaded only if ZooKeeper is used
 
@@ -65,14 +65,13 @@ def connect(hosts: str, *, ttl: float) -> Any:
 
 
 class ZookeeperLock(Lock):
-    """Ephemeral sequential node, watch on the predecessor. First come, first served.
+    """A lock of ephemeral sequential nodes, each of which watches its predecessor.
 
-    client  from connect(); its session carries the locks of the whole process
-    ttl     the session timeout that `client` was started with; also the longest that one request
-            may take
+    client  the result of connect(); all locks of the process share its session
+    ttl     the session timeout of `client`, and the timeout of each request
 
-    `lease.check()` raises while the connection is down, for the session may have ended, and for
-    good once it has: `lease.lost` is then set.
+    First come, first served. While the connection is down, `lease.check()` raises, because the
+    session may have ended. Once the session has ended, `lease.lost` is true.
     """
 
     def __init__(self, client: Any, name: str, *, ttl: float) -> None:
@@ -94,7 +93,7 @@ class ZookeeperLock(Lock):
         return self._lease(node, stat, now() - started)
 
     def _lease(self, node: str, stat: Any, waited: float) -> Lease:
-        def changed(state: str) -> bool:
+        def on_state(state: str) -> bool:
             """Update the lease. kazoo calls this with each state until it returns True."""
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
@@ -106,10 +105,10 @@ class ZookeeperLock(Lock):
             token=node,
             fence=stat.czxid,
             deadline=math.inf,
-            release=partial(self._release, changed),
+            release=partial(self._release, on_state),
             waited_seconds=waited,
         )
-        self.client.add_listener(changed)
+        self.client.add_listener(on_state)
         session = self.client.client_id  # None while the connection is down
         if session is None:
             lease.deadline = 0.0
@@ -124,20 +123,20 @@ class ZookeeperLock(Lock):
 
         prefix  the beginning of the node's name, unique to this waiter
         """
-        how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
+        options = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
         try:
-            created = self.client.create_async(f"{self.path}/{prefix}-", **how)
-            node, stat = created.get(timeout=self.ttl)
+            creation = self.client.create_async(f"{self.path}/{prefix}-", **options)
+            node, stat = creation.get(timeout=self.ttl)
         except ConnectionLoss:
-            ours = [child for child in self._children(self.ttl) if child.startswith(prefix)]
-            if not ours:
+            own_nodes = [name for name in self._children(self.ttl) if name.startswith(prefix)]
+            if not own_nodes:
                 raise
-            node = f"{self.path}/{ours[0]}"
+            node = f"{self.path}/{own_nodes[0]}"
             stat = self._ask(lambda: self.client.exists_async(node), self.ttl)
         return node, stat
 
     def _queue(self, node: str, until: float) -> None:
-        """Wait until `node` is the first. Raises LockTimeout."""
+        """Wait until `node` is the first node. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
             point.send("zookeeper:before_watch")
             self._wait_until_gone(predecessor, until)
@@ -146,10 +145,10 @@ class ZookeeperLock(Lock):
         """Wait until another waiter's node is gone. Raises LockTimeout."""
         node_gone = threading.Event()
 
-        def notice(event: Any) -> None:
+        def on_event(event: Any) -> None:
             node_gone.set()
 
-        watch = partial(self.client.exists_async, node, notice)
+        watch = partial(self.client.exists_async, node, on_event)
         if self._ask(watch, self.ttl) is None:
             return  # the node was gone before we watched it
         left = until - now()
@@ -161,7 +160,9 @@ class ZookeeperLock(Lock):
         nodes = sorted(self._children(self.ttl), key=_sequence_number)
         ours = node.rpartition("/")[2]
         if ours not in nodes:
-            raise LockBackendError("our node is gone with its session; ask again", name=self.name)
+            raise LockBackendError(
+                "our node is gone with its session; acquire again", name=self.name
+            )
         place = nodes.index(ours)
         if place == 0:
             return None
@@ -180,9 +181,9 @@ class ZookeeperLock(Lock):
         return Release.RELEASED
 
     def _withdraw(self, prefix: str) -> None:
-        """Delete our node: now or, if the server does not answer, when it does again.
+        """Delete our node now or, if the server does not answer, as soon as it answers again.
 
-        The session lasts as long as the process, and a node left behind would block the queue.
+        The session lasts as long as the process, so a node that stayed would block the queue.
         """
 
         def delete(within: float | None) -> None:
@@ -190,14 +191,14 @@ class ZookeeperLock(Lock):
                 if child.startswith(prefix):
                     self._ask(partial(self.client.delete_async, f"{self.path}/{child}"), within)
 
-        def persist() -> None:
-            with suppress(Exception):  # closed, or the session has ended and the node with it
+        def delete_when_possible() -> None:
+            with suppress(Exception):  # without the session, or the client, there is no node
                 delete(None)
 
         try:
             delete(self.ttl)
         except REQUEST_ERRORS:
-            self.client.handler.spawn(persist)
+            self.client.handler.spawn(delete_when_possible)
 
     def _children(self, within: float | None) -> list[str]:
         try:
@@ -206,7 +207,7 @@ class ZookeeperLock(Lock):
             return []
 
     def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
-        """Return the reply. Ask again if the connection is lost, but not the session."""
+        """Return the reply. Repeat the request if the connection is lost, but not the session."""
         retry = KazooRetry(
             max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
         )
@@ -218,7 +219,7 @@ def _sequence_number(node: str) -> str:
     return node[-10:]
 
 
-_connecting = Mutex()  # without it every thread of a rush would open a session
+_connecting = Mutex()  # otherwise every thread of a rush would open a session
 
 
 @cache
@@ -227,7 +228,7 @@ def _connected() -> Any:
 
 
 def client() -> Any:
-    """Return this process's session, opened by its first buyer. Raises Unavailable."""
+    """Return this process's client, connected by its first buyer. Raises Unavailable."""
     if not _connecting.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
         raise Unavailable("ZooKeeper does not answer; nothing was sold")
     try:
@@ -237,7 +238,7 @@ def client() -> Any:
 
 
 def make_lock(attempt: Attempt) -> Lock:
-    """Return a lock of this process's ZooKeeper session. Raises Unavailable."""
+    """Return a lock on this process's ZooKeeper session. Raises Unavailable."""
     if not settings.ZOOKEEPER_HOSTS:
         raise Unavailable("there is no ZooKeeper: set ZOOKEEPER_HOSTS; nothing was sold")
     return ZookeeperLock(client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
@@ -254,7 +255,7 @@ STRATEGY = Strategy(
     rank=150,
     title="ZooKeeper",
     article="A1",
-    summary="First come, first served, and gone with its session; a paused process loses that.",
+    summary="First come, first served; it ends with its session, which a paused process loses.",
     marks=("self._queue(node", "create_async("),
     buy=buy,
     needs="ZOOKEEPER_HOSTS",

@@ -1,1 +1,1 @@
-"""Parts that strategies share: polling, a renewing thread, retries, a channel."""
+"""Code that strategies share: polling, a thread that renews, retries, a channel."""

@@ -1,4 +1,4 @@
-"""A channel that notifies the waiters of a lock in this process of its release (article A3)."""
+"""A channel on which the waiters of a lock in this process learn of its release (article A3)."""
 
 import logging
 import threading
@@ -24,21 +24,21 @@ _mutex = threading.Lock()
 class Channel:
     """The subscription of all waiters of a lock in this process, read by one thread.
 
-    A message may be missed while the connection is down, so a waiter bounds its wait and then asks
-    the server.
+    A message may be missed while the connection is down. So a waiter must limit its wait, and then
+    ask the server.
     """
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
         self.waiters = 0
-        #: Set when subscribed, and also if that failed: the waiters then ask the server.
+        #: Set once subscribing succeeded or failed. In both cases the waiters ask the server.
         self.subscribed = threading.Event()
         self._messages = threading.Semaphore(0)
         self._client = client
         threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait for a message; return False on timeout. An earlier message is returned at once."""
+        """Wait for a message. Return True, at once if a message is waiting; False on timeout."""
         return self._messages.acquire(timeout=timeout)
 
     def _listen(self) -> None:
@@ -51,7 +51,7 @@ class Channel:
             except Exception as error:  # after any error the connection is replaced
                 logger.warning("the connection on which waiters listen is lost: %s", error)
                 self.subscribed.set()
-                self._messages.release(max(1, self.waiters))  # their messages may be lost
+                self._messages.release(max(1, self.waiters))  # wake all: messages may be lost
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
@@ -77,7 +77,7 @@ _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 @contextmanager
 def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
-    """Keep the channel open until the block ends. It may not be `subscribed` yet."""
+    """Keep the channel open until the block ends. At first it may not be `subscribed` yet."""
     with _mutex:
         key = (client.connection_pool, name)
         channel = _channels.get(key) or _channels.setdefault(key, Channel(client, name))

@@ -1,4 +1,4 @@
-"""For the optimistic strategies: retry after a conflict, until a deadline."""
+"""Retries after a conflict, until a deadline, for the optimistic strategies."""
 
 import random
 import time
@@ -11,8 +11,8 @@ from shop.errors import LockBusy
 from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
-#: The longest pause before the second try triples with each further try. Shorter pauses waste time
-#: on tries that fail: with 1 to 50 ms a rush took twice as long.
+#: Upper bound on the random pause before the second try. It triples with each further try. With
+#: bounds of 1 to 50 ms more tries failed, and a rush took twice as long.
 FIRST_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0
 
@@ -24,8 +24,8 @@ class Conflict(Exception):
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that retries after every conflict, and raises LockBusy after SHOP_LOCK_WAIT.
 
-    A deadline bounds the retries, not a count: with 200 buyers some need more than 20 tries, and
-    with at most 5 tries 70 of 100 units were sold.
+    A deadline limits the retries, not a maximum number: with 200 buyers some need more than 20
+    tries, and with at most 5 tries only 70 of 100 units were sold.
     """
 
     def buy(attempt: Attempt) -> Receipt:
@@ -40,7 +40,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                 if time.monotonic() > deadline:
                     message = "gave up after repeated write conflicts; nothing was sold"
                     raise LockBusy(message) from error
-            attempt.committing = False  # after a conflict, at the COMMIT too, nothing is written
+            attempt.committing = False  # a conflict writes nothing, even one at the COMMIT
             time.sleep(random.uniform(0, pause))
             pause = min(3 * pause, MAX_PAUSE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The base of the articles' locks: it tries, sleeps and tries again; and a renewing thread."""
+"""The base of the articles' locks, which poll, and a thread that renews a lock."""
 
 import logging
 import secrets
@@ -22,9 +22,9 @@ RETRY_PAUSE_SECONDS = 0.1
 
 
 def wall_clock() -> float:
-    """Return the seconds since 1970 by this node's clock, which a demo may set wrong.
+    """Return the seconds since 1970, plus SHOP_DEMO_CLOCK_AHEAD in a demo.
 
-    For locks whose value is a time.
+    It is for locks whose value is a time.
     """
     if settings.SHOP_DEMO:
         return time.time() + float(settings.SHOP_DEMO_CLOCK_AHEAD)
@@ -43,14 +43,14 @@ class Polling(Lock):
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release the lock; return False if it was no longer ours, as far as this lock knows."""
+        """Release the lock. Return False if the lock noticed that it was no longer ours."""
 
     def pause(self) -> float:
         """Return the seconds to sleep before the next try."""
         return RETRY_PAUSE_SECONDS
 
     def trusted(self) -> float:
-        """Return the seconds after the try for which the lock can be trusted."""
+        """Return the seconds from the start of the try for which the lock can be trusted."""
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
@@ -87,7 +87,7 @@ class Polling(Lock):
 class PollingLock(Polling):
     """A lock that is one key on one server.
 
-    client  a redis.Redis that does not retry commands by itself, with a socket timeout
+    client  a redis.Redis without retries, with a socket timeout
     """
 
     def __init__(self, client: redis.Redis, name: str, *, ttl: float) -> None:
@@ -102,8 +102,8 @@ class RenewalThread:
 
     renew  renews once and returns whether the lock is still ours; after False the thread ends
 
-    As a thread of the holder's process it ends with it (article A2), and is paused with it, so that
-    nothing is renewed then. An error is logged, and the next round tries again.
+    The thread ends with the holder's process (article A2). It is also paused with it, and then
+    renews nothing. After an error, which is logged, the next round tries again.
     """
 
     def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
@@ -113,7 +113,7 @@ class RenewalThread:
         threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop renewing. A renewal on its way may still arrive, so it must check the owner."""
+        """Stop renewing. A last renewal may still arrive, so `renew` must check the owner."""
         self._stopped.set()
 
     def _run(self) -> None:
