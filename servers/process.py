@@ -14,7 +14,7 @@ from servers.signals import uninterrupted
 
 #: Seconds between SIGTERM and SIGKILL.
 STOP_TIMEOUT = 5.0
-#: How much of the log an error shows.
+#: Limits on the end of the log that an error shows.
 TAIL_BYTES = 4000
 TAIL_LINES = 8
 
@@ -22,8 +22,8 @@ TAIL_LINES = 8
 class ServerProcess:
     """A process that can be started and stopped repeatedly.
 
-    It has its own session, so that the terminal's Ctrl-C does not reach it, and it can be killed
-    with everything that it started.
+    It has its own session, so that the terminal's Ctrl-C does not reach it. A signal to the session
+    also ends the processes that it started.
 
     name  its name in messages
     log   the file to which its output is appended: a path, or an open file
@@ -47,12 +47,12 @@ class ServerProcess:
 
         folder       its working directory; by default that of this process
         environment  all its variables; by default those of this process
-        user         the user that it runs as, if this process is root's
+        user         the user that it runs as, if this process runs as root
         """
-        with uninterrupted(), ExitStack() as opened:
+        with uninterrupted(), ExitStack() as open_files:
             log = self.log
             if isinstance(log, Path):
-                log = opened.enter_context(log.open("ab"))
+                log = open_files.enter_context(log.open("ab"))
             self.process = subprocess.Popen(
                 [str(word) for word in command],
                 cwd=folder,
@@ -100,7 +100,8 @@ class ServerProcess:
         if self.process is None:
             return
         pid = self.process.pid
-        # The pid is not reused while the session lives: a process with that pid is unrelated.
+        # No process gets this pid while the session lives. So if one has it now, the session has
+        # ended, and that process is unrelated.
         if self.process.poll() is not None and not _process_exists(pid):
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -120,7 +121,10 @@ class ServerProcess:
             self.process = None
 
     def why_ended(self) -> str:
-        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        """Return a message on how the process ended by itself.
+
+        It is empty while the process runs and after it was stopped.
+        """
         if self.process is None or self.process.poll() is None:
             return ""
         return ended_message(self.name, self.process.returncode, Path(self.log_name))
@@ -158,7 +162,7 @@ def tail_of(log: Path) -> str:
 def ended_message(name: str, exit_code: int | None, log: Path) -> str:
     """Return a message on a server that ended by itself.
 
-    exit_code  as Popen.returncode; None if it is unknown
+    exit_code  the value of Popen.returncode; None if it is unknown
     """
     how = ""
     if exit_code == -signal.SIGKILL:
@@ -175,7 +179,7 @@ def ended_message(name: str, exit_code: int | None, log: Path) -> str:
 
 
 def _process_exists(pid: int) -> bool:
-    """Return whether a process has this pid, of any user."""
+    """Return whether a process of any user has this pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

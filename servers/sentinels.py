@@ -3,10 +3,10 @@
     sentinels = Sentinels(folder, master.port, log)
     for pid in sentinels.start():
         embedded.kill_at_exit(pid)
-    sentinels.wait_until_ready()          # they need a replica to promote, and each other
+    sentinels.wait_until_ready()          # start a replica of the master first
     environment["REDIS_SENTINELS"] = sentinels.addresses
 
-Given a proxy's port as the master's, the Sentinels and their clients reach the master through it.
+If `master_port` is the port of a proxy, the Sentinels and their clients use the proxy.
 """
 
 import signal
@@ -24,13 +24,13 @@ from servers.valkey import binary, client_at
 #: The name of the master in their configuration.
 MASTER = "shop"
 SENTINEL_COUNT = 3
-#: How many Sentinels must agree that the master is down.
+#: Number of Sentinels that must agree that the master is down.
 QUORUM_COUNT = 2
-#: How long a master may be silent until a Sentinel considers it down.
+#: Time after which a Sentinel considers a silent master down.
 DOWN_AFTER_MILLISECONDS = 1000
-#: How long after a failed failover a Sentinel tries again.
+#: Time after a failed failover before a Sentinel tries again.
 FAILOVER_TIMEOUT_MILLISECONDS = 3000
-#: How long all three may take to see the master, its replica and each other.
+#: Time limit for each Sentinel in wait_until_ready().
 START_TIMEOUT_SECONDS = 30.0
 
 
@@ -55,7 +55,7 @@ class Sentinels:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def start(self) -> list[int]:
-        """Start them and return their pids. They know each other only after wait_until_ready()."""
+        """Start the Sentinels and return their pids. Call wait_until_ready() before using them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ports = [free_port() for _ in range(SENTINEL_COUNT)]
         pids = []
@@ -87,7 +87,7 @@ class Sentinels:
     def master(self) -> tuple[str, int]:
         """Return the host and port of the master, according to the first Sentinel that names one.
 
-        Raises LookupError if none does: they do not answer, or know no such master.
+        Raises LookupError if no Sentinel answers with a master.
         """
         for port in self.ports:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
@@ -107,7 +107,7 @@ class Sentinels:
 
 def _is_ready(port: int) -> bool:
     with client_at(port, timeout=1) as sentinel:
-        master: Any = sentinel.info("sentinel")["master0"]  # the only one
+        master: Any = sentinel.info("sentinel")["master0"]  # there is only one master
         replicas: Any = sentinel.sentinel_slaves(MASTER)
     in_sync = [replica["master-link-status"] == "ok" for replica in replicas]
     return master["status"] == "ok" and master["sentinels"] == SENTINEL_COUNT and any(in_sync)

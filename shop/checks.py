@@ -1,4 +1,4 @@
-"""System checks of settings with which a shop oversells, loses its locks or sells nothing.
+"""System checks for settings that make a shop oversell, lose its locks or sell nothing.
 
 Checks with deploy=True are for production: manage.py check --deploy.
 """
@@ -17,7 +17,7 @@ Messages = Iterator[CheckMessage]
 
 MIN_TOKEN_CHARACTERS = 24
 POSTGRESQL = "django.db.backends.postgresql"
-#: What a demo may compare with it.
+#: Databases that a demo may use besides PostgreSQL.
 DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 
@@ -48,7 +48,7 @@ def _refuses_all(name: str, allowed: str, check_id: str) -> Error:
 
 @register()
 def check_hanging_holder(**kwargs: Any) -> Messages:
-    """Keep idle-in-transaction < lock < statement timeout < ttl <= longest hold < wait."""
+    """Check that idle-in-transaction < lock < statement timeout < ttl <= longest hold < wait."""
     ttl = settings.SHOP_LOCK_TTL
     max_hold = settings.SHOP_LOCK_MAX_HOLD
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
@@ -86,7 +86,7 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 
 @register()
 def check_lock(**kwargs: Any) -> Messages:
-    from shop.strategies import STRATEGIES  # models: not before the apps are ready
+    from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 
     strategy = STRATEGIES.get(settings.SHOP_LOCK)
     if settings.SHOP_DEMO or (strategy and strategy.sound):
@@ -110,8 +110,10 @@ def check_lock(**kwargs: Any) -> Messages:
 
 
 def refuse_to_start() -> None:
-    """Raise ImproperlyConfigured for an error of SHOP_LOCK. Every process that serves calls this,
-    because system checks stop only manage.py."""
+    """Raise ImproperlyConfigured if SHOP_LOCK is an error.
+
+    Every process that serves requests calls this, because system checks stop only manage.py.
+    """
     for message in check_lock():
         if message.is_serious(ERROR):
             raise ImproperlyConfigured(f"{message.msg} {message.hint}")
@@ -126,7 +128,7 @@ def check_database(**kwargs: Any) -> Messages:
     if engine != POSTGRESQL and not (settings.SHOP_DEMO and engine in DEMO_DATABASES):
         yield Error(
             f"The database is {engine or 'not set'}, not PostgreSQL.",
-            hint="Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.",
+            hint="Set DATABASE_URL=postgresql://..., or use manage.py, which starts a PostgreSQL.",
             id="shop.E001",
         )
 
@@ -160,7 +162,7 @@ def check_server_settings(**kwargs: Any) -> Messages:
 
 
 def _database_of_url(url: str) -> tuple[Any, ...]:
-    """Return the server and the database of a Redis URL, the same for every spelling."""
+    """Return the server and the database of a Redis URL, equal for all spellings of the URL."""
     parts: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
     server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
     return server, parts.get("db", 0)
@@ -168,8 +170,8 @@ def _database_of_url(url: str) -> tuple[Any, ...]:
 
 @register(deploy=True)
 def check_eviction(**kwargs: Any) -> Messages:
-    """Check the locks' Redis; `check_stack` reports a server that does not answer."""
-    from shop.ops.redis import locks_client  # models: not before the apps are ready
+    """Check the eviction policy of the locks' Redis, unless it does not answer (`check_stack`)."""
+    from shop.ops.redis import locks_client  # only once the apps are ready
 
     try:
         policy = locks_client().info("memory")["maxmemory_policy"]
@@ -186,7 +188,7 @@ def check_eviction(**kwargs: Any) -> Messages:
 
 # --- production ---------------------------------------------------------------------------------
 
-#: The effect of a missing setting that production needs, and the cure.
+#: Setting that production needs -> the effect of its absence, and the remedy.
 MISSING_SETTINGS = {
     "SECRET_KEY": (
         "every process makes its own, so that logins end with every request to another process",

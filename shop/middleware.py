@@ -1,9 +1,9 @@
-"""The middleware of the shop, from the outside in: every request passes it in this order.
+"""The middleware of the shop, in the order in which requests pass it.
 
 SecurityHeadersMiddleware   sets the security headers of every answer
-ObserveMiddleware           gives a request its id, logs it, counts it
-ProbeMiddleware             answers probes that come under an IP address
-CrossSiteMiddleware         refuses foreign host names and pages of other sites
+ObserveMiddleware           gives each request an id, then logs and counts it
+ProbeMiddleware             answers probes whose Host is an IP address
+CrossSiteMiddleware         refuses unknown host names and requests from pages of other sites
 """
 
 import logging
@@ -39,7 +39,7 @@ CONTENT_SECURITY_POLICY = (
     "frame-ancestors 'none'"
 )
 UNUSED_FEATURES = ("camera", "geolocation", "microphone", "payment", "usb")
-#: SecurityMiddleware sets three of these, but not on answers of the middleware before it.
+#: Django's SecurityMiddleware sets three of these, but not on answers of middleware before it.
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES),
@@ -49,9 +49,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-#: Ids that are accepted from a client or a proxy. Others could forge a log line, or fill it.
+#: Request ids that are accepted from a client or a proxy. Others could forge or flood the log.
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-#: A client can make up any path.
+#: A limit, because a client can send any path.
 MAX_LOGGED_PATH_CHARACTERS = 256
 #: The route of requests without a view: a file, an unknown path, a refusal before any view.
 NO_ROUTE = "other"
@@ -62,11 +62,11 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 class SecurityHeadersMiddleware(MiddlewareMixin):
-    """Sets the security headers that an answer does not have, also on files and refusals.
+    """Adds missing security headers to every answer, including files and refusals.
 
-    Django 5.2 has no Content-Security-Policy; Django 6.0 has (SECURE_CSP), and then this can go.
-    The package django-csp adds nonces and policies for single views. One fixed policy needs
-    neither: no page of the shop or of the admin has an inline script or style.
+    Django 5.2 cannot set Content-Security-Policy. Django 6.0 can (SECURE_CSP), and makes this
+    unnecessary. The package django-csp adds nonces and policies for single views. They are not
+    needed here, because no page of the shop or of the admin has an inline script or style.
     """
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
@@ -76,11 +76,11 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
 
 
 class ObserveMiddleware(MiddlewareMixin):
-    """Gives a request its id, which its answer and its log lines have, then logs and counts it.
+    """Gives each request an id for its answer and its log lines, then logs and counts the request.
 
-    The facts of a purchase are in the `facts` of its answer. If METRICS_TOKEN is set, this answers
-    GET /metrics: before the check of the Host and the redirect to HTTPS, because Prometheus asks
-    each node by its address.
+    The facts of a purchase are in the `facts` of its answer. If METRICS_TOKEN is set, this
+    middleware answers GET /metrics itself. It comes before the check of the Host and the redirect
+    to HTTPS, because Prometheus requests the metrics of each node by its IP address.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -101,13 +101,13 @@ class ObserveMiddleware(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         started_at = getattr(request, "started_at", None)
-        if started_at is None:  # Prometheus reads /metrics
+        if started_at is None:  # process_request() answered GET /metrics itself
             return answer
         answer.headers["X-Request-ID"] = request_id.get()
         seconds = time.monotonic() - started_at
         route = NO_ROUTE
         if request.resolver_match is not None:
-            # The pattern, not the path: a label of a metric needs few values.
+            # The pattern, not the path, because a label of a metric must have few values.
             route = f"/{request.resolver_match.route}"
         facts: Mapping[str, Any] = getattr(answer, "facts", {})
         if route == PURCHASE_ROUTE:
@@ -116,7 +116,9 @@ class ObserveMiddleware(MiddlewareMixin):
             try:
                 self.metrics.count_request(route, answer.status_code, seconds, facts)
             except Exception:
-                logger.exception("not counted")  # the answer, perhaps a sale, must not fail for it
+                logger.exception(
+                    "not counted"
+                )  # an error here must not replace the answer to a sale
         if access.isEnabledFor(logging.INFO):
             path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
             line = {
@@ -133,7 +135,7 @@ class ObserveMiddleware(MiddlewareMixin):
 
 @receiver(request_finished)
 def forget_request_id(**kwargs: Any) -> None:
-    """Forget the id when the request is over: Django logs a refusal after all middleware."""
+    """Forget the id at the end of the request. Middleware is too early: Django logs later."""
     request_id.set(NO_REQUEST)
 
 
@@ -147,8 +149,8 @@ def choose_request_id(header: str | None) -> str:
 class ProbeMiddleware(MiddlewareMixin):
     """Answers /healthz and /readyz when the Host is an IP address.
 
-    Orchestrators and load balancers probe a node by its address, which is not in ALLOWED_HOSTS. A
-    name is still checked, because a page that DNS was rebound for comes under a name.
+    Orchestrators and load balancers probe a node by its address, which is not in ALLOWED_HOSTS.
+    Host names are still checked, because an attack by DNS rebinding uses a name.
     SECURE_REDIRECT_EXEMPT allows probes without TLS.
     """
 
@@ -171,13 +173,13 @@ def _is_address(host: str) -> bool:
 
 
 class CrossSiteMiddleware(MiddlewareMixin):
-    """Answers 403 to a request under a foreign host name or from a page of another site.
+    """Answers 403 to a request with an unknown Host, or from a page of another site.
 
-    Nothing else refuses them: POST /buy needs no cookie, so that programs can buy, and a browser
-    sends a form to any address that a page names. Two headers that no page can forge name the site
-    of a request, Sec-Fetch-Site and Origin; programs send neither. The rule is that of Go's
-    net/http.CrossOriginProtection. After DNS rebinding the Host is foreign, and is refused for
-    that.
+    Nothing else refuses such requests: POST /buy needs no cookie, so that programs can buy, and a
+    browser sends a form of any page to any address. The headers Sec-Fetch-Site and Origin tell the
+    site of the page. No page can forge them, and programs send neither. The rule is that of Go's
+    net/http.CrossOriginProtection. After DNS rebinding the Host is unknown, so the request is
+    refused.
 
     ALLOWED_HOSTS has the names of the shop, CSRF_TRUSTED_ORIGINS the sites whose pages may buy.
     """
@@ -201,7 +203,7 @@ class CrossSiteMiddleware(MiddlewareMixin):
 
 
 def _is_cross_site(request: HttpRequest, host: str) -> bool:
-    """Return whether a browser sent this for a page that is neither the shop's nor trusted."""
+    """Return whether a browser sent this from a page that is neither the shop's nor trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")
     if site in ("same-origin", "none") or not (site or origin):

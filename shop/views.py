@@ -114,13 +114,13 @@ def why_unavailable(strategy: Strategy) -> str:
     return ""
 
 
-#: Reports for requests without the token, outside a demo.
+#: Cached reports, for requests without the token outside a demo.
 public_reports = reports.KeptReports(seconds=1.0)
 
 
 @endpoint("GET")
 def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
-    """Answer with the report of a sale, or of the product's latest sale."""
+    """Answer with the report of a sale; without `sale_id`, of the product's latest sale."""
     buyers = parse_buyers(request)
     if sale_id is None:
         sale_id = reports.latest_sale_id(product=parse_product(request.GET))
@@ -133,8 +133,10 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
 
 @endpoint("GET")
 def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
-    """Answer with a page of orders. A demo asks for the token, too: a key is all that a buyer needs
-    to read an order."""
+    """Answer with a page of orders of a sale.
+
+    This needs the token even in a demo: with the key of an order any client can read the order.
+    """
     require_token(request)
     after, limit = parse_page(request)
     # One order more than the page has shows whether there is a next page.
@@ -147,15 +149,16 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("GET")
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer that this process is alive. Asks no server."""
+    """Answer that this process is alive, without a request to any server."""
     return JsonResponse({"status": "ok"})
 
 
 @endpoint("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Answer whether this node can sell: every server answers, and the node is not stopping.
+    """Answer whether this node can sell: every part of its stack is ready, and it is not stopping.
 
-    The details of the servers are shown only in a demo and with the token.
+    The parts are the servers, their migrations and timeouts. Their details are shown only in a
+    demo, or to a request with the token.
     """
     if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
@@ -184,21 +187,21 @@ def _make_error_view(
 
 
 def without_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a form that Django's CSRF check refused, with the cause."""
+    """Answer with the reason why Django's CSRF check refused a form."""
     message = "the form came without its CSRF token: load the page again, and send its cookie"
     origin = request.headers.get("Origin", "")
     if reason == REASON_BAD_ORIGIN % origin:
         message = (
-            f"{origin[:100]} is not the address of this shop, {request.get_host()}: if that is "
-            "your own way to it, such as a forwarded port, start the shop with "
+            f"{origin[:100]} is not the address of this shop, {request.get_host()}: if you use "
+            "that address yourself, as with a forwarded port, start the shop with "
             f"CSRF_TRUSTED_ORIGINS={origin[:100]}"
         )
     return JsonResponse({"outcome": "error", "error": message}, status=403)
 
 
-#: For requests that Django refuses before any view, as one with a Host outside ALLOWED_HOSTS.
+#: For requests that Django refuses before any view, for example with an unknown Host.
 bad_request = _make_error_view(400, "the shop refused this request; its log says why")
 permission_denied = _make_error_view(403, "You do not have permission to do this.")
 not_found = _make_error_view(404, "no such page", allowed=["POST /buy", "GET /strategies"])
-#: For an unexpected error; whether the unit was sold is not known.
+#: For an unexpected error, after which a unit may or may not have been sold.
 server_error = _make_error_view(500, "the shop failed; its log says why")

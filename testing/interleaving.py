@@ -162,7 +162,10 @@ def _require_functions(**helpers: Callable[..., object] | None) -> None:
 def _find_error(
     run: Run, check: Check | None, expected: tuple[type[Exception], ...]
 ) -> BaseException | None:
-    """Return why a run failed: an unexpected error of a call, or what its check raised."""
+    """Return the error because of which a run failed, or None if it did not fail.
+
+    It is an unexpected exception of a call, or the exception of the check.
+    """
     for error in run.errors:
         if error is not None and not isinstance(error, expected):
             return error
@@ -172,7 +175,7 @@ def _find_error(
         answer = check(run)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # pytest.fail and pytest.raises raise no Exception
+    except BaseException as error:  # pytest.fail raises a BaseException that is not an Exception
         return error
     if answer is False:
         return AssertionError("check returned False: use assert, or return nothing")

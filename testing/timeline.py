@@ -5,7 +5,9 @@ from itertools import pairwise
 from .probes import WIDTH
 from .run import Run, Step
 
-#: Maximum number of characters in a column: a statement, and `(raises ...)` around it.
+#: Minimum number of characters in a column.
+MIN_COLUMN_WIDTH = 12
+#: Maximum number of characters in a column: those of a statement, and of `(raises ...)` around it.
 MAX_COLUMN_WIDTH = WIDTH + 12
 
 
@@ -19,10 +21,11 @@ def timeline(run: Run) -> str:
         One line for each step, in the column of the call that made it.
     """
     actors = sorted({step.actor for step in run.steps})
-    longest = max([len(_text(step)) for step in run.steps] + [12])
-    lines = ["  ".join(actor.ljust(longest) for actor in actors).rstrip()]
+    longest = max([len(_text(step)) for step in run.steps] + [MIN_COLUMN_WIDTH])
+    column_width = min(longest, MAX_COLUMN_WIDTH)
+    lines = ["  ".join(actor.ljust(column_width) for actor in actors).rstrip()]
     for step in run.steps:
-        indent = actors.index(step.actor) * (min(longest, MAX_COLUMN_WIDTH) + 2)
+        indent = actors.index(step.actor) * (column_width + 2)
         lines.append(" " * indent + _text(step))
     return "\n".join(f"    {line}" for line in lines)
 

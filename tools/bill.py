@@ -45,6 +45,7 @@ def find_licence(component: dict[str, Any]) -> str:
 
 def main() -> None:
     bill = json.loads(BILL.read_text())
+    # Another table of the page has the vendored library, so this one has only the packages.
     rows = sorted(
         (canonicalize_name(component["name"]), find_licence(component))
         for component in bill["components"]

@@ -26,13 +26,13 @@ class Command(BaseCommand):
         fenced = [name for name, strategy in STRATEGIES.items() if strategy.fenced]
         if lock not in fenced:
             raise CommandError(f"{lock} has no fence: use {', '.join(fenced)}")
-        row = Product.objects.filter(name=product).first()
-        if row is None:
+        product_row = Product.objects.filter(name=product).first()
+        if product_row is None:
             raise CommandError(
                 f"there is no product {product!r}: see manage.py sale_report, or the admin"
             )
         try:
-            raised = raise_fence(lock, row)
+            was_raised = raise_fence(lock, product_row)
         except OverflowError as error:
             raise CommandError(
                 f"{error}: stop every node, so that no holder is left, then UPDATE product SET "
@@ -42,14 +42,16 @@ class Command(BaseCommand):
             raise CommandError(
                 f"the locks' Redis refused the command ({error}): run manage.py check_stack"
             ) from error
-        if not raised:
+        if not was_raised:
             self.stdout.write(
-                f"{product}: nothing to do, the next fence is above the database's ({row.fence})"
+                f"{product}: nothing to do, the next fence is above the database's "
+                f"({product_row.fence})"
             )
             return
         self.stdout.write(
             self.style.SUCCESS(
                 f"{product}: the fence of the lock was raised above the database's "
-                f"({row.fence}); a buyer who holds the lock from before is refused once more"
+                f"({product_row.fence}); a buyer that acquired the lock before this is still "
+                "refused, later buyers are not"
             )
         )

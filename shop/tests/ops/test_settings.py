@@ -88,7 +88,7 @@ def test_check_without_postgresql_prints_a_hint() -> None:
     completed = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
     assert completed.returncode == 1
     assert "?: (shop.E001) The database is django.db.backends.sqlite3, not Pos" in completed.stderr
-    assert "\tHINT: Set DATABASE_URL=postgresql://..., or run through manage.py" in completed.stderr
+    assert "\tHINT: Set DATABASE_URL=postgresql://..., or use manage.py" in completed.stderr
     assert "Traceback" not in completed.stderr
 
 
