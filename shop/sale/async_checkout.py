@@ -1,8 +1,8 @@
 """One purchase in an event loop: as in checkout.py, but a waiting buyer occupies no thread.
 
-Under a strategy with `sell_in_loop` a buyer waits for RedisLock as a task (AsyncRedisLock). Only
-the sale under the lock, and queries before or after it, run in a thread. Every other strategy runs
-whole in a thread.
+Under a strategy with `sell_in_loop` a buyer waits for the lock as a task (AsyncRedisLock). Only the
+sale under the lock, and queries before or after it, run in a thread. Under any other strategy the
+whole purchase runs in a thread.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class Threads:
-    """Two pools of threads for blocking calls, bounded in size.
+    """Two pools of threads for blocking calls, with a limited number of threads.
 
-    short  for purchases that hold their lock, and for single queries. They wait for the database,
-           but never for a thread of a buyer that is waiting for a lock
-    whole  for purchases that run entirely in a thread: at most WEB_THREADS at a time. A holder of
-           a lock already has its thread, so it never waits for one that waits for the lock
+    short  for purchases that already hold their lock, and for single queries. They wait for the
+           database, but never for a thread that a buyer occupies while it waits for a lock
+    whole  for purchases that run entirely in a thread, at most WEB_THREADS at a time. The holder
+           of a lock already has its thread, so it never waits for a thread of a waiting buyer
     """
 
     def __init__(self, whole: int) -> None:
@@ -46,10 +46,10 @@ class Threads:
 
 
 async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """Return the result of the call, made in a thread of the pool.
+    """Make a call in a thread of the pool and return its result.
 
-    A cancellation before the call has begun prevents it. A later one waits for the call to end and
-    then raises CancelledError.
+    A cancellation before the call has begun prevents the call. A later cancellation raises
+    CancelledError after the call has ended.
     """
     job = pool.submit(copy_context().run, _call_and_close, call)
     return await wait_to_the_end(asyncio.wrap_future(job), give_up=job.cancel)
@@ -60,8 +60,8 @@ async def wait_to_the_end(
 ) -> T:
     """Return the result of the future.
 
-    A cancelled task waits for the future all the same, unless `give_up` could end it, and then
-    raises CancelledError.
+    A cancelled task raises CancelledError once the future is done, or at once if `give_up` returns
+    True because it could end the future.
     """
     try:
         return await asyncio.shield(future)
@@ -74,7 +74,7 @@ async def wait_to_the_end(
 
 
 def _call_and_close(call: Callable[[], T]) -> T:
-    """Return the result of the call, and give its connection back to the pool."""
+    """Return the result of the call, and return its database connection to the pool."""
     try:
         return call()
     finally:
@@ -84,8 +84,8 @@ def _call_and_close(call: Callable[[], T]) -> T:
 async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     """Sell one unit to one buyer, as `checkout.check_out` does.
 
-    A buyer who is cancelled while waiting for the lock leaves its queue; a later cancellation lets
-    the sale finish first.
+    A buyer that is cancelled while it waits for the lock leaves the queue. After a later
+    cancellation the sale is completed first.
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
@@ -130,6 +130,6 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
 async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
     """Make the call in a thread of the pool `short`, and translate its errors in that thread.
 
-    A connection that failed belongs to the thread, so only the thread can discard it.
+    A broken connection belongs to that thread, so only that thread can discard it.
     """
     return await in_thread(threads.short, checkout.shop_errors(attempt)(call))

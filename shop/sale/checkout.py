@@ -1,7 +1,8 @@
 """One purchase from the outside: run the strategy, replay a known key, translate errors.
 
-The strategy's `buy` holds its lock, if it has one, and calls `sell_one`, the check and the
-decrement (shop/sale/purchase.py). Errors of a backend become errors of the shop only here.
+The strategy's `buy` acquires its lock, if it has one, and calls `sell_one`, which checks and
+decrements the stock (shop/sale/purchase.py). Only this module translates errors of a server into
+errors of the shop.
 """
 
 import logging
@@ -31,19 +32,19 @@ from shop.sale.strategy import STRATEGIES
 
 logger = logging.getLogger("shop.sale.checkout")
 
-#: Refusals after which the attempt's key is looked up: its order may already exist.
+#: Refusals after which the attempt's key is looked up, because its order may already exist.
 MAY_HAVE_BOUGHT = (KeyHasBought, SoldOut, SaleOver)
 
-# Every late buyer runs this query when the shop is busiest, so it is not one of the ORM.
+# Written in SQL for speed: every late buyer runs this query when the shop is busiest.
 ORDER_BY_KEY = """
     SELECT id, sale_id, stock_seen, fingerprint FROM purchase_history WHERE idempotency_key = %s
 """
 
 
 def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer. A key that has bought gets its order again.
+    """Sell one unit to one buyer, or return the order that the attempt's key already has.
 
-    Raises a ShopError; after any of them but CommitUnknown nothing was sold.
+    Raises a ShopError. Except after CommitUnknown, nothing was sold.
     """
     with shop_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_on_sale(attempt.product)
@@ -55,7 +56,7 @@ def check_out(attempt: Attempt) -> Receipt:
 
 
 def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
-    """Return the order that the attempt's key has bought before, or raise the refusal."""
+    """Return the order that the attempt's key already has, or raise the refusal."""
     if attempt.key is None:
         raise refusal
     with connection.cursor() as cursor:
@@ -71,7 +72,7 @@ def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def shop_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate errors of a backend inside the block into errors of the shop."""
+    """Translate errors of a server inside the block into errors of the shop."""
     try:
         yield
     except one_file.LockTimeout as error:

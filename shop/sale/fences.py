@@ -1,9 +1,10 @@
 """Claiming a fence, explaining a refused one, and raising fences after a move of Redis.
 
-A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
-one before. After a move to an empty Redis whose clock is behind, new fences are lower than those
-that the database has seen. It refuses every holder, because it cannot tell new ones from stale
-ones. Nothing is sold until the clock has caught up, or raise_fence has run.
+A fence is the time of the locks' Redis at which the lock was acquired, in microseconds, or the last
+fence plus one if that is more. After a move to an empty Redis whose clock is behind, new fences are
+lower than the fences in the database. The database then refuses every holder, because it cannot
+distinguish new holders from stale ones. Nothing is sold until the clock has caught up, or
+raise_fence has run.
 """
 
 import logging
@@ -19,15 +20,16 @@ from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: A holder that acquired before the move and has not claimed yet may have a fence that is higher
-#: than the database's by as long as a lock can be held. New fences begin above that.
+#: Distance of the first new fence from the database's. A holder that acquired the lock before the
+#: move, but has not claimed its fence yet, may have a fence above the database's. The difference is
+#: at most the time for which a lock can be held, so new fences begin above that.
 MARGIN_MICROSECONDS = 60_000_000
-#: Lua counts in doubles: above this fence, n + 1 may equal n.
+#: Lua's numbers are doubles: above this fence, n + 1 may equal n.
 LARGEST_FENCE = 2**53 - 2 * MARGIN_MICROSECONDS
 
 
 def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
-    """Read the stock, and have the database refuse any holder with an older fence from then on.
+    """Claim the fence, so that the database refuses older fences from now on, and read the stock.
 
     Raises Lost, DatabaseFenceAhead, SaleClosed or UnknownProduct.
     """
@@ -57,8 +59,8 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
 
     It is SaleClosed, Lost or DatabaseFenceAhead. Raises UnknownProduct if the product has no sale.
 
-    A newer holder came after this one, so its fence is higher by at most the time since. One that
-    is higher by more comes from another clock.
+    A later holder's fence is higher than this one by at most the time since this acquisition. A
+    fence that is higher by more than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
@@ -78,25 +80,28 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
 
 
 def find_blocked_products(lock: str) -> dict[str, float]:
-    """Products on sale whose fence no holder of this lock can exceed now -> seconds by which it is
-    ahead of the locks' Redis. Raises redis.RedisError."""
+    """Return the products on sale that no holder of this lock can sell, because of the fence.
+
+    The values are the seconds by which the product's fence is ahead of the locks' Redis. Raises
+    redis.RedisError.
+    """
     client = locks_client()
     seconds, microseconds = client.time()
     now = int(seconds) * 1_000_000 + int(microseconds)
     on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now).order_by("name")
-    lasts = {product: client.get(_key(lock, product.name)) for product in on_sale}
+    last_fences = {product: client.get(_key(lock, product.name)) for product in on_sale}
     return {
         product.name: (product.fence - now) / 1_000_000
-        for product, last in lasts.items()
-        if last is None or int(last) < product.fence
+        for product, last_fence in last_fences.items()
+        if last_fence is None or int(last_fence) < product.fence
     }
 
 
 def raise_fence(lock: str, product: Product) -> bool:
-    """Let the next holder of this product's lock have a fence above the database's.
+    """Give the next holder of this product's lock a fence above the database's.
 
-    Returns whether that was needed. The database's fence stays: a holder that is refused now still
-    is, and no old holder gets in. Raises redis.RedisError, OverflowError (beyond Redis's counting).
+    Return whether that was needed. The database's fence is not changed, so holders that it refuses
+    now stay refused. Raises redis.RedisError, and OverflowError if the fence is too high for Redis.
     """
     if product.fence > LARGEST_FENCE:
         raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")
@@ -104,13 +109,13 @@ def raise_fence(lock: str, product: Product) -> bool:
     seconds, _ = client.time()
     ahead = product.fence / 1_000_000 - int(seconds)
     memory = max(FENCE_TTL, ahead + FENCE_TTL)
-    new: list[str | int] = [
+    args: list[str | int] = [
         product.fence,
         product.fence + MARGIN_MICROSECONDS,
         round(memory * 1000),
     ]
     keys = [_key(lock, product.name)]
-    return bool(lua("raise_fence")(client, keys, new))
+    return bool(lua("raise_fence")(client, keys, args))
 
 
 def _key(lock: str, product: str) -> str:

@@ -1,9 +1,9 @@
-"""A cache of the products on sale, asked before anything is stored under a product's name.
+"""A cache of the products on sale, read before anything is stored under a product's name.
 
-A lock, a fence and a ZooKeeper node outlive the request that named them, so an invented name must
-not create one. And no buyer may wait for a lock while it occupies a connection of the pool. So this
-process looks up a new name once, returns the connection, and caches the name. It does not cache
-that a name is unknown: a sale sells from the moment it is opened.
+A lock, a fence and a ZooKeeper node outlive the request that names them, so an invented name must
+not create any. And no buyer may occupy a connection of the pool while it waits for a lock. So this
+process looks up a new name once, returns the connection to the pool, and caches the name. Unknown
+names are not cached, because a sale sells from the moment it is opened.
 """
 
 import threading
@@ -13,10 +13,10 @@ from django.db import connection
 from shop.errors import Unavailable, UnknownProduct
 from shop.models import Product
 
-#: How long a thread waits for another one's lookup: longer than a connection takes to fail.
+#: Time for which a thread waits for another thread's lookup: longer than a connect timeout.
 LOOKUP_TIMEOUT_SECONDS = 8.0
 
-_products: set[str] = set()  # stays after the sale was closed: the purchase checks again
+_products: set[str] = set()  # also products whose sale has ended: the purchase checks again
 _lookup = threading.Lock()
 
 
@@ -28,8 +28,9 @@ def is_cached(product: str) -> bool:
 def require_on_sale(product: str) -> None:
     """Raise UnknownProduct if the product is not on sale.
 
-    One thread of a process looks up at a time: invented names take one connection of the pool at
-    most, and a rush for a new product asks once. Raises Unavailable if the database is too slow.
+    One thread of a process looks up at a time, so that invented names occupy at most one connection
+    of the pool, and a rush for a new product sends one query. Raises Unavailable if the database is
+    too slow.
     """
     if is_cached(product):
         return

@@ -1,7 +1,7 @@
 """Holding a lock around a purchase: the lock outside, the transaction inside.
 
-The lock encloses the commit: released before it, the next buyer would read the old stock. No query
-runs before the lock is held: it would pin a pooled connection for as long as the buyer waits.
+The lock is released after the commit; otherwise the next buyer would read the old stock. No query
+runs before the lock is held; otherwise a waiting buyer would occupy a connection of the pool.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from shop.sale.purchase import AnyLease, Attempt
 
 
 def redis_lock(attempt: Attempt) -> RedisLock:
-    """Return RedisLock for a purchase, on the locks' Redis, counted by the metrics."""
+    """Return a RedisLock for a purchase, on the locks' Redis, with metrics."""
     return RedisLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
 
 
 def redis_lock_options(attempt: Attempt) -> dict[str, Any]:
-    """Return the options of RedisLock, which are those of AsyncRedisLock too.
+    """Return the options for RedisLock and AsyncRedisLock.
 
-    A hung holder (its database was cut off, say) would be renewed forever; `max_hold` ends its
-    lease. The fence then rejects its late writes.
+    Without `max_hold` the lease of a hung holder, whose database is unreachable for example, would
+    be renewed forever. After `max_hold` the fence rejects the late writes of that holder.
     """
     options = {"ttl": settings.SHOP_LOCK_TTL, "max_hold": settings.SHOP_LOCK_MAX_HOLD}
     if not settings.METRICS_TOKEN:
@@ -39,13 +39,13 @@ def redis_lock_options(attempt: Attempt) -> dict[str, Any]:
 
 
 class LockInsideTransaction(RuntimeError):
-    """A lock was to be taken inside a transaction. The message gives the reason and the cure."""
+    """A lock would have been taken inside a transaction. The message says how to avoid that."""
 
     def __init__(self) -> None:
         super().__init__(
             "A lock taken inside a transaction is released before the commit, and the next buyer "
             "reads the old stock. Take the lock outside and open the transaction inside it: no "
-            "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, ask for "
+            "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, buy with "
             "lock=redis-in-transaction."
         )
 
@@ -63,11 +63,11 @@ def held(
     inside_transaction  allow a transaction that began before the lock
     encloses_commit     False if the block ends before the commit
 
-    Raises LockInsideTransaction before it asks for the lock, unless `inside_transaction`.
+    Raises LockInsideTransaction if this thread has a transaction, unless `inside_transaction`.
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # No lock is taken yet: the `with` in report_points_around takes it, and releases it.
+    # This takes no lock: the `with` in report_points_around does, and releases it.
     hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
     return report_points_around(hold, commits=encloses_commit)
 
@@ -75,7 +75,7 @@ def held(
 def refuse_inside_transaction() -> None:
     """Raise LockInsideTransaction if this thread has a transaction.
 
-    The transaction that a TestCase wraps around its test is ignored, as `durable` ignores it.
+    The transaction of a TestCase is ignored, as Django's `durable` ignores it.
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction
@@ -87,12 +87,12 @@ def report_points_around(
 ) -> Iterator[AnyLease]:
     """Hold a lock for a block, and report the points before, inside and after it.
 
-    hold  what `lock.hold()` returned: to enter it takes the lock, to leave it releases the lock
+    hold  the result of `lock.hold()`: entering it takes the lock, leaving it releases the lock
     """
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_points_of(lease, commits=commits):  # `hold` takes the lock
+        with hold as lease, report_points_of(lease, commits=commits):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed

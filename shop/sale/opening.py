@@ -17,23 +17,24 @@ LONGEST_CLOSE_MS = 20_000
 
 
 class KeyHasOpened(Exception):
-    """A sale with this Idempotency-Key exists; whatever this restock did is rolled back."""
+    """A sale with this Idempotency-Key exists. All changes of this restock are rolled back."""
 
 
 @transaction.atomic(durable=True)
 def restock(*, product: str, amount: int, lock: str | None = None, key: str | None = None) -> Sale:
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
-    Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
-    names the strategy that will sell the units: they are put into the rows that it sells from.
-    Without `lock` that is the server's strategy. In a demo each buyer chooses a strategy, so the
-    units stay in the product's row.
+    Earlier sales and orders are not changed. The product is created if it does not exist. `lock`
+    names the strategy that will sell the units; they are moved to the rows that it sells from. The
+    default is the server's strategy. In a demo there is no default, because each buyer chooses a
+    strategy, so the units stay in the product's row.
+
     Raises KeyHasOpened if `key` has opened a sale before.
     """
     Product.objects.get_or_create(name=product)
     product_row = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
-    try:  # first: closing the old sale also changes Redis, which is not rolled back
+    try:  # before closing the old sale, because changes to Redis are not rolled back
         sale = Sale.objects.create(
             product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
@@ -57,9 +58,10 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
 def restock_once(
     *, product: str, amount: int, lock: str | None = None, key: str | None
 ) -> tuple[Sale, bool]:
-    """Open a sale, or return the sale that `key` has opened, and whether it had.
+    """Open a sale, or find the sale that `key` has opened before.
 
-    Raises KeyReused if the key came with another product or stock.
+    Return the sale, and whether it had been opened before. Raises KeyReused if the key was used for
+    another product or stock.
     """
     try:
         return restock(product=product, amount=amount, lock=lock, key=key), False
@@ -72,10 +74,10 @@ def restock_once(
 
 @transaction.atomic(durable=True)
 def close(*, product: str) -> None:
-    """Close the product's open sale, if there is one: from its commit on nothing more is sold.
+    """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
-    It waits for purchases that have written, LONGEST_CLOSE_MS at most; later ones are refused.
-    Raises OperationalError if they take longer.
+    This waits up to LONGEST_CLOSE_MS for purchases that have already written; later purchases are
+    refused. Raises OperationalError if they take longer.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -90,7 +92,7 @@ def close(*, product: str) -> None:
 
 
 def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
-    """Close the open ones of these sales of a product."""
+    """Close those of the product's `sales` that are open."""
     if product_row.sale_id is not None:
         for strategy in STRATEGIES.values():
             if strategy.close is not None:

@@ -1,22 +1,22 @@
-"""Named points in a purchase, at which a demo or a test records facts or stops the thread.
+"""Named points in a purchase, at which a demo or a test can record facts or stop the thread.
 
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
-    unlocked_before_commit          the lock is free, the transaction is not committed
-    reserve, reserved               a unit is asked for, and is held, in Redis
-    settling, settled               orders of promises are written; and committed
+    unlocked_before_commit          the lock is released, the transaction is not committed
+    reserve, reserved               before and after a unit is reserved in Redis
+    settling, settled               before and after the orders of promises are committed
 
 In the locks of the articles:
 
-    setnx:before_expire             SETNX has the lock, EXPIRE has not been sent
+    setnx:before_expire             SETNX has acquired the lock, EXPIRE has not been sent
     setnx-timestamp:before_takeover an expired time was read, the lock is not taken over yet
     token-get-del:before_del        GET found our token, DEL has not been sent
-    watchdog:before_renew           the renewing thread is about to renew
-    reentrant:before_subscribe      the lock is taken, the channel is not subscribed to yet
-    redlock:before_validity         the votes are in, the time they took has not been checked
-    zookeeper:before_watch          the predecessor is known, it is not watched yet
+    watchdog:before_renew           the watchdog's thread is about to renew
+    reentrant:before_subscribe      another owner has the lock, the channel is not subscribed to yet
+    redlock:before_validity         the votes have arrived, their time has not been checked
+    zookeeper:before_watch          the predecessor is known, but not watched yet
 
-A point is a Django signal: without a receiver it costs one comparison. A demo or a test installs
-one receiver, its probe.
+A point is sent as a Django signal, which costs one comparison if it has no receiver. A demo or a
+test installs one receiver, the probe.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Probe = Callable[[str, Mapping[str, object]], None]
 #: Returns whether the probe may stop a thread at the point of this name.
 MayStop = Callable[[str], bool]
 
-#: Report that this thread is at a point: `point.send("after_read", amount=3)`.
+#: The signal by which a thread reports that it is at a point: `point.send("after_read", amount=3)`.
 point = Signal()
 
 
@@ -52,7 +52,8 @@ def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
 def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:
     """Call `probe` at every point of this process from now on; None removes it.
 
-    Where `may_stop` returns False the probe must return at once, because an event loop may call it.
+    At a point for which `may_stop` returns False, the probe must return at once, because an event
+    loop may call it.
     """
     global _probe, _may_stop
     _probe = probe
@@ -64,7 +65,10 @@ def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None
 
 
 async def reach_point_async(name: str, **facts: object) -> None:
-    """Report that this task is at the point `name`. If the probe may stop it, a thread waits."""
+    """Report that this task is at the point `name`.
+
+    If the probe may stop there, it is called in a thread, so that the loop goes on.
+    """
     if _probe is not None and _may_stop(name):
         await asyncio.to_thread(partial(point.send, name, **facts))
     else:

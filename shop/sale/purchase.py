@@ -1,4 +1,4 @@
-"""The critical section, `sell_one`: check, pause, decrement, record."""
+"""The critical section of a purchase: check, pause, decrement, record (`sell_one`)."""
 
 import time
 from collections.abc import Callable
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from locks import one_file
     from locks.lease import BaseLease
 
-#: A lease on a lock of any kind. A purchase that takes no lock loads none.
+#: A lease on a lock of any kind. Its modules are not imported for a purchase without a lock.
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
-#: The database names this constraint if the key of an order exists already.
+#: The constraint that the database names if an order with the same key exists.
 KEY_CONSTRAINT = "idempotency_key"
 
 INSERT_ORDER = """
@@ -35,7 +35,7 @@ INSERT_ORDER = """
 
 
 class KeyHasBought(Exception):
-    """An order with this Idempotency-Key exists; this attempt is rolled back."""
+    """An order with this Idempotency-Key exists. This attempt is rolled back."""
 
 
 @dataclass(slots=True)
@@ -56,24 +56,24 @@ class Attempt:
     hold: float = 0.0
     key: str | None = None
     sale: int | None = None
-    #: True from the last statement on: an error after it leaves the commit in doubt.
+    #: True after the last statement: an error from then on leaves the commit in doubt.
     committing: bool = False
 
     @property
     def lock_name(self) -> str:
-        """The name of the attempt's lock, which has the strategy, so that none blocks another."""
+        """The name of the attempt's lock. It contains the strategy: strategies share no locks."""
         return f"{self.lock}:{self.product}"
 
     @property
     def holder(self) -> str:
-        """The holder of a unit in Redis. A repeated request with a key is the same holder."""
+        """The holder of a unit in Redis. Requests with the same key are the same holder."""
         return self.key or uuid4().hex
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the request, to distinguish a repeated one from another one.
+        """A digest of the request. A repeated request has the same digest.
 
-        Outside a demo it leaves out the lock, which the server chooses and may have changed.
+        Outside a demo it does not include the lock, which the server chooses and may have changed.
         """
         lock = self.lock if settings.SHOP_DEMO else ""
         text = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
@@ -84,7 +84,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """The product's row at the check.
+    """The stock that was read at the check.
 
     row_number  number of the bucket or unit to sell from, if the strategy has its own rows
     """
@@ -98,9 +98,9 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """The lease under which a unit was sold. Times in milliseconds.
+    """Facts about the lease under which a unit was sold, with times in milliseconds.
 
-    released  the outcome of its release, once it is known
+    released  the outcome of the release, or None
     """
 
     waited_ms: float
@@ -111,7 +111,7 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A sold unit. `lease` is None if it was sold without a lock, or by an earlier request."""
+    """A sold unit. `lease` is None if it was sold without a lock or by an earlier request."""
 
     order_id: int
     sale_id: int
@@ -140,7 +140,7 @@ def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
-    """Read the stock. Without `for_update` another buyer may change it at once."""
+    """Read the stock. Only with `for_update` the row is locked against other buyers."""
     products = Product.objects.filter(name=attempt.product, sale__isnull=False)
     if for_update:
         products = products.select_for_update()
@@ -151,11 +151,11 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 
 
 def write_stock(attempt: Attempt, stock: Stock) -> None:
-    """Write back the stock that was read, less one, as article A1 does (docs/sources.md).
+    """Write the stock that was read, less one, as article A1 does (docs/sources.md).
 
-    It overwrites any decrement since the read. Only a restock is noticed: then the sale that was
-    read is over. The statement is written in SQL, as is the order's below: other buyers wait
-    meanwhile, and the ORM takes three times the processor time.
+    This overwrites any decrement since the read. Only a restock is noticed, because it opened
+    another sale: then SaleClosed is raised. This statement and that of the order are written in
+    SQL, because other buyers wait meanwhile, and the ORM takes three times the processor time.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -167,7 +167,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
 
 
 def write_relative(attempt: Attempt, stock: Stock) -> None:
-    """Decrement the present stock. The row's CHECK refuses a negative one.
+    """Decrement the current stock. The row's CHECK refuses a negative stock.
 
     Raises SoldOut, or SaleClosed.
     """
@@ -188,11 +188,11 @@ def sell_one(
 ) -> Receipt:
     """Check, pause for `attempt.hold`, decrement, record.
 
-    A strategy may replace how it reads and how it writes.
+    A strategy may replace the functions that read and write the stock. It calls this inside its
+    transaction, which is inside its lock, if it has one (see `buy` in shop/strategies/).
 
-    It runs inside the transaction that the strategy opens, and that inside the strategy's lock, if
-    it has one: see `buy` in shop/strategies/. Raises SoldOut, SaleOver, UnknownProduct, Lost, or
-    KeyHasBought when the attempt's key has an order already.
+    Raises SoldOut, SaleOver, UnknownProduct or Lost, and KeyHasBought if the attempt's key already
+    has an order.
     """
     attempt.committing = False
     stock = read(attempt)
@@ -211,7 +211,8 @@ def sell_one(
 def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order and return its id.
 
-    A second order with the same key waits for the first one to commit, and raises KeyHasBought.
+    If another transaction has inserted an order with the same key, this waits for its end. Raises
+    KeyHasBought if that transaction commits.
     """
     values = (
         stock.sale_id,

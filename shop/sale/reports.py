@@ -1,4 +1,4 @@
-"""The figures of a sale, counted from its orders and never from a negative stock."""
+"""The figures of a sale. They count orders, because the stock is never negative."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The settlement of a sale if Redis was not asked or did not answer.
+#: The settlement of a sale if Redis was not needed or did not answer.
 UNKNOWN_SETTLEMENT = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
 
 
@@ -36,10 +36,10 @@ class SaleReport:
         unsettled          promises whose order is not written yet
         broken_promises    promises whose order cannot be written: no unit was left, or the key has
                            another order
-        settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to the commit of
-                           its order, by Redis's clock; p50 and p99 are rounded up to a step of 1
-                           below 100 ms, 10 below 1 s, 100 above, and are 60 s at most; None before
-                           the first one
+        settlement_lag_ms  p50, p99 and max of the milliseconds from a promise to the commit of its
+                           order, by Redis's clock. None before the first order. p50 and p99 are
+                           rounded up to multiples of 1 ms below 100 ms, of 10 ms below 1 s, and of
+                           100 ms above. They are 60 s at most
     """
 
     sale: int
@@ -77,8 +77,8 @@ class SaleReport:
         }
 
 
-#: One statement, and so one snapshot. The page runs it up to four times a second; the ORM took
-#: longer to assemble it than the database to run it.
+#: A single statement, so that it sees one snapshot. It is written in SQL because the page runs it
+#: up to four times a second, and the ORM took longer to build it than the database to run it.
 REPORTS = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
@@ -97,8 +97,8 @@ REPORTS = """
     ) sold ON sold.sale_id = sale.id
     WHERE sale.id IN ({sale_ids}) ORDER BY sale.id DESC
 """
-#: The ids of the newest sales of one product. The inner SELECT is for MySQL, which takes no LIMIT
-#: right inside IN.
+#: The ids of the newest sales of one product. The inner SELECT is for MySQL, which allows no LIMIT
+#: directly inside IN.
 NEWEST_SALES = """
     SELECT id FROM (
         SELECT id FROM shop_sale WHERE product_id = (SELECT id FROM product WHERE name = %s)
@@ -108,7 +108,7 @@ NEWEST_SALES = """
 
 
 def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return the reports of these sales, newest first, each with the locks of its orders."""
+    """Return the reports of these sales, newest first, each with two locks of its orders."""
     with connection.cursor() as cursor:
         cursor.execute(REPORTS.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
@@ -125,7 +125,7 @@ def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[
 def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """Return the reports of the newest `count` sales of each product, newest first, in one query.
 
-    Each report has the `locks` of its orders.
+    `locks` in a report has the locks of its orders, two at most.
     """
     if not products:
         return []
@@ -137,7 +137,7 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
 
 
 def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:
-    """Return the reports of these sales, newest first. One query."""
+    """Return the reports of these sales, newest first, in one query."""
     if not sale_ids:
         return []
     placeholders = ", ".join(["%s"] * len(sale_ids))
@@ -153,13 +153,13 @@ def report_of(sale_id: int) -> SaleReport:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
-    # The settlement is read first, so that all orders that it counts are in the database.
+    # Before the orders: every order that the settlement counts is then among them.
     settlement = _settlement_of(sale_id)
     return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
 
 
 def _settlement_of(sale_id: int) -> Mapping[str, Any]:
-    """Return the settlement by the strategy that promises units, if there is one."""
+    """Return the settlement from the strategy that promises units, if there is one."""
     for strategy in STRATEGIES.values():
         if strategy.settled is not None:
             settlement: Mapping[str, Any] = strategy.settled(sale_id)
@@ -167,7 +167,7 @@ def _settlement_of(sale_id: int) -> Mapping[str, Any]:
     return UNKNOWN_SETTLEMENT
 
 
-#: How long a thread waits for another one's count: longer than a connection takes to fail.
+#: Time for which a thread waits for another thread's count: longer than a connect timeout.
 COUNT_TIMEOUT_SECONDS = 8.0
 #: Sales whose reports are kept at a time.
 MAX_KEPT_REPORTS = 100
@@ -184,8 +184,8 @@ class KeptReports:
     def report(self, sale_id: int) -> SaleReport:
         """Return a report that is at most `seconds` old.
 
-        One thread of a process counts at a time. Raises UnknownSale, and Unavailable where the
-        database is slow to answer.
+        One thread of a process counts at a time. Raises UnknownSale, and Unavailable if the
+        database is too slow.
         """
         if not self.counting.acquire(timeout=COUNT_TIMEOUT_SECONDS):
             raise Unavailable("the database does not answer; nothing was changed")
@@ -216,7 +216,7 @@ def latest_sale_id(*, product: str) -> int:
 def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` orders of a sale with an id above `after`, oldest first.
 
-    The judge reads them in pages. Raises UnknownSale.
+    The judge reads the orders in pages. Raises UnknownSale.
     """
     return [
         {
@@ -234,14 +234,14 @@ def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
     ]
 
 
-#: More points could not be told apart.
+#: Maximum number of points. A chart could not show more.
 MAX_CURVE_POINTS = 2_000
 
 
 def sale_curve(sale_id: int) -> list[tuple[float, int]]:
-    """Return (seconds since the first order, stock that its buyer saw) for each order, by time.
+    """Return (seconds since the first order, stock that the buyer saw) for each order, by time.
 
-    It has MAX_CURVE_POINTS at most, and neither buyers nor keys. Raises UnknownSale.
+    The curve has MAX_CURVE_POINTS at most, and neither buyers nor keys. Raises UnknownSale.
     """
     orders = list(
         _orders(sale_id)

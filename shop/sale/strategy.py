@@ -1,4 +1,4 @@
-"""A strategy: one way to guard the stock, with its facts. CONTRIBUTING.md says how to add one."""
+"""Strategy: a way to guard the stock, with its properties. CONTRIBUTING.md shows how to add one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,33 +9,34 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
+    """A way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
 
-    rank        its position in lists: first the strategies of the articles, then those to copy,
-                those that only look right, and those of the database
+    rank        its position in lists. First come the strategies of the articles, then those to
+                copy, those that only look right, and those of the database
     title       a few words for a table or a drop-down
     summary     one sentence on its way to guard the stock, and on what breaks it
     marks       text of its decisive lines, which the page highlights
     buy         sells one unit to one buyer, or raises a ShopError
-    sell_in_loop  sells under a lease of RedisLock. On an asyncio node a buyer waits for that lock
-                without a thread, and only this call runs in one. Without it all of `buy` does
+    sell_in_loop  sells under a lease of RedisLock, or None. On an asyncio node a buyer then waits
+                for the lock without a thread, and only this call runs in a thread. If it is None,
+                the whole of `buy` runs in a thread
     name        the value of `lock` in POST /buy: the name of its file, with dashes
     article     the article it comes from (A0 to A4), or `beyond`
     backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
-    sound       whether no known fault makes it oversell or stops it for good, apart from those
+    sound       whether no known fault makes it oversell or stops it for good, except for faults
                 that no lock can survive (BEYOND_LOCKS in loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
     fenced      whether the database refuses a holder whose fence is old
-    takes_over  whether contenders take over an expired lock, rather than Redis ending it
+    takes_over  whether contenders take over an expired lock, which Redis does not delete
     reserves    whether it hands out units by attempt, and has no lock
     deferred    whether `manage.py settle` writes its orders after the answer
     rush        the verdict of a rush: `exact` or `oversold`
-    overselling_schedules  in how many of the 20 orders of two buyers' moves both have the last unit
+    overselling_schedules  how many of the 20 orders of two buyers' moves sell the last unit twice
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
-    holds_row   whether it holds the product's row, or a unit's, from the read on: a restock waits
+    holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
     reads_again whether it notices a restock and tries again, in the new sale
-    waits_at_write  whether both of two buyers read, and the second waits where it writes
+    waits_at_write  whether two buyers can read at once, and the second waits at its write
     databases   the databases that it exists on, as Django calls them; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to the rows that this strategy
@@ -79,12 +80,12 @@ class Strategy:
         return self.backend == "redis"
 
     def exists_on(self, vendor: str) -> bool:
-        """Return whether it can sell on this database. `vendor` is Django's name of it."""
+        """Return whether it can sell on a database. `vendor` is Django's name of the database."""
         return not self.databases or vendor in self.databases
 
     @property
     def sells_side_by_side(self) -> bool:
-        """True if buyers write different rows, and wait for each other only for the last units."""
+        """True if buyers write different rows, and wait for each other only at the last units."""
         return self.fill is not None
 
     @property
@@ -93,5 +94,5 @@ class Strategy:
         return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"
 
 
-#: Every value of `lock`. shop/strategies/__init__.py fills it when the app is ready.
+#: The strategies by name. shop/strategies/__init__.py fills this when the app is ready.
 STRATEGIES: dict[str, Strategy] = {}

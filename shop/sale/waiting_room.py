@@ -1,10 +1,10 @@
-"""A limit on the purchases that wait in this process; surplus buyers are told to come back later.
+"""A limit on the purchases in this process. Surplus buyers are told to come back later.
 
-SHOP_MAX_PURCHASES limits all of them, so that pages and health checks always find a free thread.
-SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other ones: that
-many wait while one sells, for a lock in Redis, a row, or the retry of a conflict. Processes do not
-count each other's buyers, which would cost each buyer a round trip to one more server. n nodes of
-m processes admit n x m times as many.
+SHOP_MAX_PURCHASES limits all purchases, so that pages and health checks always find a free thread.
+SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other products:
+while one buyer sells, that many wait for a lock in Redis, for a row, or to retry after a conflict.
+Each process counts only its own buyers; a common count would cost each buyer a round trip to
+another server. So n nodes of m processes admit n x m times as many.
 """
 
 import sys
@@ -19,12 +19,12 @@ from django.conf import settings
 
 from shop.errors import WaitingRoomFull
 
-#: Refused buyers who are asked to come back in each second: if 1,000 came back every second, the
-#: process would have time for nothing but refusing them.
+#: Number of refused buyers that are told to come back in the same second. If 1,000 came back every
+#: second, the process would only refuse buyers.
 RETURNS_PER_SECOND = 100
 LONGEST_RETRY_AFTER_SECONDS = 30
 
-#: The purchases of this process that have a seat, by product.
+#: Product -> number of this process's purchases that have a seat.
 purchases_under_way: Counter[str] = Counter()
 _next_return = 0.0  # monotonic time at which the next refused buyer may come back
 _mutex = threading.Lock()
@@ -32,9 +32,9 @@ _mutex = threading.Lock()
 
 @contextmanager
 def occupy_seat(product: str) -> Iterator[None]:
-    """Occupy a seat until the block ends. Raises WaitingRoomFull at once if there is none.
+    """Occupy a seat until the block ends. Raises WaitingRoomFull at once if no seat is free.
 
-    It never waits, so an event loop may use it too.
+    This never waits, so an event loop may use it, too.
     """
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
@@ -53,7 +53,7 @@ def occupy_seat(product: str) -> Iterator[None]:
 
 
 def _retry_after_seconds() -> int:
-    """Return the seconds until a buyer who is refused now should come back."""
+    """Return the seconds after which a buyer that is refused now should come back."""
     global _next_return
     now = monotonic()
     earliest = max(now, _next_return) + 1 / RETURNS_PER_SECOND
