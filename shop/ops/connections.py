@@ -1,4 +1,4 @@
-"""Dead connections to PostgreSQL, and connections outside the pool."""
+"""Removing dead connections from the pool, and connections outside the pool."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,12 +16,12 @@ def is_gone(error: DatabaseError | InterfaceError) -> bool:
 
 
 def discard_dead(error: DatabaseError | InterfaceError) -> None:
-    """Remove every dead connection of the pool, if this error lost one.
+    """Remove every dead connection from the pool, if this error means that one is dead.
 
-    After a restart of PostgreSQL all of them are dead, and would fail one request each.
+    After a restart of PostgreSQL all connections are dead, and each would fail a request.
     """
     if not is_gone(error) or isinstance(error.__cause__, ReplyTimeout):
-        return  # with a silent server the check of each connection would wait for its timeout
+        return  # the server is silent: the check of each connection would wait for a timeout
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:
@@ -32,7 +32,7 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 def own_connection(**options: Any) -> Iterator[None]:
     """Give this thread a connection outside the pool until the block ends.
 
-    options  options besides the shop's own
+    options  connection options that override the shop's
     """
     pooled = connections[DEFAULT_DB_ALIAS]
     own = pooled.copy()
@@ -49,9 +49,9 @@ def own_connection(**options: Any) -> Iterator[None]:
 def beside_the_pool() -> AbstractContextManager[None]:
     """Give this thread its own connection if the pool has none left.
 
-    It is for the pages of a demo: elsewhere the pool limits the connections of a node. Under a lock
-    in the database every waiting buyer keeps a connection, and the page with the rush and its Stop
-    button would wait behind them and answer that the database does not answer.
+    Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
+    lock in the database every waiting buyer occupies a connection. Without this, the page with the
+    rush and its Stop button would wait for one, and then report that the database does not answer.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)

@@ -1,7 +1,7 @@
 """The databases that the shop runs on: their settings by URL, and the codes of their errors.
 
-Production is PostgreSQL. In a demo DATABASE_URL may lead to another database, to compare what
-guards the stock there:
+In production it is PostgreSQL. In a demo DATABASE_URL may name another database, to compare how the
+strategies behave there:
 
     mysql://user:password@host:port/name?isolation_level=repeatable-read&snapshot=on&unix_socket=/path
     sqlite:////absolute/path?transaction_mode=DEFERRED
@@ -22,7 +22,7 @@ from shop.ops import postgres
 #: Seconds for which a statement waits for a lock.
 LOCK_TIMEOUT_SECONDS = postgres.TIMEOUTS_MS["lock_timeout"] // 1000
 LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
-#: Parameters of a mysql:// URL -> the values that they may have; none listed: any.
+#: Parameter of a mysql:// URL -> its allowed values. An empty tuple allows any value.
 MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "isolation_level": (
         "read-uncommitted",
@@ -35,14 +35,15 @@ MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "charset": (),
 }
 
-#: Another transaction was first, and this one is rolled back.
-#: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock; MariaDB: the row has
-#: changed since the snapshot. A lost connection is not among them, because it may have committed.
+#: Codes that mean: another transaction was first, and this one was rolled back.
+#: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock. MariaDB: the row has
+#: changed since the snapshot. Codes of a lost connection are not included, because the transaction
+#: may have been committed.
 CONFLICTS = {"40001", "40P01", "1213", "1020"}
-#: The buyer may ask again: the database waited for too long or refused to wait, and wrote nothing.
-#: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction. MySQL:
-#: lock wait, statement, and its conflicts, which end strategies that never retry. SQLite: the
-#: writer was not let in.
+#: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
+#: buyer may retry. PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in
+#: transaction. MySQL: timeouts of a lock and of a statement, and conflicts, for strategies that do
+#: not retry them. SQLite: another writer has the database.
 BUSY = {
     # PostgreSQL
     "55P03",
@@ -58,7 +59,7 @@ BUSY = {
     "SQLITE_BUSY",
     "SQLITE_BUSY_SNAPSHOT",
 }
-#: The connection is lost. MySQL: no connection, no room, shutdown, killed.
+#: MySQL's codes of a lost connection: not connected, too many connections, shutdown, killed.
 MYSQL_GONE = {
     "1040",
     "1053",
@@ -72,14 +73,14 @@ MYSQL_GONE = {
     "2013",
     "2055",
 }
-#: A row with this unique value exists. PostgreSQL, MySQL, SQLite.
+#: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
 
 def database_name() -> str:
-    """Return the name of the shop's database, also while its server does not answer.
+    """Return the name of the shop's database, even if its server does not answer.
 
-    Only the server tells MariaDB from MySQL: Django asks it once for each connection.
+    Only the server can say whether it is MariaDB or MySQL. Django asks once per connection.
     """
     if connection.vendor not in ("mysql", "sqlite"):
         return "PostgreSQL"
@@ -90,9 +91,9 @@ def database_name() -> str:
 
 
 def code_of(error: BaseException) -> str | None:
-    """Return the database's own code of an error of Django; None if no server has answered.
+    """Return the database's code for an error of Django, or None if no server has answered.
 
-    PostgreSQL's is the SQLSTATE, MySQL's a number, SQLite's a name.
+    PostgreSQL's code is the SQLSTATE, MySQL's a number, SQLite's a name.
     """
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
@@ -104,19 +105,20 @@ def code_of(error: BaseException) -> str | None:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether another transaction was first, so that this one may begin anew."""
+    """Return whether another transaction was first, so that this one may be retried."""
     return code_of(error) in CONFLICTS
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether the database refused to go on, and wrote nothing."""
+    """Return whether the database gave up waiting, and wrote nothing."""
     return code_of(error) in BUSY
 
 
 def is_lost(error: BaseException) -> bool:
     """Return whether this error means that the connection is lost.
 
-    No code: the server did not answer. In PostgreSQL 08: connection; 53: no room; 57P: shutdown.
+    An error without a code means that the server did not answer. The classes of PostgreSQL's codes
+    are 08 (connection), 53 (resources) and 57P (shutdown).
     """
     code = code_of(error)
     if code is None or code in MYSQL_GONE:
@@ -127,7 +129,7 @@ def is_lost(error: BaseException) -> bool:
 def violates(error: BaseException, constraint: str) -> bool:
     """Return whether the error is a duplicate value under this unique constraint.
 
-    constraint  a part of its name; MySQL and SQLite name it in their messages only
+    constraint  a part of the constraint's name; MySQL and SQLite name it only in the message
     """
     if code_of(error) not in DUPLICATES:
         return False
@@ -140,8 +142,8 @@ def violates(error: BaseException, constraint: str) -> bool:
 def database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
     """Return Django's settings of the database of a URL.
 
-    The other parameters apply to PostgreSQL alone; see postgres.database_settings. Raises
-    ImproperlyConfigured, with what to do.
+    `pool_size` and `is_pgbouncer` apply only to PostgreSQL; see postgres.database_settings. Raises
+    ImproperlyConfigured, with a message on what to do.
     """
     match urlsplit(url).scheme:
         case "mysql":
@@ -173,7 +175,7 @@ def _mysql(url: str) -> dict[str, Any]:
     set_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
         set_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
-    # A column has the name `lock`, which is a reserved word: quoted as in every other database.
+    # The reserved word `lock` is the name of a column. This allows the quotes of other databases.
     set_variables.append("sql_mode=concat(@@sql_mode, ',ANSI_QUOTES')")
     options: dict[str, Any] = {
         "charset": parameters.get("charset", "utf8mb4"),
@@ -188,8 +190,8 @@ def _mysql(url: str) -> dict[str, Any]:
         options["unix_socket"] = parameters["unix_socket"]
     has_tcp_password = bool(address.password) and "unix_socket" not in parameters
     if host in LOOPBACK and not has_tcp_password:
-        # Each connection would make a TLS context, which takes 24 ms of processor time. MySQL takes
-        # a password over TCP only with TLS, or encrypted by the package cryptography.
+        # A TLS context takes 24 ms of processor time per connection. But MySQL accepts a password
+        # over TCP only with TLS, or encrypted by the package cryptography.
         options["ssl_disabled"] = True
     return {
         "ENGINE": "django.db.backends.mysql",

@@ -20,7 +20,8 @@ def parse_rate(text: str) -> tuple[int, float] | None:
 def next_redis_database(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
-    A Unix socket's number is a parameter, unix:///run/redis.sock?db=0, and any URL's may be.
+    In the URL of a Unix socket the number is a parameter, as in unix:///run/redis.sock?db=0. It may
+    be a parameter of any other URL, too.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -34,7 +35,7 @@ def next_redis_database(url: str) -> str:
 def add_login(url: str, *, user: str, password: str) -> str:
     """Return `url` with user and password, unless it has a login or the password is empty.
 
-    A URL can then be in a compose file, and its password in a secret file.
+    So a compose file can contain the URL, and a secret file the password.
     """
     parts = urlsplit(url)
     if not password or "@" in parts.netloc:
@@ -64,10 +65,11 @@ def _parse_sentinel(address: str) -> tuple[str, int]:
 def sentinel_cache(
     cache: dict[str, Any], *, sentinels: list[tuple[str, int]], master: str, pool: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a cache of django-redis that asks the Sentinels for the address of `master`.
+    """Return the settings of a django-redis cache that asks the Sentinels for the master's address.
 
-    Its URL gives user, password, database number and TLS. `pool` has the options of a connection,
-    timeouts and no retries, for the Sentinels as well.
+    cache   settings of a cache, whose URL has the user, password, database number and TLS
+    master  the name of the master
+    pool    options of a connection (timeouts, no retries), also for connections to the Sentinels
     """
     return {
         **cache,
@@ -84,12 +86,12 @@ def sentinel_cache(
 
 
 def _replace_host(url: str, master: str) -> str:
-    """Return the URL with the master's name as its host, so that URLs of one server are equal."""
+    """Return the URL with the master's name as its host."""
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss"):
         raise ImproperlyConfigured(
-            f"REDIS_SENTINELS is set and a Redis URL begins with {parts.scheme}:// where the "
-            "Sentinels say the host: write redis:// or rediss://, for password and database alone"
+            f"REDIS_SENTINELS is set and a Redis URL begins with {parts.scheme}://: write redis:// "
+            "or rediss://. Its host is ignored, because the Sentinels name the host"
         )
     user = parts.netloc.rpartition("@")[0]
     netloc = master

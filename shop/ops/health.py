@@ -1,4 +1,4 @@
-"""Readiness of the servers that a sale needs."""
+"""The readiness of a node: the servers that a sale needs, and whether the node is stopping."""
 
 import threading
 import time
@@ -16,20 +16,20 @@ from shop.ops.connections import discard_dead
 from shop.ops.database import database_name
 from shop.ops.redis import locks_client
 
-#: Errors of a part that is not ready; Django raises ImproperlyConfigured without DATABASE_URL.
+#: Errors of a part that is not ready. Without DATABASE_URL Django raises ImproperlyConfigured.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the stack, with its state or, if it is not ready, the cause and the cure."""
+    """A part of the stack. `detail` is its state or, if it is not ready, the cause and the cure."""
 
     name: str
     ok: bool
     detail: str
 
 
-#: Seconds for which one look at the servers answers every probe.
+#: Seconds for which the result of one check answers every probe.
 LOOK_LIFETIME_SECONDS = 1.0
 _last_look: tuple[float, list[Part]] | None = None
 _look_lock = threading.Lock()
@@ -38,22 +38,26 @@ _is_stopping: Callable[[], bool] | None = None
 
 
 def register_backlog(read_backlog: Callable[[], tuple[int, float]]) -> None:
-    """Have the backlog of promises reported. AppConfig.ready() calls it: ops must not import
-    reserve."""
+    """Set the function that reads the backlog of promises.
+
+    AppConfig.ready() calls this, because ops must not import reserve.
+    """
     global _read_backlog
     _read_backlog = read_backlog
 
 
 def read_backlog() -> tuple[int, float] | None:
-    """Return the number of unsettled promises and the age of the oldest in seconds, or None in a
-    shop that makes no promises. Raises redis.RedisError."""
+    """Return the number of unsettled promises, and the age of the oldest in seconds.
+
+    It is None in a shop that makes no promises. Raises redis.RedisError.
+    """
     if _read_backlog is None:
         return None
     return _read_backlog()
 
 
 def register_stopping(is_stopping: Callable[[], bool]) -> None:
-    """Have `is_stopping` tell whether this process is about to end (shop/gunicorn_conf.py)."""
+    """Set the function that tells whether this process is about to end (shop/gunicorn_conf.py)."""
     global _is_stopping
     _is_stopping = is_stopping
 
@@ -64,9 +68,9 @@ def is_stopping() -> bool:
 
 
 def recent_parts() -> list[Part]:
-    """Return `check_parts()` as it was at most LOOK_LIFETIME_SECONDS ago.
+    """Return a result of check_parts() that is at most LOOK_LIFETIME_SECONDS old.
 
-    Concurrent probes wait for one look, so that a slow server is asked once.
+    Concurrent probes wait for the same check, so that a slow server gets one request.
     """
     global _last_look
     with _look_lock:
@@ -77,9 +81,9 @@ def recent_parts() -> list[Part]:
 
 
 def check_parts() -> list[Part]:
-    """Look at the database, its migrations and timeouts, and both Redis databases.
+    """Check the database, its migrations and timeouts, and both Redis databases.
 
-    Also at the promised orders that are not yet written (strategies that reserve).
+    If a strategy reserves units, its promised orders that are not written yet are a part, too.
     """
     parts = [
         _check_part(database_name(), _describe_database),
@@ -89,7 +93,7 @@ def check_parts() -> list[Part]:
     ]
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
-    # Not in a demo: it offers every strategy, so it has a backlog to read even if none reserves.
+    # Not in a demo, which can read a backlog even if no buyer uses a strategy that reserves.
     if _read_backlog is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts
@@ -100,7 +104,7 @@ def _check_part(name: str, describe: Callable[[], str]) -> Part:
         return Part(name, True, describe())
     except NOT_READY as error:
         if isinstance(error, DatabaseError | InterfaceError):
-            discard_dead(error)  # otherwise each look finds another dead connection of the pool
+            discard_dead(error)  # otherwise each check gets another dead connection of the pool
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 
@@ -127,7 +131,7 @@ def _describe_migrations() -> str:
 
 
 def _describe_timeouts() -> str:
-    """Describe the timeouts in force: a pooler may have dropped those of the settings."""
+    """Describe the effective timeouts, because a pooler may drop those of the settings."""
     limits = settings.DB_TIMEOUTS_MS
     with connection.cursor() as cursor:
         cursor.execute(
@@ -139,7 +143,7 @@ def _describe_timeouts() -> str:
     missing = [name for name in limits if not 0 < effective[name] <= limits[name]]
     if missing:
         commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in missing)
-        raise LookupError(f"behind a pooler the role must bring its timeouts: {commands}")
+        raise LookupError(f"behind a pooler the role must have the timeouts: {commands}")
     return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
 
 
@@ -156,7 +160,7 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the backlog. A node with a long one stays ready: /buy refuses on every node."""
+    """Describe the backlog. Even a long one leaves a node ready: /buy refuses on every node."""
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"

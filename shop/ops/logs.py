@@ -19,8 +19,8 @@ JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
 class RequestFilter(logging.Filter):
     """Gives every record the id of its request, and drops the lines of expected 4xx answers.
 
-    Sold out is an expected answer. A request that Django could not read keeps its line, without the
-    traceback, because only the client failed.
+    An example of an expected answer is `sold_out`. For a request that Django could not read, the
+    line is kept without its traceback, because the client is at fault.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -33,7 +33,7 @@ class RequestFilter(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a record in one line and indents its traceback: no value can forge a line."""
+    """Formats a record in one line and indents its traceback, so that no value can forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.exc_text = None  # the cached text of another handler's formatter
@@ -66,7 +66,7 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 
 
 def _shared_config(kind: str) -> dict[str, Any]:
-    """Return what both configurations contain: the handler `stderr`, its filter and formatter."""
+    """Return the part that both configurations have: the handler `stderr` and its formatter."""
     return {
         "filters": {"request": {"()": RequestFilter}},
         "formatters": {"line": dict(FORMATTERS[kind])},  # logging.config modifies it
@@ -99,7 +99,7 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
 
 
 def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
-    """Return gunicorn's logconfig_dict; as text gunicorn's lines stay as they are."""
+    """Return gunicorn's logconfig_dict. Empty for `text`: gunicorn then keeps its own format."""
     if kind != "json":
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}

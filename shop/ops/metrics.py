@@ -1,11 +1,11 @@
 """Metrics for Prometheus. This module is imported only if METRICS_TOKEN is set.
 
 Labels have few values: a route's pattern, a status, a strategy, an outcome. They are never a
-product, a buyer or a path: a client that invents them could fill the memory of every node and of
-Prometheus.
+product, a buyer or a path, because a client could invent any number of these, and fill the memory
+of every node and of Prometheus.
 
-Each worker writes its own files in PROMETHEUS_MULTIPROC_DIR, and the worker that is asked adds them
-up. Without that folder, as in runserver, a process reports its own counts.
+Each worker writes its own files in PROMETHEUS_MULTIPROC_DIR, and the worker that answers GET
+/metrics adds them up. Without that folder, as in runserver, a process reports only its own counts.
 """
 
 import os
@@ -37,8 +37,8 @@ from shop.ops import health
 
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HELD_BUCKETS_SECONDS = (0.001, 0.0025) + BUCKETS_SECONDS
-#: All outcomes of a purchase. Each series begins with 0, because the increase of a series that
-#: begins with 1 is 0.
+#: All outcomes of a purchase. Each series begins with 0, because Prometheus sees no increase in a
+#: series that begins with 1.
 OUTCOMES = (
     "sold",
     "replayed",
@@ -81,7 +81,7 @@ POOL = sum_gauge("oversold_db_pool_connections", "PostgreSQL connections of the 
 POOL_WAITING = sum_gauge(
     "oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection"
 )
-latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")  # set by the last worker asked
+latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")  # of the worker that answered last
 UNSETTLED = latest_gauge("oversold_promises_unsettled", "Promises whose order is not written")
 OLDEST_UNSETTLED = latest_gauge("oversold_promises_oldest_seconds", "Age of the oldest of them")
 
@@ -138,7 +138,7 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
     if not secrets.compare_digest(header, f"Bearer {settings.METRICS_TOKEN}".encode()):
         body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
         return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
-    with suppress(redis.RedisError):  # while Redis does not answer, the gauges keep their values
+    with suppress(redis.RedisError):  # if Redis does not answer, the gauges keep their values
         backlog = health.read_backlog()
         if backlog is not None:
             unsettled, oldest_seconds = backlog
@@ -154,8 +154,8 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
 def watch_pool() -> None:
     """Start a thread that reads the statistics of this process's database pool every second.
 
-    Reading them at the end of a request would miss a pool that all requests wait for, and a scrape
-    reaches only one worker.
+    The end of a request would be too late if all requests wait for the pool, and a scrape reaches
+    only one worker.
     """
     threading.Thread(target=_read_pool_statistics, name="pool-metrics", daemon=True).start()
 

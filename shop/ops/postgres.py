@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: timeouts on both sides of the connection, and the pool.
 
-PostgreSQL itself ends a statement, a wait for a lock and an idle transaction (TIMEOUTS_MS). The
-client has limits, too, for a PostgreSQL that is out of reach: otherwise the holder of a lock would
+PostgreSQL itself limits statements, waits for locks and idle transactions (TIMEOUTS_MS). The client
+has limits, too, for the case that PostgreSQL is unreachable. Otherwise the holder of a lock would
 block all other buyers until the network is back.
 """
 
@@ -20,8 +20,8 @@ TIMEOUTS_MS = {
 }
 #: Seconds without a reply after which the client closes the connection.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: For the kernel: bytes without an acknowledgement for 5 s end the connection, and so do three
-#: unanswered probes of an idle one. They have no effect on a Unix socket.
+#: Options for the kernel. A connection ends if sent bytes are not acknowledged for 5 s or, while it
+#: is idle, after three unanswered probes. They have no effect on a Unix socket.
 TCP_OPTIONS = {
     "connect_timeout": 3,
     "tcp_user_timeout": 5_000,
@@ -39,7 +39,7 @@ class ReplyTimeout(OperationalError):
 def is_wait_timeout(error: OperationalError) -> bool:
     """Return whether psycopg's Connection.wait() gave up after its `timeout`.
 
-    psycopg has only a private name for this error; shop/tests/ops/test_postgres.py holds it.
+    This error has only a private name in psycopg; shop/tests/ops/test_postgres.py checks the name.
     """
     return type(error).__name__ == "_WaitTimeout"
 
@@ -64,7 +64,9 @@ class BoundedConnection(Connection[Any]):
 def database_settings(
     settings: dict[str, Any], *, pool_size: int, is_pgbouncer: bool
 ) -> dict[str, Any]:
-    """Return Django's settings of a database, with the shop's timeouts. Options of the URL win.
+    """Return Django's settings of a database, with the shop's timeouts.
+
+    Options in the URL override the shop's.
 
     settings      the settings that django-environ reads from the URL
     pool_size     connections per process; 0: one per thread, and the reply timeout does not apply

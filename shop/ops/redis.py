@@ -1,6 +1,6 @@
 """Clients of the locks' Redis for threads and event loops.
 
-With Sentinels they find the master, also after a failover.
+If there are Sentinels, the clients ask them for the master, and so find it after a failover.
 """
 
 import copy
@@ -19,13 +19,13 @@ from redis.sentinel import SentinelConnectionPool
 
 @cache
 def locks_client() -> redis.Redis:
-    """Return the raw client of the alias `locks`: no pickling, no retries, one pool per process."""
+    """Return the client of the cache `locks`: no pickling, no retries, one pool per process."""
     return cast(redis.Redis, get_redis_connection("locks"))
 
 
 @cache
 def async_locks_client() -> redis.asyncio.Redis:
-    """Return the client of the locks' Redis for event loops."""
+    """Return the client of the locks' Redis for asyncio."""
     pool = settings.LOCKS_POOL
     timeouts = {name: pool[name] for name in ("socket_timeout", "socket_connect_timeout")}
     if not settings.REDIS_SENTINELS:
@@ -49,10 +49,11 @@ class MasterPool(SentinelConnectionPool):
 
 
 class _Discovery:
-    """Asks the Sentinels on a copy of the manager's list.
+    """Asks the Sentinels, on a copy of the manager's list of Sentinels.
 
-    redis-py moves the Sentinel that answered to the front of a list that all threads share. Two
-    threads that do so at once duplicate one Sentinel and lose another, until a single one is left.
+    redis-py moves the Sentinel that answered to the front of the list, which all threads share. If
+    two threads do that at once, one Sentinel is duplicated and another is lost. In the end only one
+    would be left.
     """
 
     def __init__(self, manager: Any) -> None:
