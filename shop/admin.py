@@ -1,7 +1,7 @@
 """Read-only lists of products, sales with their figures, and orders.
 
-An account can change its own password here. Accounts are made by the role that owns the tables
-(`manage.py createsuperuser`); the shop's own role may not, so users and groups are not shown.
+An account can change its own password here. Only the role that owns the tables can create accounts
+(`manage.py createsuperuser`). The shop's own role cannot, so users and groups are not shown.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ admin.site.unregister([User, Group])
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """Writes the password's column only: the shop's role may not write other columns."""
+    """Writes only the password's column, because the shop's role may not write other columns."""
 
     def save(self, commit: bool = True) -> User:
         user = super().save(commit=False)
@@ -31,7 +31,7 @@ class OwnPasswordForm(AdminPasswordChangeForm):
 
 
 def change_own_password(request: HttpRequest) -> HttpResponseBase:
-    """Serve the admin's form for one's own password; Django's writes every column of the user."""
+    """Serve the form for the user's own password. Django's form would write every column."""
     view = PasswordChangeView.as_view(
         form_class=OwnPasswordForm,
         success_url=reverse("admin:password_change_done"),
@@ -50,12 +50,12 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at ru
 
 
 class WithReports(ReadOnly):
-    """A list whose rows have a `report`. All reports come from one query."""
+    """A list whose rows have a `report`. One query reads all reports."""
 
     list_per_page = 25
 
     def sale_of(self, row: Any) -> int | None:
-        """Return the number of the sale that a row is about."""
+        """Return the number of the sale that a row shows, or None."""
         raise NotImplementedError
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
@@ -85,7 +85,7 @@ class ProductAdmin(WithReports):
 
 
 def figure(name: str) -> Callable[[Any], str]:
-    """Return a column with this figure of a sale's report."""
+    """Return a column that shows this figure of a sale's report."""
 
     @admin.display(description=name.replace("_", " "))
     def column(sale: Any) -> str:

@@ -1,7 +1,7 @@
 """The shop as an ASGI application, for gunicorn's own asgi worker (WEB_SERVER=asgi).
 
-POST /buy waits here without a thread (shop/sale/async_checkout.py). Everything else goes through
-Django's own ASGI handler, which has a thread for each request while it is answered.
+POST /buy waits for a lock without a thread (shop/sale/async_checkout.py). Any other request goes
+through Django's own ASGI handler, which occupies a thread for each request.
 """
 
 import asyncio
@@ -43,21 +43,21 @@ refuse_to_start()
 Hook = Callable[..., HttpResponseBase | None]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-#: Purchases that begin in one turn of the event loop: some 20 ms of work. With more the loop reads
-#: Redis's answers so late that the waiting buyers take the silence for an outage.
+#: Maximum number of purchases that begin in one turn of the event loop, some 20 ms of work. With
+#: more, the loop would read Redis's replies so late that waiting buyers assume an outage.
 MAX_PURCHASES_PER_TURN = 50
 #: nginx's status code for a client that did not wait for the answer.
 CLIENT_GONE_STATUS = 499
-#: Time for a whole body to arrive. gunicorn's own limit is its worker timeout.
+#: Time limit for the arrival of a whole body. gunicorn has no limit except its worker timeout.
 BODY_TIMEOUT_SECONDS = 5.0
 
 
 async def read_whole_body(receive: Receive) -> bytes:
     """Return the body of a request.
 
-    A body that is too large is not kept: Django's own handler writes any body to disk before it
-    checks the size. Up to MAX_DRAINED_BYTES are read and discarded, so that the client reads the
-    answer. Raises TooLarge, TooSlow, or RequestAborted if the client is gone.
+    A body that is too large is discarded. (Django's own handler would write it to disk before it
+    checks the size.) Up to MAX_DRAINED_BYTES of it are read, so that the client reads the answer.
+    Raises TooLarge, TooSlow, or RequestAborted if the client is gone.
     """
     body = b""
     size = 0
@@ -82,7 +82,7 @@ async def read_whole_body(receive: Receive) -> bytes:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that begins with this body and goes on with the rest of the connection."""
+    """Return a `receive` that returns this body first, then the further messages of `receive`."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> dict[str, Any]:
@@ -94,18 +94,18 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _do_nothing(*_: object) -> Any:
-    """Replace a missing hook of a middleware, and the `get_response` of each."""
+    """Take the place of a missing hook of a middleware, and of its `get_response`."""
 
 
 class Application(ASGIHandler):
-    """The ASGI application: Django's own, but for bodies and purchases.
+    """The ASGI application: Django's own, except for bodies and purchases.
 
-    A body is read here, within bounds of size and time. Purchases have the same middleware, the
-    same parsing, the same answers as in shop/views.py. Django's own way through async middleware
-    and an async view hops into a thread for each middleware and each signal, and keeps a thread for
-    each request. Nothing that a purchase passes through blocks but the sale itself, so here all of
-    it runs in the loop. Of settings.MIDDLEWARE those with process_request and process_response take
-    part, in Django's order; none does I/O.
+    Bodies are read here, with limits on size and time. Purchases have the same middleware, parsing
+    and answers as in shop/views.py. In Django's own handler an async view would use a thread for
+    each middleware and each signal, and keep a thread for each request. But only the sale itself
+    blocks, so here the rest of a purchase runs in the event loop. The middleware of
+    settings.MIDDLEWARE that has process_request or process_response is called in Django's order.
+    None of it does I/O.
     """
 
     def __init__(self) -> None:
@@ -133,8 +133,8 @@ class Application(ASGIHandler):
         if scope["path"] == "/buy" and scope["method"] == "POST":
             await self._buy(scope, body, send)
             return
-        # A cancellation waits until the page is answered: gunicorn cancels the task of a client
-        # that is gone, Django's handler would end at once, and its thread would keep a database
+        # A cancellation waits until the page is answered. gunicorn cancels the task when the client
+        # is gone. Django's handler would then end at once, but its thread would keep a database
         # connection that no other request could use.
         page = super().__call__(scope, replay(body, receive), send)
         await wait_to_the_end(asyncio.ensure_future(page))
@@ -142,8 +142,8 @@ class Application(ASGIHandler):
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
         """Answer a request whose body was not read to its end, and close the connection.
 
-        Only the middleware that marks, logs and counts an answer takes part: no other may see a
-        request without its body.
+        Only the middleware that sets headers, logs and counts is called. Other middleware must not
+        see a request without its body.
         """
         request, answer = self.create_request(scope, BytesIO())
         if request is not None:

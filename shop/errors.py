@@ -23,8 +23,8 @@
         └── CommitUnknown               unknown
 
 `text` is the default message: what happened, then what to do. It is not the docstring, because
-python -OO removes docstrings. After each of these errors nothing is sold, except after
-CommitUnknown: then the order may exist.
+python -OO removes docstrings. After any of these errors nothing was sold, except after
+CommitUnknown, when the order may exist.
 """
 
 from collections.abc import Iterable
@@ -149,8 +149,8 @@ class SaleClosed(Lost):
     text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
 
 
-# For a server that fails during a purchase, checkout.shop_errors raises it. With BUY_RATE_LIMIT and
-# Redis down, throttle.admit raises it before the purchase, under any strategy.
+# checkout.shop_errors raises this if a server fails during a purchase. With BUY_RATE_LIMIT,
+# throttle.admit raises it before the purchase if Redis does not answer, under any strategy.
 class Unavailable(RetryLater):
     text = (
         "A server that the sale needs does not answer; nothing was sold. Retry with the same key."

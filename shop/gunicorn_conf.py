@@ -1,8 +1,8 @@
 """Configuration of a node: gunicorn -c python:shop.gunicorn_conf
 
-With gunicorn's `gthread` workers a node answers at most WEB_WORKERS x WEB_THREADS requests at a
-time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for
-its lock without a thread (shop/asgi.py).
+With gunicorn's `gthread` workers, a node answers up to WEB_WORKERS x WEB_THREADS requests at a
+time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for its
+lock without a thread (shop/asgi.py).
 """
 
 import gc
@@ -23,12 +23,12 @@ from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
-#: Open files besides the clients' connections: a thread's connections to Redis, PostgreSQL or
-#: ZooKeeper, and the files of Python itself.
+#: Open files of a thread: its connections to Redis, PostgreSQL or ZooKeeper.
 FILES_PER_THREAD = 3
+#: Open files of a process besides those of its threads and the clients' connections.
 OTHER_FILES = 100
-#: Imported before the workers are forked. Modules of the shop are not among them, because SIGHUP
-#: loads new code only into new workers.
+#: Libraries that are imported before the workers are forked. Modules of the shop are not included,
+#: because after SIGHUP only new workers import new code.
 LIBRARIES = (
     "django.core.wsgi",
     "django.contrib.admin",
@@ -36,8 +36,8 @@ LIBRARIES = (
     "psycopg_pool",
     "redis.sentinel",
 )
-#: A busy event loop gives the interpreter lock to a thread after this time. With Python's 5 ms a
-#: purchase that holds a lock would wait that long after each of its statements.
+#: Time after which a busy event loop passes the interpreter lock to a thread. With Python's default
+#: of 5 ms, a purchase that holds a lock would wait for 5 ms after each of its statements.
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
@@ -68,15 +68,15 @@ workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = 1
 if worker_class == "gthread":
     threads = int(os.environ.get("WEB_THREADS", "100"))
-# per process; more than the threads, so that connections can be kept alive
+# Per process. More than there are threads, so that idle connections can be kept alive.
 worker_connections = max(threads + 1, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
-forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to believe a proxy's headers
+forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to trust a proxy's headers
 asgi_loop = "asyncio"
 asgi_lifespan = "off"
 asgi_disconnect_grace_period = 0  # a client that is gone needs no answer
-keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
-timeout = 60  # longer than a pause of a worker in any fault
-# longer than the longest wait for a lock and the section behind it
+keepalive = 75  # a buyer's open connection must survive the wait at the barrier
+timeout = 60  # longer than any fault pauses a worker
+# Longer than the longest wait for a lock, plus the purchase under the lock.
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # both nodes would use the same socket
 loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
@@ -89,10 +89,10 @@ has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TO
 
 
 def default_metrics_folder(server: Any) -> Path:
-    """Return the folder of the workers' counts for a node whose environment names none.
+    """Return the folder for the workers' counts if the environment does not name one.
 
     It is in memory if possible, because each count is a write into a mapped file. Its name depends
-    on the node's address, so that the files of a killed node are found and removed.
+    on the node's address, so that a new node finds and removes the files of a killed node.
     """
     parent = tempfile.gettempdir()
     if os.access("/dev/shm", os.W_OK):
@@ -102,7 +102,7 @@ def default_metrics_folder(server: Any) -> Path:
 
 
 def prepare_metrics_folder(server: Any) -> None:
-    """Make or empty the folder of counts. Raises RuntimeError if another user owns it."""
+    """Create or empty the folder of counts. Raises RuntimeError if another user owns it."""
     folder = Path(
         os.environ.setdefault(METRICS_FOLDER_VARIABLE, str(default_metrics_folder(server)))
     )
@@ -126,7 +126,7 @@ def on_starting(server: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Remove the gauges of a worker that has ended. Its counters stay, because they never fall."""
+    """Remove the gauges of a worker that has ended. Its counters stay, as counters never fall."""
     if has_metrics:
         from prometheus_client.multiprocess import mark_process_dead
 
@@ -144,10 +144,10 @@ def on_exit(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the database pool, so that the first buyers need not connect.
+    """Open the database pool, so that the first buyers do not have to connect.
 
-    Freezing the loaded objects saves the garbage collector 0.2 s at the end of the process, and
-    time during a rush.
+    It also freezes the loaded objects, so that the garbage collector ignores them. This saves 0.2 s
+    at the end of the process, and time during a rush.
     """
     from django.db import connection
 

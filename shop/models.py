@@ -1,6 +1,6 @@
-"""The tables of the article A1, product and purchase_history, and the sale of each order.
+"""The two tables of article A1 (product and purchase_history), and those of sales and their units.
 
-Two more tables keep units of a sale outside the product's row, for `buckets` and `skip-locked`.
+The tables of units are for `buckets` and `skip-locked`, which sell from their own rows.
 """
 
 from django.db import models
@@ -9,10 +9,10 @@ from django.utils import timezone
 
 
 class Product(models.Model):
-    """A product of the shop, and its stock left.
+    """A product of the shop, and its remaining stock.
 
-    CHECK (amount >= 0) does not stop overselling here: with read-modify-write the last writer
-    writes 99, 98, ..., never a negative number.
+    CHECK (amount >= 0) does not prevent overselling: with read-modify-write the last writer writes
+    99, 98, ..., never a negative number.
     """
 
     name = models.SlugField(max_length=64, unique=True)
@@ -20,7 +20,7 @@ class Product(models.Model):
     sale = models.ForeignKey(
         "Sale", on_delete=models.PROTECT, null=True, editable=False, related_name="+"
     )
-    #: The highest fence that a lock's holder has shown; an older holder is refused.
+    #: The highest fence that a holder of the lock has claimed. Holders with lower ones are refused.
     fence = models.BigIntegerField(default=0, editable=False)
     #: Counts the writes of the strategy `version`.
     version = models.BigIntegerField(default=0, editable=False)
@@ -42,9 +42,9 @@ class Sale(models.Model):
     initial_stock = models.IntegerField()
     opened_at = models.DateTimeField(default=timezone.now)
     closed_at = models.DateTimeField(null=True, blank=True)
-    #: Stock left at the close, less the promises written since; null while open.
+    #: Stock left at the close, less the promises written since. Null while the sale is open.
     final_stock = models.IntegerField(null=True, blank=True)
-    #: A key that has opened a sale gets that sale again, never a second one.
+    #: The key of the request that opened the sale. A repeated request gets this sale again.
     idempotency_key = models.CharField(  # noqa: DJ001
         max_length=255, unique=True, null=True, editable=False
     )
@@ -88,11 +88,11 @@ class Bucket(models.Model):
 class Unit(models.Model):
     """An unsold unit of an open sale, for the strategy `skip-locked`.
 
-    Its buyer deletes its row. The numbers count down to 1, the last unit.
+    The buyer deletes the row. Units are sold from the highest number down to 1.
     """
 
     pk = models.CompositePrimaryKey("sale_id", "number")
-    #: No constraint: the database would check each of 20,000 rows of one INSERT.
+    #: No constraint, because the database would check each of 20,000 rows of one INSERT.
     sale = models.ForeignKey(
         Sale, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
@@ -103,16 +103,16 @@ class Unit(models.Model):
 
 
 class PurchaseHistory(models.Model):
-    """An order of one unit by one buyer."""
+    """An order: one unit, bought by one buyer."""
 
     sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders")
     product_name = models.CharField(max_length=255)
     purchaser = models.CharField(max_length=255)
     purchase_time = models.DateTimeField(default=timezone.now)
     amount = models.IntegerField(default=1)
-    #: A key that has bought gets its order again, never a second unit.
+    #: The key of the request that bought. A repeated request gets this order again.
     idempotency_key = models.CharField(max_length=255, unique=True, null=True)  # noqa: DJ001
-    #: Digest of the request that came with the key: the same key must bring the same request.
+    #: A digest of that request. The same key must not be used for a different request.
     fingerprint = models.CharField(max_length=64)
     lock = models.CharField(max_length=64)
     stock_seen = models.IntegerField()

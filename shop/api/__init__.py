@@ -1,1 +1,1 @@
-"""HTTP: parsing of requests, JSON answers, the rate limit, refusal of other sites' pages."""
+"""HTTP: parsing of requests, JSON answers, the rate limit."""

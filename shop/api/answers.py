@@ -1,4 +1,4 @@
-"""JSON out: one method per view, errors as status codes, the bearer token."""
+"""JSON answers: one HTTP method per view, errors as status codes, the bearer token."""
 
 import logging
 import secrets
@@ -17,20 +17,20 @@ from shop.ops.database import database_name
 
 logger = logging.getLogger("shop.api")
 
-#: Errors that become an answer wherever a view raises them.
+#: Errors of a view that are turned into an answer.
 ANSWERED_ERRORS = (ShopError, OperationalError, InterfaceError)
 
 View = Callable[..., HttpResponse]
 
 
 class ShopResponse(JsonResponse):
-    """A JSON answer, with the facts of its purchase for the access line and the metrics."""
+    """A JSON answer, with the facts of a purchase for the access log and the metrics."""
 
     facts: Mapping[str, Any] = {}
 
 
 def endpoint(method: str) -> Callable[[View], View]:
-    """Decorate a view of one method; every ShopError that it raises becomes the answer."""
+    """Decorate a view that has one HTTP method. Its ANSWERED_ERRORS become answers."""
 
     allowed = [method]
     if method == "GET":
@@ -48,8 +48,8 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return answer_error(request, error)
 
         if method == "GET":
-            # Reading changes nothing, and without this another method would be 403 for its missing
-            # CSRF token, not 405.
+            # A GET changes nothing. Without this, another method would be answered 403 for its
+            # missing CSRF token instead of 405.
             return csrf_exempt(answer)
         return answer
 
@@ -65,13 +65,13 @@ def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
     discard_dead(error)
     if request.method in ("GET", "HEAD"):
         return refusal(Unavailable("the database does not answer; nothing was changed"))
-    # The connection may have been lost at the commit, so the change may be made.
+    # The connection may have been lost during the commit, so the change may have been made.
     advice = "send the request again with the same Idempotency-Key"
     return refusal(Unavailable(f"the database does not answer: {advice}"))
 
 
 def refusal(error: ShopError) -> ShopResponse:
-    """Return the answer to an error: the only place where it becomes a status code."""
+    """Return the answer for an error. Only this function turns an error into a status code."""
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed
@@ -86,8 +86,8 @@ def has_token(request: HttpRequest) -> bool:
     """Return whether the request has the bearer token SHOP_RESTOCK_TOKEN."""
     header = request.headers.get("Authorization", "")
     expected_header = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
-    is_right = secrets.compare_digest(header.encode(), expected_header.encode())
-    return bool(settings.SHOP_RESTOCK_TOKEN) and is_right
+    is_equal = secrets.compare_digest(header.encode(), expected_header.encode())
+    return bool(settings.SHOP_RESTOCK_TOKEN) and is_equal
 
 
 def require_token(request: HttpRequest) -> None:

@@ -1,4 +1,4 @@
-"""Parsing of requests: every parameter is known and appears once, every value is bounded."""
+"""Parsing of requests. Unknown and repeated parameters are refused, and every value is limited."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from shop.ops.database import database_name
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
-#: The product of a request that names none; the article A1 sells apples.
+#: The default product: article A1 sells apples.
 DEFAULT_PRODUCT = "apple"
 PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")
@@ -26,10 +26,10 @@ MAX_STOCK = 1_000_000
 MAX_ID = 2**63 - 1
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
-#: A body that is too large is read up to this size and discarded, in chunks.
+#: Number of bytes of a body that is too large that are read and discarded, in chunks.
 MAX_DRAINED_BYTES = 16 * 1024 * 1024
 DRAIN_CHUNK_BYTES = 64 * 1024
-#: Errors of a JSON body (the first two), and of forms and queries.
+#: Errors of a JSON body (the first two), and of forms and query strings.
 UNREADABLE = (
     ValueError,
     RecursionError,
@@ -40,7 +40,7 @@ UNREADABLE = (
 
 
 def parse_attempt(request: HttpRequest) -> Attempt:
-    """Return the purchase in a request. Raises BadInput with the allowed values."""
+    """Return the attempt that a request describes. Raises BadInput with the allowed values."""
     parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
     lock = _parse_lock(parameters)
     buyer = parse_string(parameters, "buyer", default="")
@@ -91,7 +91,7 @@ def parse_buyers(request: HttpRequest) -> int | None:
 
 
 def parse_page(request: HttpRequest) -> tuple[int, int]:
-    """Return the page of orders: the number after which it begins, and its length."""
+    """Return the order number after which a page of orders begins, and the length of the page."""
     parameters = parse_parameters(request, {"after", "limit"})
     after = parse_integer(parameters, "after", default=0, minimum=0, maximum=MAX_ID)
     limit = parse_integer(
@@ -101,7 +101,7 @@ def parse_page(request: HttpRequest) -> tuple[int, int]:
 
 
 def _parse_lock(parameters: Mapping[str, Any]) -> str:
-    """Return the strategy: the buyer's choice in a demo, the server's everywhere else."""
+    """Return the strategy. In a demo the buyer chooses it, otherwise the server."""
     if settings.SHOP_DEMO:
         lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:
@@ -111,7 +111,7 @@ def _parse_lock(parameters: Mapping[str, Any]) -> str:
         return lock
     if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(
-            "the server chooses the lock: leave it out, or name its own",
+            "the server chooses the lock: leave `lock` out, or send the server's",
             allowed=[settings.SHOP_LOCK],
         )
     return settings.SHOP_LOCK
@@ -130,15 +130,15 @@ def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
 
 
 def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
-    """Return the parameters of query and body; the body's replace the query's.
+    """Return the parameters of query string and body. The body's override the query's.
 
-    Raises BadInput for an unknown name, a repeated name, and a body that is not read: if
-    `lok=redis`, or one of `lock=redis&lock=none`, were ignored, the sale would run unlocked.
+    Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
+    ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
     """
     parameters: dict[str, Any] = {}
     try:
         parameters.update(_reject_repeated(_list_pairs(request.GET)))
-        if request.method != "GET":  # a GET has no body, whatever its Content-Type says
+        if request.method != "GET":  # ignore the body of a GET, even with a Content-Type
             parameters.update(_parse_body(request, allowed))
     except RequestDataTooBig as error:
         _drain(request)
@@ -163,7 +163,8 @@ def too_large() -> TooLarge:
 def _drain(request: HttpRequest) -> None:
     """Read a refused body, up to MAX_DRAINED_BYTES.
 
-    Otherwise the client, cut off while it sends, would get a broken pipe instead of the answer.
+    Otherwise the connection would be closed while the client sends, and the client would get a
+    broken pipe instead of the answer.
     """
     for _ in range(0, MAX_DRAINED_BYTES, DRAIN_CHUNK_BYTES):
         if not request.read(DRAIN_CHUNK_BYTES):
@@ -172,8 +173,8 @@ def _drain(request: HttpRequest) -> None:
 
 def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     if "Transfer-Encoding" in request.headers:
-        raise LengthRequired  # Django reads Content-Length bytes, so it would read none
-    body = request.body  # bounded, unlike the multipart body that request.POST reads
+        raise LengthRequired  # without a Content-Length Django would read nothing
+    body = request.body  # limited in size, unlike the multipart body that request.POST reads
     if request.content_type == JSON_TYPE:
         parameters = json.loads(body, object_pairs_hook=_reject_repeated)
         if not isinstance(parameters, dict):
@@ -212,7 +213,7 @@ def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> s
 def parse_integer(
     parameters: Mapping[str, Any], name: str, *, default: int | None, minimum: int, maximum: int
 ) -> int:
-    """Return a parameter that must be an integer, or the digits of one."""
+    """Return a parameter that must be an integer, or a string of digits."""
     number = parameters.get(name, default)
     if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,19}", number):
         number = int(number)

@@ -1,8 +1,9 @@
-"""The rate limiter of the article A3 in one Lua script: n attempts per address in a window.
+"""The rate limiter of article A3 in one Lua script: n attempts per address in a time window.
 
-It is off unless BUY_RATE_LIMIT is set, as to 3/10s. The clock is the server's own. Attempts are
-counted by address, because a visitor can choose any buyer's name: a count per name would let a
-visitor use up the attempts of others, and start again under a new name. Refused requests count.
+It is off unless BUY_RATE_LIMIT is set, for example to 3/10s. The clock is that of Redis. Attempts
+are counted by address, because a visitor can choose any buyer's name. With a count per name a
+visitor could use up the attempts of other buyers, and start again under a new name. Refused
+requests count, too.
 """
 
 import logging
@@ -19,15 +20,15 @@ from shop.ops.redis import locks_client
 
 logger = logging.getLogger("shop.api.throttle")
 
-#: Bits of an IPv6 address that a visitor can choose: a household gets at least this many.
+#: Bits of an IPv6 address that a visitor can choose: a household gets a network of at least 64.
 IPV6_HOST_BITS = 64
 
 
 def admit(request: HttpRequest) -> None:
     """Count one attempt of the request's address against BUY_RATE_LIMIT, which must be set.
 
-    Raises Throttled when the address has had too many, and Unavailable when Redis does not answer,
-    so that an outage admits no buyer.
+    Raises Throttled if the address has made too many attempts. Raises Unavailable if Redis does not
+    answer, because an outage must not lift the limit.
     """
     assert settings.BUY_RATE_LIMIT is not None
     attempts, window_seconds = settings.BUY_RATE_LIMIT
@@ -52,8 +53,8 @@ def read_address(request: HttpRequest) -> str:
 def group_address(address: str) -> str:
     """Return the name under which an address is counted.
 
-    It is the IPv4 address or the network of the IPv6 address. Everything else (a Unix socket, a
-    proxy that names no address) is counted under one name.
+    It is the IPv4 address, or the network of the IPv6 address. Requests without an address, for
+    example over a Unix socket, are counted under one common name.
     """
     try:
         parsed = ip_address(address)

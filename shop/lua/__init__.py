@@ -1,4 +1,4 @@
-"""The shop's Lua scripts: one file each, with its KEYS, ARGV and returns."""
+"""The shop's Lua scripts, one per file. Each file documents its KEYS, ARGV and reply."""
 
 from pathlib import Path
 from typing import Any

@@ -41,7 +41,7 @@ def test_a_request_that_names_none_is_sold_under_the_servers_lock(
 def test_lock_of_the_buyers_choice_is_refused(lock: str, settings: Settings) -> None:
     settings.SHOP_DEMO = False
     open_sale(1)
-    message = "the server chooses the lock: leave it out, or name its own"
+    message = "the server chooses the lock: leave `lock` out, or send the server's"
     assert_refused(buy(lock=lock), 400, message, "redis")
     assert count_orders_and_stock() == (0, 1)
 
