@@ -1,8 +1,8 @@
 """Configuration of a node: gunicorn -c python:shop.gunicorn_conf
 
 With gunicorn's `gthread` workers, a node answers up to WEB_WORKERS x WEB_THREADS requests at a
-time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for its
-lock without a thread (shop/asgi.py).
+time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for
+its lock without a thread (shop/asgi.py).
 """
 
 import gc

@@ -1,1 +1,1 @@
-"""The strategy `reserve`: promises in Redis, orders that are written later."""
+"""The strategy `reserve`: promises in Redis, whose orders are written later."""

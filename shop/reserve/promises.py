@@ -1,8 +1,8 @@
-"""Promises of units: Redis makes them, and their orders are written afterwards.
+"""Promises of units, which are made in Redis, and whose orders are written later.
 
-One script takes a unit and puts the promise on a stream; `manage.py settle` writes the orders
-(settle.py). A sale's counter is started under the lock of its product's row, so that no promise is
-settled and no sale is opened or closed meanwhile.
+One script takes a unit and puts the promise on a stream. `manage.py settle` writes the orders
+(settle.py). The row of a product is locked while the counter of its sale is started, so that
+meanwhile no promise is settled and no sale is opened or closed.
 """
 
 import json
@@ -28,7 +28,7 @@ logger = logging.getLogger("shop.reserve.promises")
 #: Lifetime of a sale's counter and of a key's promise after their last use.
 KEY_LIFETIME_MS = 24 * 3600 * 1000
 STRATEGY_NAME = "reserve"
-#: The braces put all keys into one cluster slot: one script takes the unit and writes the stream.
+#: The braces put all keys into one cluster slot, because one script uses several of them.
 KEY_PREFIX = f"stock:{{{STRATEGY_NAME}}}"
 STREAM = f"{KEY_PREFIX}:promises"
 #: Promises whose order cannot be written, for the operator to refund. The field `entry` is the id
@@ -40,11 +40,11 @@ ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A promised unit, and the order to write for it: an entry of the stream.
+    """An entry of the stream: a promised unit, with the data of the order to write.
 
     order       the number of the order
     stock_seen  units before the promise
-    entry       its id on the stream: milliseconds of Redis's clock, and a sequence number
+    entry       the id on the stream: milliseconds of Redis's clock, and a sequence number
     """
 
     order: int
@@ -77,53 +77,55 @@ class Promise:
 
 
 def count_key(sale: int) -> str:
-    """Return the key that counts the units of a sale that are not promised."""
+    """Return the key of the number of a sale's units that are not promised."""
     return f"{KEY_PREFIX}:{sale}"
 
 
 def endings_key(sale: int) -> str:
-    """Return the key that counts the endings of a sale's promises."""
+    """Return the key of the numbers of a sale's promises by their ending."""
     return f"{KEY_PREFIX}:{sale}:books"
 
 
 def attempt_key(holder: str) -> str:
-    """Return the key of an attempt's promise. It names no sale: an Idempotency-Key has one order
-    in all sales."""
+    """Return the key of an attempt's promise.
+
+    It does not contain the sale, because an Idempotency-Key has one order in all sales.
+    """
     return f"{KEY_PREFIX}:by:{holder}"
 
 
 def can_have_promises() -> bool:
-    """Return whether this shop may have made promises; if not, Redis need not be asked."""
+    """Return whether this shop may have made promises. If not, no request to Redis is needed."""
     return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == STRATEGY_NAME)
 
 
 def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
-    """Return a sale's units that are not promised, and its unsettled promises.
+    """Return the number of a sale's units that are not promised, and its unsettled promises.
 
-    The units are None if Redis does not sell the sale. Unreadable promises are left out. Raises
-    redis.RedisError.
+    The number is None if Redis does not sell units of the sale. Unreadable promises are left out.
+    Raises redis.RedisError.
     """
     units, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
     unsettled = []
     for entry in entries:
-        with suppress(ValueError, TypeError):  # a consumer sets it aside
+        with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
             unsettled.append(Promise.parse(*entry))
     return (int(units) if units else None), unsettled
 
 
 # --- a sale --------------------------------------------------------------------------------------
 
-#: The open sale of each product, as this process last saw it. Redis does not sell a closed one.
+#: Product -> its open sale when this process last looked. Redis does not sell a closed sale.
 _open_sales: dict[str, Stock] = {}
 _open_sales_lock = threading.Lock()
 
 
 def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
-    """Start the counter of the product's sale in Redis if there is none, and return the sale.
+    """Return the product's open sale. If it has no counter in Redis, start the counter.
 
-    Redis also gets the keys that have bought, because it may have lost them.
+    Redis then also gets the keys that have bought, because it may have lost them.
 
-    instead_of  a sale that turned out to be closed; another one that is already known is returned
+    instead_of  a sale that turned out to be closed, so that the cache must not return it
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
@@ -158,9 +160,9 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
 
 
 def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Tell Redis the orders of the keys that have bought.
+    """Store in Redis which order each key has.
 
-    overwrite  replace a promise that Redis has for such a key
+    overwrite  whether to replace a promise that Redis has for such a key
 
     Raises redis.RedisError, DatabaseError.
     """
@@ -174,9 +176,9 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
 
 
 def close_sale(sale: int) -> int:
-    """Stop promising units of this sale, and return 0, because the product's row has its units.
+    """Stop promising units of this sale. Return 0, because the product's row still has all units.
 
-    The caller has locked the product's row, so that the sale is not started again before the
+    The caller has locked the product's row, so that the counter is not started again before the
     transaction ends. Raises redis.RedisError, except in a demo.
     """
     if can_have_promises():
@@ -195,16 +197,16 @@ def close_sale(sale: int) -> int:
 def promise(attempt: Attempt) -> Receipt:
     """Promise one unit to this attempt.
 
-    A key has one promise in all sales, for KEY_LIFETIME_MS; the receipt of an earlier promise is
-    `replayed`.
+    For KEY_LIFETIME_MS a key has only one promise in all sales. The receipt of an earlier promise
+    is `replayed`.
 
-    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, SettlementBehind (too many
-    promises are unsettled, or one for too long) or redis.RedisError: nothing was promised.
-    Raises CommitUnknown if the unit may have been promised.
+    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused or redis.RedisError, and
+    SettlementBehind if too many promises are unsettled, or one for too long. After these errors
+    nothing was promised. Raises CommitUnknown if the unit may have been promised.
     """
     holder = attempt.holder
     stock = _open_sales.get(attempt.product) or open_sale(attempt.product)
-    for _ in range(2):  # the sale that this process knows may be closed
+    for _ in range(2):  # once more if the cached sale was closed
         if attempt.sale not in (None, stock.sale_id):
             stock = open_sale(attempt.product, instead_of=stock)
         if attempt.sale not in (None, stock.sale_id):
@@ -224,7 +226,7 @@ def promise(attempt: Attempt) -> Receipt:
 def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
     """Run promise.lua and return its answer."""
     client = locks_client()
-    # Connecting comes first: if it fails, nothing was sent, and the error says so.
+    # Connect before the script is sent, so that a failure to connect is not CommitUnknown.
     client.connection_pool.release(client.connection_pool.get_connection())
     order = {
         "order": _order_number(),
@@ -256,7 +258,7 @@ def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[byt
 
 
 def _receipt(attempt: Attempt, brief: bytes, *, replayed: bool) -> Receipt:
-    """Return the receipt of a promise. Raises KeyReused if the key came with another request."""
+    """Return the receipt of a promise. Raises KeyReused if it was made for another request."""
     order, sale, fingerprint, stock_seen = brief.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused
@@ -270,8 +272,8 @@ _order_numbers_lock = threading.Lock()
 def _order_number() -> int:
     """Return a unique order number from PostgreSQL's sequence. Raises DatabaseError.
 
-    A process draws many at a time, so that a purchase needs no query. Numbers that are not used are
-    gaps in the sequence, as after a rollback.
+    A process draws many numbers at a time, so that most purchases need no query. Unused numbers
+    remain as gaps in the sequence, as after a rollback.
     """
     with _order_numbers_lock:
         if not _order_numbers:

@@ -1,11 +1,11 @@
-"""Settlement: write the orders of promises, and take the promises off the stream afterwards.
+"""Settlement: write the orders of promises, then delete the promises from the stream.
 
-A batch of promises is read from the stream, its orders are written in one transaction, and after
-the commit the promises are deleted. The transaction locks the products' rows first, so two
-consumers that read the same promises take turns, and no sale is opened, closed or started
-meanwhile. Any number of consumers may run: settling a promise twice has no effect, and a consumer
-that ends in the middle of a batch leaves it on the stream for the next one. A promise of a closed
-sale is kept, too: its unit is taken from the sale's final stock.
+A batch of promises is read from the stream, their orders are written in one transaction, and after
+the commit the promises are deleted. The transaction first locks the products' rows. So two
+consumers that read the same promises take turns, and meanwhile no sale is opened or closed, and no
+counter is started. Any number of consumers may run, because settling a promise twice has no effect.
+If a consumer ends in the middle of a batch, the batch stays on the stream for the next consumer. A
+promise of a closed sale is kept, too: its unit is taken from the sale's final stock.
 """
 
 import logging
@@ -50,11 +50,11 @@ from shop.sale.points import point
 logger = logging.getLogger("shop.reserve.settle")
 
 MAX_BATCH_PROMISES = 500
-#: Promises that arrive within this interval share a commit.
+#: Interval between batches. Promises that arrive within it share a commit.
 BATCH_INTERVAL_SECONDS = 0.05
 MAX_BROKEN_ENTRIES = 10_000
 ERROR_PAUSE_SECONDS = 0.2
-#: Written as SQL, because the ORM takes three times as long for a batch.
+#: Written in SQL, because the ORM takes three times as long for a batch.
 INSERT_ORDERS = """
     INSERT INTO purchase_history (amount, lock, id, sale_id, product_name, purchaser,
         purchase_time, idempotency_key, fingerprint, stock_seen)
@@ -67,8 +67,8 @@ INSERT_ORDERS = """
 class Ending(StrEnum):
     """The way in which a promise ended.
 
-    KEPT    its order is written, by this settlement or an earlier one
-    BROKEN  the buyer was promised a unit and has none: no unit was left, another order has the
+    KEPT    the order is written, by this settlement or an earlier one
+    BROKEN  the buyer was promised a unit, but has none: no unit was left, another order has the
             number, or PostgreSQL refuses the order
     AGAIN   the buyer's key already has another order; no unit was taken
     """
@@ -78,7 +78,7 @@ class Ending(StrEnum):
     AGAIN = "again"
 
 
-#: The id of an entry, its sale (0 if unknown) and how it ended.
+#: The id of an entry, its sale (0 if unknown) and its ending.
 EndedEntry = tuple[str, int, Ending]
 #: The key and the fingerprint of an order.
 OrderIdentity = tuple[str | None, str]
@@ -107,7 +107,7 @@ def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
 def settle_batch() -> int:
     """Settle the oldest batch and return its number of promises.
 
-    Raises redis.RedisError or DatabaseError; the batch is then still on the stream.
+    Raises redis.RedisError or DatabaseError. Then the batch is still on the stream.
     """
     entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
     promises: list[Promise] = []
@@ -115,7 +115,7 @@ def settle_batch() -> int:
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
-        except (KeyError, ValueError, TypeError) as error:  # of another version, or not of a node
+        except (KeyError, ValueError, TypeError) as error:  # another version or program wrote it
             logger.error("promise %s cannot be read (%r): it is set aside", entry.decode(), error)
             sale = fields.get(b"sale", b"")
             sale_id = int(sale) if sale.isdigit() else 0
@@ -132,7 +132,7 @@ def settle_batch() -> int:
 
 
 def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Have Redis answer keys that already had an order with that order from now on."""
+    """Store in Redis the orders of keys that already had one, so that repeated requests get it."""
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
         orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
@@ -140,9 +140,9 @@ def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, 
 
 
 def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
-    """Take settled promises off the stream and return how many were still on it.
+    """Delete settled promises from the stream and return how many were still on it.
 
-    Raises redis.RedisError; the promises are then settled again, which has no effect.
+    Raises redis.RedisError. Then the promises will be settled again, which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
@@ -158,10 +158,10 @@ def acknowledge(ended_entries: Sequence[EndedEntry]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The endings of a batch, as far as they are known before its orders are written.
+    """The endings of a batch that are known before its orders are written.
 
-    endings   endings by entry, without those of `to_write`
-    to_write  promises whose orders are not written yet
+    endings   the known endings, by entry
+    to_write  the remaining promises, whose orders are to be written
     problems  a log message for each promise that is not kept
     """
 
@@ -206,15 +206,18 @@ def decide(
         else:
             remaining[promise.sale] -= 1
             decision.to_write.append(promise)
-            if promise.key is not None:  # a second promise to this key gets this order
+            if (
+                promise.key is not None
+            ):  # a second promise to this key must not write a second order
                 number_by_key[promise.key] = promise.order
     return decision
 
 
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Settle promises as `settle` does, and count an order that PostgreSQL refuses as broken.
+    """Settle promises as `settle` does. A promise whose order PostgreSQL refuses is broken.
 
-    Halves a batch that is refused until the refused order is alone. Raises DatabaseError.
+    If PostgreSQL refuses a batch, its halves are settled separately, down to the single order that
+    it refuses. Raises DatabaseError.
     """
     try:
         return settle(promises)
@@ -231,7 +234,7 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     """Write the orders of these promises, oldest first, and return the endings by entry.
 
-    Raises DatabaseError; then nothing is written or, if the commit failed, possibly everything.
+    Raises DatabaseError. Then nothing was written, or possibly everything if the commit failed.
     """
     units_left = _lock_units_left(promises)
     decision = decide(promises, _read_orders(promises), units_left)
@@ -255,7 +258,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
 
 
 def _lock_units_left(promises: Sequence[Promise]) -> dict[int, int]:
-    """Lock the products' rows, and return the units left by sale, closed sales included."""
+    """Lock the products' rows, and return the units left by sale, including closed sales."""
     products = Product.objects.select_for_update().order_by("pk")
     on_sale = products.filter(pk__in={promise.product for promise in promises})
     units_left: dict[Any, int] = dict(on_sale.values_list("sale", "amount"))
@@ -275,7 +278,7 @@ def _read_orders(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
 
 
 def _write_orders(promises: Sequence[Promise]) -> set[int]:
-    """Insert the orders and return the numbers of those that did not exist."""
+    """Insert the orders, and return the numbers of those that were inserted."""
     rows = [
         (
             promise.order,

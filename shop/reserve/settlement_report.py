@@ -1,4 +1,4 @@
-"""Settlement figures: kept, broken and unsettled promises of a sale, and how late orders were."""
+"""Settlement figures: the kept, broken and unsettled promises of a sale, and the lag of orders."""
 
 import logging
 from collections import Counter
@@ -18,13 +18,13 @@ LAG_FIELD_PREFIX = "lag:"
 
 
 def read_settlement(sale: int) -> dict[str, Any]:
-    """Return the settlement figures of a sale, as far as its Redis remembers them."""
+    """Return the settlement figures of a sale that Redis still has."""
     if not can_have_promises():
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
         _, unsettled = lua("list_promises")(client, [count_key(sale), STREAM], [sale])
-        # Read after the promises: one that is settled in between is counted twice, not left out.
+        # After the promises, so that one settled in between is counted twice instead of never.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
@@ -64,7 +64,7 @@ def _lag_percentiles(count: dict[str, int]) -> dict[str, int] | None:
     lags = sorted(Counter(promises_by_lag).elements())
     if not lags:
         return None
-    longest = count["longest"]  # exact, while the other lags are rounded up
+    longest = count["longest"]  # exact; the other lags are rounded up
     p50 = min(longest, _nearest_rank(lags, percent=50))
     p99 = min(longest, _nearest_rank(lags, percent=99))
     return {"p50": p50, "p99": p99, "max": longest}
