@@ -2,8 +2,9 @@
 
     make doctor, or python3 -m servers.doctor
 
-It needs only Python. If .venv exists, it also starts PostgreSQL and Valkey and asks their versions.
-Exit code 0: ready. 1: something is missing, and the report says what to do next.
+It needs only Python. If .venv exists, it also starts PostgreSQL and Valkey and reports their
+versions. The exit code is 0 if the machine is ready. It is 1 if something is missing; the report
+then says what to do.
 """
 
 # This file must parse on old Pythons, because it reports that Python is too old: 3.8 cannot
@@ -18,14 +19,14 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
+from typing import Iterator, NamedTuple  # noqa: UP035  (an old Python must be able to import this)
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK_FILE = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
 MB = 1024 * 1024
 MIN_FREE_DISK_MB = 700
-#: A package of the lock file that every machine needs. Those with a `;` are for some machines.
+#: A package of the lock file that every machine needs. Packages with a `;` are for some machines.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 
 
@@ -38,7 +39,7 @@ class Diagnosis(NamedTuple):
 
 
 def main() -> int:
-    """Print every finding and what to do next. Return the exit code."""
+    """Print every diagnosis and what to do next. Return the exit code."""
     python = ROOT / ".venv" / "bin" / "python"
     if sys.prefix == sys.base_prefix and python.exists():
         os.chdir(ROOT)
@@ -52,11 +53,11 @@ def main() -> int:
         check_servers,
         check_other_databases,
     ):
-        for finding in check():
-            mark = "NO" if finding.todo else "ok"
-            print(f"{mark:3} {finding.name:16} {finding.message}", flush=True)
-            if finding.todo and finding.todo not in todo:
-                todo.append(finding.todo)
+        for diagnosis in check():
+            mark = "NO" if diagnosis.todo else "ok"
+            print(f"{mark:3} {diagnosis.name:16} {diagnosis.message}", flush=True)
+            if diagnosis.todo and diagnosis.todo not in todo:
+                todo.append(diagnosis.todo)
     if todo:
         print("\nNOT READY. Do this, then make doctor again:")
         print("\n".join(f"  {number}. {step}" for number, step in enumerate(todo, 1)))
@@ -80,7 +81,7 @@ def check_system() -> Iterator[Diagnosis]:
 
 
 def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
-    """Return what to do if PostgreSQL and Valkey have no wheels for this system; else nothing."""
+    """Return what to do if PostgreSQL and Valkey have no wheels for this system, or no text."""
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
@@ -133,7 +134,7 @@ def check_disk_space() -> Iterator[Diagnosis]:
 
 
 def check_servers() -> Iterator[Diagnosis]:
-    """Ask PostgreSQL and Valkey for their versions, and start them if no URL names a server."""
+    """Report the versions of PostgreSQL and Valkey. Start them if no URL names a server."""
     if sys.prefix == sys.base_prefix:
         return
     started_at = time.monotonic()
@@ -176,7 +177,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
 
 
 def _failure(error: Exception) -> tuple[str, str]:
-    """Return the message of a finding, and what to do."""
+    """Return the message of a diagnosis, and what to do."""
     message = str(error).replace("\n", "\n" + " " * 21)
     if isinstance(error, ImportError):
         return f"not installed ({message})", "make clean, then make install"

@@ -1,10 +1,10 @@
 """PostgreSQL and Valkey from pip wheels, for a machine that has neither.
 
 All processes that work in this checkout (`manage.py`, pytest, `python -m loadtest`) share one
-PostgreSQL and one Valkey. The first user starts them and the last one stops them. The next user
-cleans up the processes and databases of users that were killed.
+PostgreSQL and one Valkey. These processes are the users. The first user starts the servers and the
+last user stops them. If a user was killed, the next user cleans up its processes and databases.
 
-PostgreSQL listens on a Unix socket only, Valkey on 127.0.0.1. Their data is in var/.
+PostgreSQL listens only on a Unix socket, Valkey on 127.0.0.1. Their data is in var/.
 """
 
 import atexit
@@ -31,18 +31,18 @@ from servers.valkey import Valkey as Valkey
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
-#: The database of `manage.py`. Every demo creates another one.
+#: The database of `manage.py`. Every demo creates its own database.
 DATABASE = "oversold"
 
 _attached_by: int | None = None
 
 
 def provide_urls() -> None:
-    """Start the servers for DATABASE_URL and REDIS_URL if these are unset, and set them.
+    """Set DATABASE_URL and REDIS_URL if they are unset, and start the servers that they name.
 
-    DATABASE_URL_FILE and REDIS_URL_FILE count as set; the shop reads the file. With REDIS_SENTINELS
-    no REDIS_URL is needed. Called from entry points (manage.py, pytest, the load test), never from
-    a worker process.
+    A URL is also set if DATABASE_URL_FILE or REDIS_URL_FILE names a file, which the shop reads.
+    With REDIS_SENTINELS no REDIS_URL is needed. Entry points call this (manage.py, pytest, the load
+    test), never worker processes.
     """
     read_env()
     if not _is_set("DATABASE_URL"):
@@ -62,7 +62,7 @@ def _is_set(name: str) -> bool:
 
 
 def _note(name: str) -> None:
-    """Name this variable in SHOP_EMBEDDED, so that `check --deploy` considers it unset."""
+    """Add this variable to SHOP_EMBEDDED, so that `check --deploy` considers it unset."""
     names = os.environ.get("SHOP_EMBEDDED", "")
     os.environ["SHOP_EMBEDDED"] = f"{names},{name}" if names else name
 
@@ -75,9 +75,9 @@ def read_env() -> None:
 def attach() -> None:
     """Use the two servers until this process ends, and start them if they do not run.
 
-    A second call does nothing. From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and
-    requests to this machine use no proxy. Unless DATABASE_URL names another server, the variables
-    of libpq are removed. Raises EmbeddedError if a server does not start.
+    A second call has no effect. From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and
+    requests to this machine use no proxy. Unless DATABASE_URL is set, the variables of libpq are
+    removed from the environment. Raises EmbeddedError if a server does not start.
     """
     global _attached_by
     if _attached_by == os.getpid():
@@ -122,8 +122,8 @@ def kill_at_exit(pid: int) -> None:
 def detach() -> None:
     """Stop using the servers. The last user stops them. Called at the end of the process.
 
-    The registry is written at the very end. If this process is killed before, it is still listed
-    there, and the next user ends its children and drops its databases.
+    The registry is written last. If this process is killed before that, the registry still lists
+    it, and the next user ends its children and drops its databases.
     """
     global _attached_by
     if _attached_by != os.getpid():
@@ -162,7 +162,7 @@ def postgres_pid() -> int | None:
 
 
 def why_postgres_ended() -> str:
-    """Return a message if the embedded PostgreSQL does not run any more; empty while it runs."""
+    """Return a message if the embedded PostgreSQL has ended; an empty text while it runs."""
     postgres = _postgres()
     if postgres.is_running():
         return ""
@@ -177,7 +177,7 @@ def _print_to_stderr(text: str) -> None:
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
     """Create a database as a copy of `template`, unless it exists. Return its URL.
 
-    Without `keep` it is dropped at the end.
+    Without `keep` the database is dropped when this process ends.
     """
     with registry(VAR) as registry_data:
         if name not in _databases():
@@ -195,9 +195,10 @@ def has_database(name: str) -> bool:
 
 
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
-    """Rename a database, which is then not dropped at the end. Another process may be first.
+    """Rename a database to `name`, so that it is not dropped when this process ends.
 
-    Databases with names that begin with `instead_of` are dropped now.
+    Databases with names that begin with `instead_of` are dropped now. Nothing happens if `name`
+    exists, because another process was first.
     """
     with registry(VAR):
         names = _databases()

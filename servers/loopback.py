@@ -1,4 +1,4 @@
-"""This machine's own address: free ports, no proxy on the way to it, a folder for sockets."""
+"""Connections within this machine: free ports, no proxy, a folder for sockets."""
 
 import os
 import random
@@ -11,18 +11,18 @@ from pathlib import Path
 from servers.server_errors import EmbeddedError, explain
 
 LOOPBACK = ("127.0.0.1", "localhost")
-#: The longest path of a Unix socket that every system accepts.
+#: Length of a Unix socket's path that every system accepts.
 MAX_SOCKET_PATH_BYTES = 100
-#: Ports below those that systems give to outgoing connections: from 32768 on Linux, 49152 on macOS.
+#: Ports for servers. Systems use higher ports for outgoing connections: from 32768 on Linux.
 SERVER_PORTS = range(20_000, 32_000)
-#: How many of them are tried before the system chooses.
+#: Number of these ports that are tried before the system chooses one.
 PORTS_TO_TRY = 20
-#: Folders to try if the usual one is too deep for a socket.
+#: Folders to try if the path of the usual folder is too long for a socket.
 SHORT_FOLDERS = ["/tmp", "/var/tmp"]
 
 
 def ask_loopback_directly() -> None:
-    """Add this machine to no_proxy, for this process and those that it starts from now on.
+    """Add this machine to no_proxy, for this process and the processes that it starts.
 
     With http_proxy but without no_proxy, requests to 127.0.0.1 would go to that proxy.
     """
@@ -36,8 +36,8 @@ def ask_loopback_directly() -> None:
 def free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
-    The system takes the ports of outgoing connections from above SERVER_PORTS. One of those may be
-    in use by the time that the server listens.
+    A port above SERVER_PORTS may be given to an outgoing connection before the server listens, so
+    those are used only if no port in SERVER_PORTS is free.
     """
     candidates = random.SystemRandom().sample(SERVER_PORTS, k=PORTS_TO_TRY)
     if preferred:
@@ -54,10 +54,10 @@ def free_port(preferred: int = 0) -> int:
 
 
 def runtime_folder() -> Path:
-    """Return this user's own folder with a short path, and make it if it is missing.
+    """Return this user's own folder with a short path, and create it if it is missing.
 
-    A Unix socket's path is limited to about 100 bytes. Raises EmbeddedError, with what to do, where
-    no folder is short enough, and where the folder is a link or others may write to it.
+    The path of a Unix socket is limited to about 100 bytes. Raises EmbeddedError, with what to do,
+    if no path is short enough, if the folder is a link, or if other users may write to it.
     """
     socket = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
@@ -67,7 +67,7 @@ def runtime_folder() -> Path:
             break
     else:
         raise EmbeddedError(
-            f"no folder is short enough for a socket: set TMPDIR={SHORT_FOLDERS[0]}"
+            f"no folder has a path short enough for a socket: set TMPDIR={SHORT_FOLDERS[0]}"
         )
     folder = Path(base) / f"oversold-{os.getuid()}"
     try:
@@ -76,7 +76,7 @@ def runtime_folder() -> Path:
         status = os.lstat(folder)
     except OSError as error:
         raise EmbeddedError(explain(error)) from error
-    # The base may be shared: another user may have put there whatever has this name.
+    # Other users can write to the base, so they may have created something with this name.
     if not stat.S_ISDIR(status.st_mode):
         raise EmbeddedError(f"{folder} is no folder: remove it, or set TMPDIR")
     if status.st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""MariaDB from Debian's package, if that is installed."""
+"""MariaDB from Debian's package, if the package is installed."""
 
 import os
 import shutil
@@ -17,9 +17,9 @@ from servers.server_errors import EmbeddedError, with_reason
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
 #: The client of MySQL and MariaDB, which the shop and the load test use.
 CLIENT_MISSING = "PyMySQL is not installed: make install-mysql"
-#: Debian keeps the server where only root's PATH looks.
+#: Folders of the server that are only in root's PATH on Debian.
 SERVER_FOLDERS = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"]
-#: The statements that make MariaDB's own tables, as the package installs them.
+#: The package's files with the statements that create MariaDB's own tables.
 SYSTEM_TABLES_FOLDER = Path("/usr/share/mysql")
 SYSTEM_TABLES = (
     "mysql_system_tables.sql",
@@ -28,14 +28,14 @@ SYSTEM_TABLES = (
 )
 #: The database that a new server has for the shop.
 DATABASE = "shop"
-#: A key that differs in capitals, in an accent or in a space at its end is another key.
+#: Strings that differ in case, in an accent or in trailing spaces are different keys.
 COLLATION = "utf8mb4_nopad_bin"
 #: Every thread of every worker keeps a connection. MariaDB's own default is 151.
 MAX_CONNECTIONS = 1000
 BOOTSTRAP_TIMEOUT_SECONDS = 60.0
-#: How long it may take to answer after its start.
+#: Time limit for the server to answer after its start.
 START_TIMEOUT_SECONDS = 30.0
-#: The first byte of a reply is the length of the greeting; the fifth is the protocol's version.
+#: The server's greeting begins with four bytes of header; the fifth is the protocol's version.
 GREETING_BYTES = 5
 PROTOCOL_VERSION = 10
 
@@ -73,16 +73,16 @@ class MariaDB:
         self._process = ServerProcess("MariaDB", log)
 
     def url(self, **parameters: str) -> str:
-        """Return the URL of the database `shop`, with these parameters besides the socket."""
+        """Return the URL of the database `shop`, with these parameters and that of the socket."""
         query = urlencode(
             {"unix_socket": str(self.socket), **parameters}, safe="/", quote_via=quote
         )
         return f"mysql://root@localhost/{DATABASE}?{query}"
 
     def start(self) -> int:
-        """Start the server and return its pid. It answers only after wait_until_ready().
+        """Start the server and return its pid. Call wait_until_ready() before using it.
 
-        The first start makes the data. Raises EmbeddedError if that fails.
+        The first start creates the data. Raises EmbeddedError if that fails.
         """
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             raise EmbeddedError(f"{self.socket} is too long for a socket: set TMPDIR=/tmp")
@@ -100,11 +100,11 @@ class MariaDB:
         return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers. Raises EmbeddedError."""
+        """Wait until the server answers. Raises EmbeddedError."""
         self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
-        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        """Return a message if the server ended by itself; otherwise an empty text."""
         return self._process.why_ended()
 
     def stop(self) -> None:

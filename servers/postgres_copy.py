@@ -15,12 +15,12 @@ from servers.waiting import wait_for
 
 
 class PostgresCopy(Postgres):
-    """PostgreSQL on a copy of another server's data, taken by pg_basebackup at the first start.
+    """PostgreSQL on a copy of another server's data, made by pg_basebackup at the first start.
 
-    data     its data folder
-    runtime  a folder with a short path, see Postgres
+    data     the data folder of the copy
+    runtime  a folder for the socket, as for Postgres
     of       the connection string of the other server (psycopg.conninfo.make_conninfo)
-    follows  whether it stays a replica of that server, until `promote`
+    follows  whether the copy is a replica of that server, until promote()
     """
 
     def __init__(self, data: Path, *, runtime: Path, of: str, follows: bool = False) -> None:
@@ -43,10 +43,10 @@ class PostgresCopy(Postgres):
         self._wait_for_orphans()
 
     def catch_up_with(self, primary: PostgresCopy) -> None:
-        """Wait until this replica has replayed everything that `primary` has written by now.
+        """Wait until this replica has replayed everything that `primary` has written so far.
 
-        Raises EmbeddedError. The replica is asked, because the knowledge that `primary` has of its
-        replicas may be ten seconds old.
+        This asks the replica, because the primary's view of its replicas may be ten seconds old.
+        Raises EmbeddedError.
         """
         written = primary.sql("SELECT pg_current_wal_lsn()")[0][0]
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
@@ -67,9 +67,9 @@ class PostgresCopy(Postgres):
             installed.run("pg_basebackup", *options)
         except ProgramFailed as error:
             raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {error}") from error
-        # The log and the socket's lock are those of the other server.
+        # pg_basebackup also copied the other server's log, and the lock of its socket.
         (self.data / "log").unlink(missing_ok=True)
         for socket_lock in self.data.glob(".s.PGSQL.*"):
             socket_lock.unlink(missing_ok=True)
         with (self.data / "postgresql.auto.conf").open("a") as settings:
-            settings.write("fsync = off\n")  # a kill loses nothing; at a start it costs seconds
+            settings.write("fsync = off\n")  # starts seconds faster, and a kill still loses nothing

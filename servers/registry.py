@@ -1,6 +1,6 @@
-"""The users of the embedded servers, in var/users.json.
+"""The registry of the users of the embedded servers, in var/users.json.
 
-With it, the next user can end what a killed user left running.
+It tells the next user which processes and databases a killed user has left.
 
 {"users": [{"pid": 1, "created": 1.5, "children": [...], "databases": [...]}],
  "valkey": {"pid": 2, "created": 1.6, "port": 6400}}
@@ -20,18 +20,18 @@ import psutil
 from servers.server_errors import EmbeddedError, explain
 from servers.waiting import wait_for
 
-#: By how much two readings of one process's start time may differ: they are computed from the boot
-#: time, which moves when the machine's clock is corrected.
+#: Tolerance between two readings of a process's start time. The system computes it from the boot
+#: time, which changes when the machine's clock is corrected.
 SAME_START_SECONDS = 30.0
-#: How long a process may take to end after SIGTERM, and after SIGKILL, in seconds.
+#: Seconds to wait for the end of a process after SIGTERM, and again after SIGKILL.
 STOP_TIMEOUT = 5.0
 
 
 @contextmanager
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the users and their Valkey under a file lock; written if the block raises nothing.
+    """Yield the users and their Valkey, under a file lock. Write them if the block does not raise.
 
-    undo  closed under the lock, only if the block fails or the file cannot be written
+    undo  a stack that is closed, under the lock, if the block raises or the file cannot be written
 
     Raises EmbeddedError, with what to do, if the folder cannot be written.
     """
@@ -64,7 +64,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def is_alive(process_identity: dict[str, Any]) -> bool:
-    """Return whether the process of this identity runs."""
+    """Return whether the process with this identity is running."""
     try:
         process = psutil.Process(process_identity["pid"])
         difference = abs(process.create_time() - float(process_identity["created"]))
@@ -80,7 +80,8 @@ def end(
 ) -> None:
     """Send the signal `how` to a process, and SIGKILL after `timeout` seconds.
 
-    SIGKILL goes to the whole session if the process leads one. Nothing happens if it has ended.
+    If the process leads a session, SIGKILL is sent to the whole session. Nothing happens if the
+    process has ended.
     """
     pid = process_identity["pid"]
     for number in (how, signal.SIGKILL):

@@ -1,10 +1,10 @@
-"""The errors of the servers, and advice on a file that was refused."""
+"""The errors of the servers, and advice on files that cannot be read or written."""
 
 import errno
 import os
 from pathlib import Path
 
-#: With less free space a disk is full for PostgreSQL, which writes blocks of 8 KB.
+#: Free space below which PostgreSQL, which writes blocks of 8 KB, finds the disk full.
 MIN_FREE_BYTES = 64 * 1024
 
 
@@ -15,7 +15,7 @@ class EmbeddedError(RuntimeError):
 class NotReady(EmbeddedError):
     """A process ended or did not answer in time. The message has the end of its log.
 
-    summary  the first sentence of the message, which names neither a log nor advice
+    summary  the first sentence of the message, without the log and the advice
     """
 
     def __init__(self, summary: str, details: str = "") -> None:
@@ -32,7 +32,7 @@ def with_reason(log: str) -> str:
 
 
 def disk_full_advice(log: str) -> str:
-    """Return what to do if the end of a server's log says that the disk was full, else nothing."""
+    """Return what to do if a server's log says that the disk was full; otherwise an empty text."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if str(full.strerror) in log:
         return explain(full)
@@ -40,7 +40,7 @@ def disk_full_advice(log: str) -> str:
 
 
 def full_disk_message(folder: Path) -> str:
-    """Return what to do if the disk of a folder is full, else an empty string."""
+    """Return what to do if the disk of a folder is full; otherwise an empty text."""
     try:
         disk = os.statvfs(folder)
     except OSError:

