@@ -1,6 +1,6 @@
 """A pytest plugin that finds races: every interleaving of two calls, and n calls at once.
 
-It needs Django. PostgreSQL reports which call waits for which; with another database a thread that
+It needs Django. PostgreSQL reports which call waits for which. With another database, a thread that
 makes no progress for 0.2 s counts as waiting. The code under test is not changed.
 """
 
@@ -28,8 +28,8 @@ __all__ = [
     "step",
 ]
 
-#: The submodule of each name that is imported on first use. pytest loads the plugin in every
-#: project, also where Django is not configured.
+#: Name -> its submodule, which is imported on first use: pytest loads the plugin in every project,
+#: even if Django is not configured.
 _SUBMODULES = {
     "interleave": "interleaving",
     "step": "probes",

@@ -13,14 +13,14 @@ ENDED = None
 
 
 class Actor:
-    """A call in a thread, which makes one step between `go` and `wait_until_settled`.
+    """A call in a thread. After each `go` it makes one step, for which `wait_until_settled` waits.
 
     Attributes:
         name: `A`, `B`, and so on, in the order of the calls.
         result: The return value of the call; None until it has returned.
         error: The exception that the call raised, if any.
         waits_at: The step that the call is about to make; ENDED once it has ended.
-        is_blocked: Whether the call waits for another one in the middle of a step.
+        is_blocked: Whether the call waits for another call in the middle of a step.
         backends: The process ids of the call's connections in the database.
         thread: The thread that runs the call.
     """
@@ -50,7 +50,7 @@ class Actor:
         return self.waits_at is ENDED
 
     def start(self) -> None:
-        """Start the thread; it stops before its first step."""
+        """Start the thread. It waits for `go` before it runs the call."""
         self.thread.start()
 
     def go(self, error: BaseException | None = None) -> None:
@@ -65,10 +65,10 @@ class Actor:
         """Wait until the call reaches its next step or its end.
 
         Args:
-            seconds: How long to wait.
+            seconds: The time limit.
 
         Returns:
-            Whether the call reached it in time.
+            Whether the call reached one of them in time.
         """
         try:
             self.waits_at = self._reached.get(timeout=seconds)
@@ -78,7 +78,7 @@ class Actor:
         return True
 
     def is_between_steps(self) -> bool:
-        """Return whether it has reached no step since it was last told to go."""
+        """Return whether the call has reached no step since the last `go`."""
         return self._reached.empty()
 
     def stop_before(self, text: str) -> None:

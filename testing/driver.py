@@ -16,23 +16,23 @@ from .probes import installed
 from .run import Run, Step, Stuck
 from .timeline import timeline
 
-#: Interval at which a moving call is checked: has it reached a step, or is it blocked?
+#: Interval at which the driver checks whether a moving call has reached a step or is blocked.
 POLL_INTERVAL_SECONDS = 0.002
-#: A call without a step for this long counts as blocked by something that the database does not
-#: know: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB. Where
-#: PostgreSQL executes a statement of the call, that is waited for instead.
+#: A call that reaches no step for this time counts as blocked by something that the database does
+#: not report: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB.
+#: While PostgreSQL executes a statement of the call, the driver waits for the statement instead.
 BLOCKED_AFTER_SECONDS = 0.2
-#: On a slow machine a call has this many times the duration of the longest step so far.
+#: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: InnoDB does not refresh its view of transactions while it is read more often than every 100 ms.
+#: InnoDB refreshes its view of transactions only if it was not read for 100 ms.
 INNODB_LOOK_INTERVAL_SECONDS = 0.11
 
 
 class Driver:
     """The calls of one order, each in its own thread.
 
-    A subclass may have its own steps: it calls `stop` in the thread that reaches one. It may
-    override `wake` and `settle` to recognize other ways of waiting.
+    A subclass may have steps of its own: it calls `stop` in the thread that reaches such a step. It
+    may override `wake` and `settle` to recognize other ways of waiting.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Driver:
         return moved
 
     def _move(self, actor: Actor) -> None:
-        """Let a call make its next step and run up to the step after it."""
+        """Let a call make its next step, and run until it reaches the following step."""
         if actor.waits_at == "start" and not self._go(actor):
             return
         if not actor.has_ended:
@@ -159,7 +159,7 @@ class Driver:
             self._go(actor)
 
     def _go(self, actor: Actor) -> bool:
-        """Let a call run, and return whether it reached a step or its end before it blocked."""
+        """Let a call run. Return False if it blocked before it reached a step or its end."""
         self._moving = actor
         started_at = time.monotonic()
         actor.go()
@@ -172,7 +172,7 @@ class Driver:
         return reached
 
     def wake(self, actor: Actor) -> bool:
-        """Let a blocked call continue if nothing blocks it any more.
+        """Let a blocked call continue if it is no longer blocked.
 
         Args:
             actor: A call that is blocked.
@@ -211,7 +211,7 @@ class Driver:
         return True
 
     def _is_blocked(self, actor: Actor) -> bool:
-        """Return whether the database says that a call waits for a lock; False if it cannot say."""
+        """Return whether the database reports that a call waits for a lock."""
         connection = connections[self._using]
         if not actor.backends:
             return False
@@ -278,7 +278,7 @@ def _end(actor: Actor) -> Step:
 
 
 def _is_blocked_in_postgresql(connection: Any, backends: AbstractSet[int]) -> bool:
-    """Return whether one of these processes of PostgreSQL waits for a lock of another."""
+    """Return whether one of these processes of PostgreSQL waits for another process's lock."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT bool_or(pg_blocking_pids(pid) <> '{}') FROM unnest(%s::int[]) pid",
@@ -289,9 +289,9 @@ def _is_blocked_in_postgresql(connection: Any, backends: AbstractSet[int]) -> bo
 
 
 def _is_blocked_in_innodb(connection: Any, backends: AbstractSet[int]) -> bool:
-    """Return whether one of these connections waits for a lock of another.
+    """Return whether one of these connections waits for another connection's lock.
 
-    Without the privilege PROCESS it returns False.
+    It is False without the privilege PROCESS.
     """
     ids = ", ".join(str(int(backend)) for backend in backends)
     try:

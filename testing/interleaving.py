@@ -14,7 +14,7 @@ from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, switches
 from .timeline import explain_race, timeline
 
-#: Seconds for which further orders are tried once one has failed: the share of orders that fail
+#: Seconds for which further orders are tried after the first failure. The share of orders that fail
 #: shows how rare the race is.
 AFTER_A_FAILURE_SECONDS = 5.0
 ASYNC_CALL = (
@@ -183,11 +183,12 @@ def _find_error(
 
 
 def _count_steps(run: Callable[[str, str], Run], calls: int) -> list[int]:
-    """Return how many turns each call needs at most, measured in a few orders.
+    """Return the maximum number of turns that each call needs, measured in a few orders.
 
-    First the calls run one after another, with each call once in front: a failure of such an order
-    is not a race, and a later call may need fewer turns, since the last unit may be sold. Then each
-    call gets one turn at the beginning, since a call that meets another may retry and need more.
+    First the calls run one after another, and each call is first once: a later call may need fewer
+    turns, for example because the last unit is sold. A failure of such an order is not a race. Then
+    each call gets one turn at the beginning, because a call that meets another may retry, and need
+    more turns.
     """
     names = [name_of(number) for number in range(calls)]
     turns = dict.fromkeys(names, 0)

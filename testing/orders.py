@@ -59,7 +59,7 @@ def name_of(number: int) -> str:
 
 
 class CompletedOrders:
-    """The orders that were run, which tell whether another schedule leads to one of them.
+    """The orders that were run. They show whether another schedule would lead to one of them.
 
     The turn of a call that waits or has ended is passed over, so several schedules may lead to the
     same order.

@@ -1,4 +1,4 @@
-"""The points at which calls stop: SQL statements, COMMIT, ROLLBACK, functions and named steps."""
+"""The points at which calls stop: SQL statements, COMMIT, ROLLBACK, functions, named steps."""
 
 import re
 import threading
@@ -141,7 +141,7 @@ def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> st
 
 
 def _fill_placeholders(text: str, params: Any) -> str:
-    """Return the statement with its values in place of its placeholders."""
+    """Return the statement with the values in place of the placeholders."""
     if isinstance(params, (list, tuple)):
         for value in params:
             # psycopg's integers are a subclass whose repr is Int4(1).

@@ -39,10 +39,10 @@ class Run:
         steps: The events, in order.
         results: The return value of each call, in the order of the calls; None if it raised.
         errors: The exception of each call, in the order of the calls; None if it returned.
-        trace: The turns, with a lower-case letter for a turn that was passed over and unblocked
+        trace: The turns, with a lower-case letter for a turn that was passed over but unblocked
             another call.
-        turns: The trace after each turn, by the trace before it and the name of the call. Both
-            traces are the same if no call moved.
+        turns: The trace after each turn, by the trace before it and the name of the call. Both are
+            the same if no call moved.
     """
 
     schedule: str = ""
@@ -59,7 +59,7 @@ class Run:
 
 
 def switches(schedule: str) -> int:
-    """Return how often the turn passes from one call to another.
+    """Return the number of times that the turn passes from one call to another.
 
     Args:
         schedule: The turns, such as `AABB`.

@@ -49,14 +49,14 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     barrier = threading.Barrier(n)
     returned: list[Any] = []
     raised: list[BaseException] = []
-    started: list[float] = []
+    start_times: list[float] = []
 
     def run(number: int) -> None:
         try:
             barrier.wait(timeout)
-            started.append(time.monotonic())
+            start_times.append(time.monotonic())
             returned.append(call(number) if takes_number else call())
-        except BaseException as error:  # pytest.fail and sys.exit raise no Exception
+        except BaseException as error:  # pytest.fail and sys.exit raise more than Exceptions
             raised.append(error)
         finally:
             connections.close_all()
@@ -70,4 +70,4 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     hanging = sum(thread.is_alive() for thread in threads)
     if hanging:
         raise AssertionError(f"{hanging} of {n} calls have not ended within {timeout:g} s")
-    return Outcome(returned, raised, max(started) - min(started))
+    return Outcome(returned, raised, max(start_times) - min(start_times))
