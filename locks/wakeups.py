@@ -2,7 +2,7 @@
 
 The first waiter on a server starts a thread, which listens on a connection to one channel of this
 process. The release script publishes `token fence clock` on that channel, and the thread puts the
-message into the mailbox of the waiter with that token. So waiters need no connections of their own.
+message into the mailbox of the waiter with that token. So a waiter needs no connection.
 The release script sees at once that a dead process no longer subscribes to its channel.
 
 A wake-up may be lost, but the grant is in the data of the server. So a waiter without a wake-up

@@ -100,7 +100,7 @@ class Watchdog(Renewals):
             return True
 
     def _look(self) -> None:
-        # A frame of its own: while _run() sleeps, it has no reference to any lock.
+        # A separate frame: while _run() sleeps, it has no reference to any lock.
         run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:

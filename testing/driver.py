@@ -31,7 +31,7 @@ INNODB_LOOK_INTERVAL_SECONDS = 0.11
 class Driver:
     """The calls of one order, each in its own thread.
 
-    A subclass may have steps of its own: it calls `stop` in the thread that reaches such a step. It
+    A subclass may add steps: it calls `stop` in the thread that reaches such a step. It
     may override `wake` and `settle` to recognize other ways of waiting.
     """
 

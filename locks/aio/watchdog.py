@@ -76,7 +76,7 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _look(self) -> None:
-        # A frame of its own: while _run() sleeps, it has no reference to any lock.
+        # A separate frame: while _run() sleeps, it has no reference to any lock.
         await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:

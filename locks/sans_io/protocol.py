@@ -259,7 +259,7 @@ def is_replica(role: Any) -> bool:
 
 
 def is_elsewhere(role: Any, subscribers: Any) -> bool:
-    """Return whether a subscription is on another server than the one that sent these replies.
+    """Return whether a subscription is on another server than the sender of these replies.
 
     It is False if that server is a replica: the address may not have followed a failover yet, and
     there is no better server to subscribe to.

@@ -161,7 +161,7 @@ class Decision:
     """The endings of a batch that are known before its orders are written.
 
     endings   the known endings, by entry
-    to_write  the remaining promises, whose orders are to be written
+    to_write  the remaining promises, whose orders will be written
     problems  a log message for each promise that is not kept
     """
 

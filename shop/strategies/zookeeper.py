@@ -49,7 +49,7 @@ REQUEST_ERRORS = KazooException, KazooTimeoutError
 def connect(hosts: str, *, ttl: float) -> Any:
     """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    A process needs a client of its own, created after the fork. The server raises a session timeout
+    Each process needs its own client, created after the fork. The server raises a session timeout
     below 2 of its ticks, and lowers one above 20. Raises LockBackendError if no server answers
     within CONNECT_TIMEOUT_SECONDS.
     """
