@@ -58,7 +58,7 @@ def _code(name: str, text: str, *, whole: bool) -> str:
         )
     return (
         f'{note}<div class="scroll" tabindex="0" role="region" aria-label="Text of the file">'
-        f"<pre>{escape(text)}</pre></div>{note}"
+        f"<pre>{escape(text, quote=False)}</pre></div>{note}"
     )
 
 
