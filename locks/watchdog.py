@@ -89,10 +89,11 @@ class Watchdog(Renewals):
     def _sleep(self, changed: threading.Condition) -> bool:
         """Sleep until something is due. Return False if the thread must end."""
         with changed:
-            self._wakes_at = math.inf
-            self._wakes_at = due = self.next_wake_up()
-            if due < math.inf:
-                changed.wait(max(0.0, due - now()))
+            self._wakes_at = math.inf  # a lease that is added from here on wakes the thread
+            wake_up_at = self.next_wake_up()
+            self._wakes_at = wake_up_at
+            if wake_up_at < math.inf:
+                changed.wait(max(0.0, wake_up_at - now()))
             elif (self._closed or not changed.wait(IDLE_SECONDS)) and self.next_due() == math.inf:
                 self._thread = None
                 self._disconnect()

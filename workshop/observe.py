@@ -32,7 +32,10 @@ OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.
 
 
 def observe() -> dict[str, Any]:
-    """Run the commands of all lessons, each command once with all options. Raises StackError."""
+    """Run each command of the lessons once, with the options of all lessons. Return the results.
+
+    Raises StackError.
+    """
     options = _options_by_command()
     demo, matrix, faults = (
         _run_command(command, options[command]) for command in ("demo", "matrix", "faults")

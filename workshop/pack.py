@@ -1,6 +1,7 @@
 """A folder with everything for a room without internet: `python -m workshop pack [FOLDER]`.
 
-It has this checkout and the wheels of shop.lock for this system and this Python. Other systems and
+It has this checkout, and the wheels of the requirements in shop.lock for this system and this
+Python. Other systems and
 other Pythons need a pack of their own.
 """
 

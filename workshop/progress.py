@@ -1,4 +1,4 @@
-"""A participant's progress in mine/progress.json, a readable file that another laptop can take."""
+"""A participant's progress in mine/progress.json, which may be copied to another laptop."""
 
 import json
 import os
@@ -150,19 +150,19 @@ class Progress:
     def reset(self, lesson: Lesson) -> Path | None:
         """Begin an exercise anew. Return the backup of the old copy, or None without a copy."""
         path = self.folder / lesson.file
-        kept = path.replace(_unused_backup(path)) if path.exists() else None
+        backup = path.replace(_unused_backup(path)) if path.exists() else None
         self.record_of(lesson)["begun"] = False
         self.file(lesson)
-        return kept
+        return backup
 
     def begin_anew(self) -> Path | None:
-        """Begin all lessons anew. Return the new folder of the old files, or None without files."""
+        """Begin all lessons anew. Return the folder that the old files have now, or None."""
         if not self.folder.exists():
             return None
-        kept = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        self.folder.rename(kept)
+        backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        self.folder.rename(backup)
         self._saved = json.loads(NEW)
-        return kept
+        return backup
 
     def _save(self) -> None:
         self.folder.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from workshop.lessons import lessons
 
-#: The number of a lesson's refusals in the table, the most frequent ones.
+#: The table shows at most this many refusals of a lesson, the most frequent first.
 MAX_REFUSALS = 3
 #: The two times at which the quiz is asked.
 QUIZ_TIMES = ("before", "after")
@@ -80,7 +80,8 @@ def quiz_lines(reports: Sequence[Report]) -> list[str]:
         if results:
             mean = sum(int(result["right"]) for result in results) / len(results)
             lines.append(
-                f"quiz {when}: {mean:.1f} of {results[0]['of']} right, the mean of {len(results)}"
+                f"quiz {when}: {mean:.1f} of {results[0]['of']} right on average, in "
+                f"{len(results)} reports"
             )
     return lines
 

@@ -1,4 +1,4 @@
-"""The target for django-oscar: a guest with a basket, at the preview of the order."""
+"""The target for django-oscar: buyers are guests who have filled a basket and place the order."""
 
 import re
 from typing import Any
@@ -42,8 +42,8 @@ class OscarShop(Target):
         )
 
     def read(self, response: Any) -> Answer:
-        """Oscar redirects: to its thanks, or back to the basket where the product has gone.
-        Repaired it may also show the preview again, with the repair's message."""
+        """Oscar redirects to its thank-you page, or back to the basket if the product is sold out.
+        With the repair of this example it may also show the preview again, with a message."""
         to = str((response.headers or {}).get("Location", ""))
         if to.endswith("/checkout/thank-you/"):
             return sold()

@@ -19,7 +19,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import REREAD_AFTER_SECONDS, judge_closed, not_run
+from loadtest.commands.rushes import REREAD_AFTER_SECONDS, not_run, reread_closed_sales
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
@@ -79,14 +79,14 @@ def run(console: Console, **options: Any) -> int:
             raise StackError("; ".join(complaints))
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
-            # Another order in each round, so that no strategy always follows the same one.
-            chance = random.Random(number)
-            for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
+            # Shuffled in each round, so that no strategy always follows the same one.
+            generator = random.Random(number)
+            for lock in generator.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 load_run = _load(stack, chosen, strategies[lock], out)
                 runs.append(cast(Run, {**load_run, "round": number}))
         time.sleep(REREAD_AFTER_SECONDS)
-        judge_closed(stack.shop(), runs)
+        reread_closed_sales(stack.shop(), runs)
 
         def by_round_and_lock(run: Run) -> tuple[int, int]:
             return run["round"], chosen.locks.index(run["lock"])
@@ -198,8 +198,8 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     the expected flaw.
     """
     has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
-    if measurement.shares < plan.locust_workers:
-        lost = plan.locust_workers - measurement.shares
+    if measurement.processes < plan.locust_workers:
+        lost = plan.locust_workers - measurement.processes
         why = f"{lost} of Locust's workers were lost: see run.log"
     elif measurement.turned_away:
         why = (

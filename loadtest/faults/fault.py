@@ -205,8 +205,8 @@ class Fault(ABC):
         """Return the main Redis's reply to a command, bypassing all proxies. Raises RedisError."""
         return measure.run_command(self.testbed.main, *command, timeout=timeout)
 
-    def redis_error(self, *command: Any, timeout: float = 5.0) -> str:
-        """Return the error of a command to the main Redis; empty if it succeeds."""
+    def try_redis_command(self, *command: Any, timeout: float = 5.0) -> str:
+        """Send a command to the main Redis, and return its error; empty if it succeeds."""
         try:
             self.run_redis_command(*command, timeout=timeout)
         except redis.RedisError as error:

@@ -22,8 +22,8 @@ ACT_TIMEOUT_SECONDS = 15.0
 #: Number of buyers that buy at the same time in a drain.
 DRAIN_CONCURRENCY = 3
 DRAIN_TIMEOUT_SECONDS = 40.0
-#: How long to wait until leaked keys are gone. The server may still execute a request that was cut
-#: off when its buyer has given up.
+#: How long to wait until leaked keys are gone. After a buyer has given up, the server may still
+#: execute the request that was cut off.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 
 
@@ -77,14 +77,14 @@ def _play(fault: Fault) -> list[Cell]:
         evidence = "; ".join(
             filter(None, (proof, fault.describe_observations(), fault.describe_measurements()))
         )
-        return judge_trials(fault, evidence, _wait_for_leaked_keys(fault, keys_before))
+        return judge_trials(fault, evidence, _find_lasting_leaked_keys(fault, keys_before))
 
 
-def _wait_for_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
+def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     """Return the keys on the lock servers that are not in `keys_before`.
 
-    A key that names no trial's product would count against all trials. If there is one, wait a
-    moment for its end.
+    A key that names no trial's product would count against all trials. If there is one, wait for a
+    moment until it is deleted.
     """
 
     def find_leaked_keys() -> list[str]:

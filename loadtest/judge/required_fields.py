@@ -69,7 +69,7 @@ def fields_of_order(evidence: Evidence) -> Fields:
 
 
 def fields_of_event(event: Mapping[str, Any], evidence: Evidence) -> Fields:
-    """Return the fields that an event must have. A damaged line needs none."""
+    """Return the fields that an event must have. A damaged line of the history needs none."""
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
             return REQUEST_FIELDS

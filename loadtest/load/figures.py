@@ -87,8 +87,9 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     measured_s       seconds of the measured window, without the warm-up
     ended_by         `time` or `stock`
     sold, sold_per_s units sold in the window, and per second of it
-    answer_ms        percentiles of the time from when a request was due to its purchase's last
-                     answer, of purchases that were due in the window and ended sold or sold_out
+    answer_ms        percentiles of a purchase's time, from the moment at which it was due to its
+                     last answer. Only purchases count that were due in the window and ended as
+                     sold or sold_out
     p99_to_p50       p99 divided by p50: the higher, the more unevenly buyers wait
     jain             fairness of the units sold to each client; None in the open model
     errors           answers that were neither sold nor sold_out

@@ -15,11 +15,12 @@ from loadtest.judge.intervals import Request, group_by
 class Measurement:
     """Locust's records from `begin` to `end`, in seconds of the monotonic clock.
 
-    requests        by product; the first request of a purchase has the time at which it was due
-    cpu             processor seconds of each part in that time; None if they cannot be read
+    requests        by product; the first request of a purchase counts as sent when it was due
+    cpu             processor seconds of the shop, Redis and others in that time; None if they
+                    cannot be read
     locust_is_busy  whether Locust computed for more than 90 % of the time
     turned_away     open model: the number of arrivals above the cap
-    shares          the number of Locust's processes that have written their requests
+    processes       the number of Locust's processes that have written their requests
     """
 
     requests: Mapping[str, Sequence[Request]]
@@ -28,7 +29,7 @@ class Measurement:
     cpu: Mapping[str, float | None] = field(default_factory=dict)
     locust_is_busy: bool = False
     turned_away: int = 0
-    shares: int = 1
+    processes: int = 1
 
     @cached_property
     def purchases(self) -> list[list[Request]]:
@@ -41,14 +42,14 @@ class Measurement:
 
 def read_measurement(folder: Path) -> Measurement:
     """Return the measurement that the processes of a run wrote into its folder."""
-    shares = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
+    records = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
     requests: dict[str, list[Request]] = defaultdict(list)
-    for share in shares:
-        for product, packed_requests in share["requests"].items():
+    for record in records:
+        for product, packed_requests in record["requests"].items():
             requests[product] += [Request(*fields) for fields in packed_requests]
     return Measurement(
         requests,
-        turned_away=sum(share["turned_away"] for share in shares),
-        shares=len(shares),
+        turned_away=sum(record["turned_away"] for record in records),
+        processes=len(records),
         **json.loads((folder / "window.json").read_text()),
     )

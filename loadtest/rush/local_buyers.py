@@ -100,8 +100,11 @@ class LocalBuyers:
         self.requests.setdefault(key, []).append(Request(key, time.monotonic_ns()))
 
     def _wait_at_barrier(self) -> None:
-        """Wait until every buyer of the rush has arrived."""
-        if self._barrier.is_set():  # the buyers were released without this one
+        """Wait until the coordinator releases the buyers.
+
+        A buyer that is too late, or whose rush is over, waits forever.
+        """
+        if self._barrier.is_set():
             wait_forever()
         self.arrived += 1
         if self.arrived == len(self.numbers):

@@ -1,6 +1,6 @@
 """The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
 
-Locust counts a request as a failure only if the target's read() says so: sold out is none.
+Locust counts a request as a failure only if the target's read() says so. `sold_out` is no failure.
 """
 
 from collections.abc import Callable, Iterable

@@ -303,7 +303,7 @@ def test_verdict_is_compared_with_that_of_the_rush(
     ("measurement", "as_expected", "why"),
     [
         (measure(turned_away=3), False, "lower --arrivals-per-second"),
-        (measure(shares=0), False, "1 of Locust's workers were lost"),
+        (measure(processes=0), False, "1 of Locust's workers were lost"),
         (measure(locust_is_busy=True), True, "its own limit was measured"),
     ],
 )

@@ -35,7 +35,7 @@ class AsyncWakeUps:
         self._tag = tag  # in a cluster: the hash tag for a sharded channel of one slot
         self._address = address
         self._link: Link | None = None
-        self._subscribed: asyncio.Future[None] | None = None
+        self._subscription: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._has_received = False  # any message since the last look
         self._probing = False
@@ -51,11 +51,11 @@ class AsyncWakeUps:
         """
         if self.waiters.listening:
             return
-        if self._subscribed is None:
+        if self._subscription is None:
             # A new channel each time: so a channel has only ever one subscription, and a
             # subscriber on at most one server.
             self.waiters.channel = channel_for(self._tag)
-            self._subscribed = asyncio.get_running_loop().create_future()
+            self._subscription = asyncio.get_running_loop().create_future()
             try:
                 self._link = Link(
                     self._where(),
@@ -66,11 +66,11 @@ class AsyncWakeUps:
             except OSError as error:
                 self._on_end(error)
                 raise WireError(error, sent=False) from error
-        subscribed = self._subscribed
+        subscription = self._subscription
         left = max(0.0, until - now())
-        await asyncio.wait({subscribed}, timeout=None if left == math.inf else left)
-        if subscribed.done():
-            subscribed.result()
+        await asyncio.wait({subscription}, timeout=None if left == math.inf else left)
+        if subscription.done():
+            subscription.result()
 
     def resubscribe(self) -> None:
         """Subscribe anew and make all waiters poll, because the server may have been demoted."""
@@ -114,9 +114,9 @@ class AsyncWakeUps:
             if self._link is not None:
                 self._link.close(error)
             return
-        if message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
+        if message[0] in (b"subscribe", b"ssubscribe") and self._subscription is not None:
             self.waiters.listening = True
-            self._subscribed.set_result(None)
+            self._subscription.set_result(None)
 
     def _look_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -161,14 +161,16 @@ class AsyncWakeUps:
             link.close(ConnectionError("commands now go to another server"))
 
     def _on_end(self, error: BaseException) -> None:
-        subscribed = self._subscribed
-        self._subscribed = None
+        subscription = self._subscription
+        self._subscription = None
         self._link = None
         if self._timer is not None:
             self._timer.cancel()
-        if subscribed is not None and not subscribed.done():
-            subscribed.set_exception(WireError(error, sent=True))
-            subscribed.exception()  # retrieved, so that asyncio does not warn if no task awaits it
-        level = logging.WARNING if self.waiters.mailboxes else logging.INFO
+        if subscription is not None and not subscription.done():
+            subscription.set_exception(WireError(error, sent=True))
+            # Retrieved, so that asyncio does not warn if no task awaits it.
+            subscription.exception()
+        has_waiters = bool(self.waiters.mailboxes)
+        level = logging.WARNING if has_waiters else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
         self.waiters.poll_all()

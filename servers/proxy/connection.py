@@ -132,16 +132,21 @@ class Connection:
 
     async def _run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as directions:
+            async with asyncio.TaskGroup() as tasks:
                 if self.conditions.server_speaks_first:
-                    await self._open_server(directions)
-                directions.create_task(self._pass_requests(directions))
+                    await self._open_server(tasks)
+                tasks.create_task(self._pass_requests(tasks))
         except* (Closed, OSError):
             pass
 
-    async def _pass_requests(self, directions: asyncio.TaskGroup) -> None:
+    async def _pass_requests(self, tasks: asyncio.TaskGroup) -> None:
+        """Pass on the client's requests until it closes, and then end the connection.
+
+        If the reply to a request was lost, the server's side stays open until the server closes it,
+        so that the server carries the request out.
+        """
         while request := await self._read_next(self.client):
-            server = self.server or await self._open_server(directions)
+            server = self.server or await self._open_server(tasks)
             if self._pending_rule is None:
                 self._match_rules(request)
             await asyncio.get_running_loop().sock_sendall(server, request)
@@ -156,10 +161,10 @@ class Connection:
                 await asyncio.get_running_loop().sock_sendall(self.client, reply)
         raise Closed
 
-    async def _open_server(self, directions: asyncio.TaskGroup) -> socket.socket:
+    async def _open_server(self, tasks: asyncio.TaskGroup) -> socket.socket:
         """Connect to the server and pass its replies on. Return the socket."""
         server = await self._connect()
-        directions.create_task(self._pass_replies(server))
+        tasks.create_task(self._pass_replies(server))
         return server
 
     async def _connect(self) -> socket.socket:

@@ -77,7 +77,7 @@ def sentinel_cache(
         "OPTIONS": {
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
             "CONNECTION_POOL_CLASS": "shop.ops.redis.MasterPool",
-            # The factory would take the name from the URL, which is in lower case.
+            # The factory would take the name from the URL's host, which is in lower case.
             "CONNECTION_POOL_KWARGS": {**pool, "service_name": master},
             "SENTINELS": sentinels,
             "SENTINEL_KWARGS": {name: pool[name] for name in pool if name != "max_connections"},

@@ -3,7 +3,7 @@
 A lock, a fence and a ZooKeeper node outlive the request that names them, so an invented name must
 not create any. And no buyer may occupy a connection of the pool while it waits for a lock. So this
 process looks up a new name once, returns the connection to the pool, and caches the name. Unknown
-names are not cached, because a sale sells from the moment it is opened.
+names are not cached, because a product can go on sale at any moment.
 """
 
 import threading

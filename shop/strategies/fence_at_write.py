@@ -1,7 +1,7 @@
 """FLAW: the fence is checked at the write only, so a stale read still erases an update.
 
-RedisLock and its fence, checked where many would check it first. It refuses a holder once a later
-holder has written. It does not prevent this schedule:
+RedisLock with a fence that is checked only at the write, the place that comes to mind first. The
+check refuses a holder once a later holder has written. It does not prevent this schedule:
 
     A (fence 1) reads 10, is paused, its lease ends
     B (fence 2) reads 10
@@ -28,10 +28,10 @@ def buy(attempt: Attempt) -> Receipt:
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
-        not_fenced_off = Product.objects.filter(
+        product_with_lower_fence = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
-        if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
+        if not product_with_lower_fence.update(amount=stock.amount - 1, fence=lease.fence):
             raise make_fence_error(attempt, lease)
 
     with transaction.atomic(durable=True):

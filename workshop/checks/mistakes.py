@@ -148,9 +148,9 @@ def _check_file(chain: list[BaseException]) -> Refusal | None:
 
 def _check_missing_name(error: BaseException, module: ModuleType) -> Refusal | None:
     """Return a refusal if the file lacks a function that the shop calls."""
-    name = Path(str(module.__file__)).name
+    file_name = Path(str(module.__file__)).name
     if isinstance(error, AttributeError) and error.obj is module:
-        return Refusal("raises", {"error": f"{name} defines no {error.name}"})
+        return Refusal("raises", {"error": f"{file_name} defines no {error.name}"})
     method = None
     if isinstance(error, TypeError) and (abstract := ABSTRACT_CLASS.match(str(error))):
         method = abstract[2]
@@ -159,7 +159,7 @@ def _check_missing_name(error: BaseException, module: ModuleType) -> Refusal | N
     if method not in PARAMETERS:
         return None
     return Refusal(
-        "raises", {"error": f"{name} defines no {method}({', '.join(PARAMETERS[method])})"}
+        "raises", {"error": f"{file_name} defines no {method}({', '.join(PARAMETERS[method])})"}
     )
 
 

@@ -97,6 +97,8 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
             if module.endswith(PAUSED_MODULES):
                 break
             if module == file:
+                # A line that has called no module may still wait, in C: lock.acquire() does. The
+                # caller has ruled out endless loops by their processor time.
                 sleeps = not called_modules and "sleep" in linecache.getline(file, line)
                 waits_for_thread = all(name.endswith(WAITING_MODULES) for name in called_modules)
                 places[thread] = ThreadPlace(line, sleeps, waits_for_thread)

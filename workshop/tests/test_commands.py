@@ -326,7 +326,7 @@ def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_pa
     out.export_text()
     assert commands.run(f"report --merge {tmp_path}/pair-*.json") == 0
     lines = [" ".join(line.split()) for line in out.export_text().splitlines()]
-    assert lines[:2] == ["3 reports", "quiz before: 7.5 of 8 right, the mean of 2"]
+    assert lines[:2] == ["3 reports", "quiz before: 7.5 of 8 right on average, in 2 reports"]
     [row] = [line for line in lines if line.startswith("3 A lock in one")]
     assert row.startswith("3 A lock in one")
     assert " 1 of 3 3 6 always-true 2" in row

@@ -33,9 +33,9 @@ class BusyFault(Fault):
         self._start_script(WRITING_ENDLESS_SCRIPT)
         for trial in self.trials:
             self.expect_outcome(trial, "unkillable", "unavailable")
-        self.unkillable = self.redis_error(*KILL_SCRIPT)
+        self.unkillable = self.try_redis_command(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
-        self.redis_error("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
+        self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
         self.script.join(5)
         self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE did not end the script")
         self.testbed.restart_empty(self.testbed.main)
@@ -59,21 +59,21 @@ class BusyFault(Fault):
     def act_on_servers(self) -> None:
         time.sleep(BUSY_SECONDS)
         wait_for(lambda: len(self.trials_refused) == len(self.trials), 10)
-        error = self.redis_error(*KILL_SCRIPT)
+        error = self.try_redis_command(*KILL_SCRIPT)
         self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
         self.script.join(5)
 
     def is_in_effect(self) -> bool:
-        return "BUSY" in self.redis_error("GET", "x", timeout=1)
+        return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
 
     def _start_script(self, script: str) -> None:
         """Run a script in a thread, which ends with the script, and wait until Redis is busy."""
         self.healing.callback(
             self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", "5000"
         )
-        self.healing.callback(self.redis_error, *KILL_SCRIPT)
+        self.healing.callback(self.try_redis_command, *KILL_SCRIPT)
         self.run_redis_command("CONFIG", "SET", "busy-reply-threshold", BUSY_THRESHOLD_MS)
-        run = partial(self.redis_error, "EVAL", script, 1, "endless", timeout=30)
+        run = partial(self.try_redis_command, "EVAL", script, 1, "endless", timeout=30)
         self.script = threading.Thread(target=run, daemon=True)
         self.script.start()
         self.require_soon(self.is_in_effect, "Redis is not busy", 5.0)

@@ -58,7 +58,7 @@ class MisconfFault(Fault):
             self.run_redis_command(*command.split())
 
     def prove(self) -> str:
-        write = partial(self.redis_error, "SET", "probe", 1, "PX", 1000)
+        write = partial(self.try_redis_command, "SET", "probe", 1, "PX", 1000)
         self.require_soon(
             lambda: LASTING_ERROR in write(), f"Redis answers no write with {LASTING_ERROR}"
         )

@@ -78,9 +78,9 @@ class PauseFault(Fault):
 
         A process that ran for a moment in between has more context switches than before.
         """
+        pids = self.switches_by_pid.keys()
         return (
-            self._are_stopped(self.switches_by_pid)
-            and measure.count_context_switches(self.switches_by_pid) == self.switches_by_pid
+            self._are_stopped(pids) and measure.count_context_switches(pids) == self.switches_by_pid
         )
 
 
