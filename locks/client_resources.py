@@ -39,31 +39,37 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
 
     Raises WireError. Exceptions of signal handlers are passed on.
     """
-    turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS))
-    has_turn = False
+    turn: threading.Semaphore | None = None  # while this waiter has the turn to poll
 
     def do(step: Step) -> Any:
-        nonlocal has_turn
+        nonlocal turn
         if isinstance(step, Listen):
             return shared.wakeups.listen(step.until)
         if isinstance(step, Ask):
             try:
                 return shared.connections.call(step.command, within=step.within)
             finally:
-                if has_turn:
-                    has_turn = False
-                    turns.release()
+                if turn is not None:
+                    used_turn = turn
+                    turn = None  # first: a signal handler may raise, and a turn is released once
+                    used_turn.release()
         wake = _sleep(acquisition, step.mailbox)
         if wake is None:
-            left = max(0.0, min(acquisition.end - now(), threading.TIMEOUT_MAX))
-            has_turn = turns.acquire(timeout=left)
+            turn = _take_turn(shared, acquisition.end)
         return wake
 
     try:
         return run_steps(steps, do)
     finally:
-        if has_turn:
-            turns.release()
+        if turn is not None:
+            turn.release()
+
+
+def _take_turn(shared: LockResources, end: float) -> threading.Semaphore | None:
+    """Wait for a turn to poll, until `end` at the latest. Return what the waiter then releases."""
+    turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS))
+    left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
+    return turns if turns.acquire(timeout=left) else None
 
 
 def undo(shared: LockResources, acquisition: Acquisition) -> None:

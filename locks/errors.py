@@ -10,13 +10,9 @@
 `except one_file.LockTimeout` and `except one_file.LockLost` also catch those of the other locks.
 """
 
-import logging
 from enum import StrEnum
-from typing import Any
 
 from . import one_file
-
-logger = logging.getLogger(__name__)
 
 
 class LockError(Exception):
@@ -123,19 +119,3 @@ class Metrics:
             name: The name of the lock.
             loss: Why the lease was lost.
         """
-
-
-def emit(metrics: Metrics | None, event: str, *values: Any) -> None:
-    """Call a hook, and log an exception that it raises.
-
-    Args:
-        metrics: The hooks. None: nothing is called.
-        event: The name of the hook.
-        *values: Its arguments.
-    """
-    if metrics is None:
-        return
-    try:
-        getattr(metrics, event)(*values)
-    except Exception:
-        logger.exception("the hook %s failed", event)

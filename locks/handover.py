@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
 from .clock import now
-from .errors import LockBackendError, LockLost, LossReason, Release, emit
+from .errors import LockBackendError, LockLost, LossReason, Release
 from .lease import BaseLease
 from .sans_io.acquisition import Grant
 from .sans_io.options import Options
@@ -109,7 +109,7 @@ class LeaseCommands:
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(held)
         lease.mark_handed_over()
-        emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
+        self._lock.count_event("held", lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .client_resources import ClientResources, perform, shared_of, undo
 from .clock import now
-from .errors import Release, emit
+from .errors import Release
 from .lease import Lease, new_token
 from .lock import Lock
 from .sans_io.acquisition import Acquisition, Grant
@@ -112,7 +112,7 @@ class RedisLock(Options[Lease], Lock):
             raise
         finally:
             waited = now() - acquisition.started
-            emit(self.metrics, "waited", self.name, waited, lease is not None)
+            self.count_event("waited", waited, lease is not None)
         if lease is None:
             raise self._not_free(wait)
         return lease
@@ -198,9 +198,7 @@ class RedisLock(Options[Lease], Lock):
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
-        except (
-            BaseException
-        ) as error:  # a signal handler may have raised before the release was sent
+        except BaseException as error:  # such as that of a signal handler, before it was sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..clock import now
-from ..errors import emit
 from ..handover import LeaseCommands
 from ..lease import new_token
 from ..sans_io.acquisition import Acquisition, Ask, Grant, Listen, Step
@@ -92,7 +91,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             raise
         finally:
             waited = now() - acquisition.started
-            emit(self.metrics, "waited", self.name, waited, lease is not None)
+            self.count_event("waited", waited, lease is not None)
         if lease is None:
             raise self._not_free(wait)
         return lease

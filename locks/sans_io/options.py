@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
+from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release
 from ..lease import BaseLease
 from .protocol import FENCE_TTL, Arg, Call, WireError, derive_keys, milliseconds, script
 
@@ -81,8 +81,22 @@ class Options(Generic[B]):
     def _connect(self, client: Any) -> None:
         raise NotImplementedError
 
+    def count_event(self, event: str, *values: Any) -> None:
+        """Call a hook of the metrics, if there are any, and log an exception that it raises.
+
+        Args:
+            event: The name of the hook.
+            *values: Its arguments after the lock's name.
+        """
+        if self.metrics is None:
+            return
+        try:
+            getattr(self.metrics, event)(self.name, *values)
+        except Exception:
+            logger.exception("the hook %s failed", event)
+
     def _lost(self, lease: B, reason: LossReason) -> None:
-        emit(self.metrics, "lost", self.name, reason)
+        self.count_event("lost", reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
@@ -109,7 +123,7 @@ class Options(Generic[B]):
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:
             outcome = Release.EXPIRED  # after UNKNOWN, the previous release may have succeeded
-        emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
+        self.count_event("held", lease.held_seconds, outcome)
         return outcome
 
     def _unknown(self, error: WireError) -> LockBackendError:

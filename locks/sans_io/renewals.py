@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
 from ..clock import now
-from ..errors import LossReason, emit
+from ..errors import LossReason
 from ..lease import BaseLease
 from .options import Options
 from .protocol import Call, drift, renew_args, script
@@ -224,7 +224,7 @@ class Renewals:
             if reply == 1:
                 lease.move_deadline_forward(sent + renewal.ttl - drift(renewal.ttl), sent)
                 renewal.schedule_before(lease.deadline)
-                emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
+                renewal.lock.count_event("renewed", took)
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)

@@ -101,7 +101,7 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
         if event == "waited":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(redis_lock, "emit", interrupt)
+    monkeypatch.setattr(redis_lock.RedisLock, "count_event", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lock_of().acquire()
     gc.collect()
