@@ -115,10 +115,8 @@ class ObserveMiddleware(MiddlewareMixin):
         if self.metrics is not None:
             try:
                 self.metrics.count_request(route, answer.status_code, seconds, facts)
-            except Exception:
-                logger.exception(
-                    "not counted"
-                )  # an error here must not replace the answer to a sale
+            except Exception:  # an error here must not replace the answer to a sale
+                logger.exception("not counted")
         if access.isEnabledFor(logging.INFO):
             path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
             line = {

@@ -123,9 +123,9 @@ def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
     for part, pids in parts.items():
         for process in chain.from_iterable(map(family, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                cpu[part][process.pid] = sum(
-                    process.cpu_times()[:2]
-                )  # user and system, without those of its children
+                process_times = process.cpu_times()
+                # Without the times of its children, which are counted themselves.
+                cpu[part][process.pid] = process_times.user + process_times.system
                 if part == NODES:
                     threads += process.num_threads()
                     full = process.memory_full_info()

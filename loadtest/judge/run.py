@@ -22,9 +22,8 @@ class Judged(TypedDict, total=False):
     stock_left: int | None  # None if the target does not show its stock; then lost_updates is None
     oversold: int  # orders beyond the stock
     undersold: int  # units without an order that buyers with an answer could have bought
-    lost_updates: (
-        int | None
-    )  # decrements that another write erased; below 0, units without an order
+    #: Decrements that another write erased. Below 0: units that were decremented without an order.
+    lost_updates: int | None
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers of the run who never became ready to buy
     never_asked: int  # buyers who were ready to buy and never asked

@@ -139,9 +139,8 @@ def sale_with_two_holders(second_ms: float) -> HistoryBuilder:
 
 
 def test_overlap_is_found_and_the_sale_stays_exact() -> None:
-    assert (
-        sale_with_two_holders(10).judge().violations == ()
-    )  # a hold ends where its release begins
+    # A hold ends where its release begins.
+    assert sale_with_two_holders(10).judge().violations == ()
     finding = only_finding(sale_with_two_holders(8).judge(), "overlap")
     assert finding.description == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")

@@ -68,9 +68,8 @@ class ClusterServers:
         self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", target_id)
         half = self.run(source, "CLUSTER COUNTKEYSINSLOT", slot) // 2
         moved = itertools.count()
-        while keys := self.run(
-            source, "CLUSTER GETKEYSINSLOT", slot, 1000
-        ):  # locks add keys meanwhile
+        # In a loop, because locks add keys meanwhile.
+        while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):
             for key in keys:
                 if next(moved) == half:
                     pause()

@@ -206,9 +206,8 @@ def decide(
         else:
             remaining[promise.sale] -= 1
             decision.to_write.append(promise)
-            if (
-                promise.key is not None
-            ):  # a second promise to this key must not write a second order
+            # A second promise to this key must not write a second order.
+            if promise.key is not None:
                 number_by_key[promise.key] = promise.order
     return decision
 

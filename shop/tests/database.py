@@ -50,9 +50,8 @@ class ReplyCutter:
     """
 
     def __init__(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(
-            prefix="oversold-"
-        )  # short enough for a socket
+        # A short path, because that of a socket has a limit.
+        self._temporary = tempfile.TemporaryDirectory(prefix="oversold-")
         self.folder = Path(self._temporary.name)
         with connect_outside_django() as outside_connection:
             host = outside_connection.info.host

@@ -106,9 +106,8 @@ class GuardedValkey(embedded.Valkey):
         self.users = folder / "redis/users.acl"
         self.password = (folder / "shop/redis_password").read_text()
         self.file = folder / "in-use.acl"
-        self.file.write_text(
-            "user default on nopass ~* &* +@all\n"
-        )  # so that its start can be waited for
+        # The default user may do everything, so that the server's start can be waited for.
+        self.file.write_text("user default on nopass ~* &* +@all\n")
         super().__init__(folder, "--aclfile", str(self.file))
 
     def start(self) -> int:

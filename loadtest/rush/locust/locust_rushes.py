@@ -127,9 +127,8 @@ class LocustRushes:
         """Prepare the buyers of this process for an announced rush."""
         shares = announcement["shares"]
         share = shares.get(self.runner.client_id) or shares.get(LOCAL)
-        if (
-            share is None
-        ):  # a process without a share of the buyers; Locust sends it users all the same
+        # A process without a share of the buyers. Locust sends it users all the same.
+        if share is None:
             wait_forever()
 
         def send_message(kind: str, **content: Any) -> None:

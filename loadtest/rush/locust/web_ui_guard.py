@@ -79,9 +79,8 @@ def _refusal(
             f"a page of {origin[:64]!r} is not allowed here, only Locust's own is: open that one"
             f"{advice if '://' in origin else ''}"
         )
-    if site not in ("", "same-origin", "none") and not (
-        request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
-    ):  # a click on a link to Locust opens its page
+    is_click_on_link = request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
+    if site not in ("", "same-origin", "none") and not is_click_on_link:
         return "a page of another site is not allowed here, only Locust's own is: open that one"
     if request.path == "/user":
         return "the classes of users are set by the locustfile only"

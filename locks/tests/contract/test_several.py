@@ -75,9 +75,8 @@ def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door
 
 
 def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
-    both: AnyLock = MultiLock(
-        [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
-    )  # the same b twice
+    locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
+    both: AnyLock = MultiLock(locks_with_b_twice)
     with both.hold(wait=1) as lease:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
         first = lease.fences
