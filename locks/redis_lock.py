@@ -198,7 +198,7 @@ class RedisLock(Options[Lease], Lock):
         try:
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call(self.build_release(lease.token))
-        except BaseException as error:  # such as that of a signal handler, before it was sent
+        except BaseException as error:  # a signal handler may raise before the command is sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):

@@ -1,9 +1,9 @@
 """A pytest plugin: which test modules `make test` runs, and in which order.
 
-Modules that run whole commands in a clone, a browser or a cluster are left to `make test-whole`,
-unless the command names them. The longest modules run first, so that no worker runs a long one
-alone at the end. xdist keeps this order because of `--no-loadscope-reorder`; its own order begins
-with the modules that have most tests.
+Modules whose tests each run for seconds are left to `make test-whole`, unless the command names
+them: those of whole commands in a clone, a browser, a cluster or a second database. The longest
+modules run first, so that no worker runs a long one alone at the end. xdist keeps this order
+because of `--no-loadscope-reorder`; its own order begins with the modules that have most tests.
 """
 
 import gc
@@ -25,12 +25,19 @@ WHOLE = (
     "tools/tests/test_readme.py",
     "loadtest/tests/test_faults.py",
     "loadtest/tests/test_demo.py",
+    "testing/tests/test_other_databases.py",
+    "locks/tests/test_stress.py",
+    "shop/tests/ops/test_roles.py",
+    "shop/tests/schedules/test_mariadb.py",
     "loadtest/tests/test_load.py",
     "locks/tests/test_failover.py",
     "loadtest/tests/test_page.py",
     "loadtest/tests/test_attacks_from_the_web.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",
+    "loadtest/tests/test_extra_servers.py",
+    "examples/tests/test_mysql_shop.py",
+    "locks/tests/test_async_threads.py",
     "loadtest/tests/test_locust_process.py",
     "loadtest/tests/test_workers.py",
     "loadtest/tests/test_serve.py",
@@ -39,6 +46,11 @@ WHOLE = (
     "loadtest/tests/test_target_rush.py",
     "loadtest/tests/test_leaves_nothing.py",
     "loadtest/tests/test_server_death.py",
+    "loadtest/tests/test_database_faults.py",
+    "shop/tests/ops/test_pgbouncer.py",
+    "locks/tests/test_chaos.py",
+    "shop/tests/schedules/test_sqlite.py",
+    "tools/tests/test_repeats.py",
     "loadtest/tests/test_database_cut_off.py",
     "loadtest/tests/test_weakened_faults.py",
     "examples/tests/test_fastapi_shop.py",
@@ -52,17 +64,28 @@ WHOLE = (
 )
 #: The modules of `make test` that take at least 8 seconds, by `make test ARGS=--durations=0`.
 LONGEST = (
-    "servers/tests/test_embedded.py",
     "shop/tests/strategies/test_every_strategy.py",
-    "shop/tests/ops/test_metrics.py",
+    "testing/tests/test_interleaving.py",
+    "servers/tests/test_embedded.py",
     "shop/tests/strategies/test_isolation.py",
-    "shop/tests/ops/test_roles.py",
-    "shop/tests/api/test_fuzz.py",
-    "shop/tests/ops/test_pgbouncer.py",
+    "loadtest/tests/test_required_fields.py",
     "shop/tests/sale/test_asgi_node.py",
+    "shop/tests/api/test_fuzz.py",
+    "locks/tests/contract/test_contract.py",
+    "tools/site/tests/test_recorded.py",
+    "shop/tests/ops/test_metrics.py",
+    "examples/tests/test_examples.py",
+    "locks/tests/contract/test_outages.py",
+    "demo/tests/test_steps.py",
+    "locks/tests/contract/test_dead_holders.py",
+    "testing/tests/test_plugin.py",
+    "locks/tests/test_one_file_times.py",
+    "shop/tests/ops/test_node.py",
+    "locks/tests/test_async.py",
+    "shop/tests/ops/test_settings.py",
+    "locks/tests/test_fairness.py",
     "shop/tests/api/test_asgi_contract.py",
     "locks/tests/test_watchdog.py",
-    "locks/tests/test_chaos.py",
 )
 
 #: Modules, or folders of modules, whose tests may fail on a busy machine -> the reason. If such a
