@@ -277,6 +277,7 @@ def _add_serve(commands: Any) -> None:
         help="a strategy of yours, which the page shows as the lock `mine`",
     )
     _add_server(parser)
+    _add_database(parser)
 
 
 def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:

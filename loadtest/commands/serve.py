@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import Setting, stack_and_buyers
+from loadtest.commands.rushes import Setting, on_chosen_database, stack_and_buyers
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -138,7 +138,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     locks    the locks for whose steps a link is printed
     options  the other fields of Setting
     """
-    setting = Setting(locks=locks, **options)
+    setting = on_chosen_database(Setting(locks=locks, **options))
     progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (

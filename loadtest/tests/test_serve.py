@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -16,14 +17,20 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, start
 
 
-def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
-    serving = start(clone, "-m", "loadtest", "serve")
+def read_until_ready(serving: subprocess.Popen[str]) -> str:
+    """Return what the command printed up to the line about Ctrl-C, its last one."""
     assert serving.stdout is not None
     printed = ""
     for line in serving.stdout:
         printed += line
         if "Ctrl-C" in line:
-            break
+            return printed
+    pytest.fail(f"serve ended: {printed}")
+
+
+def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
+    serving = start(clone, "-m", "loadtest", "serve")
+    printed = read_until_ready(serving)
     where = dict(
         re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
     )
@@ -58,12 +65,7 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
             with suppress(OSError):  # another program has it already
                 listening.enter_context(socket.create_server(("127.0.0.1", port)))
         serving = start(clone, "-m", "loadtest", "serve")
-        assert serving.stdout is not None
-        printed = ""
-        for line in serving.stdout:
-            printed += line
-            if "Ctrl-C" in line:
-                break
+        printed = read_until_ready(serving)
         os.killpg(serving.pid, signal.SIGINT)
         serving.communicate(timeout=30)
     for name, port in zip(("page", "Locust"), serve.PORTS, strict=True):
@@ -73,11 +75,21 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
     assert_nothing_is_left(clone)
 
 
+def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
+    serving = start(clone, "-m", "loadtest", "serve", "--database", "sqlite")
+    printed = read_until_ready(serving)
+    (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", printed, re.MULTILINE)
+    with urlopen(f"{page}/readyz", timeout=10) as answer:
+        names = [part["name"] for part in json.load(answer)["parts"]]
+    os.killpg(serving.pid, signal.SIGINT)
+    serving.communicate(timeout=30)
+    assert any(name.startswith("SQLite") for name in names), names
+    assert_nothing_is_left(clone)
+
+
 def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
-    assert serving.stdout is not None
-    while "Ctrl-C" not in serving.stdout.readline():
-        pass
+    read_until_ready(serving)
     for child in psutil.Process(serving.pid).children():
         if "loadtest.locust_child" in child.cmdline():
             child.kill()
