@@ -1,8 +1,8 @@
-"""Everything from the environment; .env.example lists the names.
+"""Settings of the shop, read from the environment. .env.example lists the variables.
 
-No server is started from here: workers import this file. manage.py, pytest and the load test
-set DATABASE_URL and REDIS_URL first (servers.embedded); without them the shop says so and sells
-nothing.
+This module starts no server, because every worker imports it. manage.py, pytest and the load test
+start servers first and set DATABASE_URL and REDIS_URL to them (servers.embedded). Without
+DATABASE_URL nothing can be sold, and `manage.py check` says what is missing.
 """
 
 from pathlib import Path
@@ -26,12 +26,12 @@ from shop.ops.postgres import TIMEOUTS_MS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-#: SECRET_KEY_FILE names a file that holds SECRET_KEY; the same for every other name.
+#: Any variable may be read from a file: SECRET_KEY_FILE names the file that contains SECRET_KEY.
 env = environ.FileAwareEnv()
 environ.Env.read_env(BASE_DIR / ".env")
 
-#: What production must set and was left out; `check --deploy` names it. For the two URLs, manage.py
-#: brings its own servers (servers.embedded), which are not production's.
+#: Settings that production needs and that are not set; `check --deploy` reports them. A URL of a
+#: server that manage.py started (servers.embedded) counts as not set.
 MISSING: list[str] = [
     name
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL")
@@ -40,73 +40,78 @@ MISSING: list[str] = [
 
 # --- The shop -----------------------------------------------------------------------------------
 
-#: Allows hold_ms and everything that injects a fault. Never in production.
+#: Installs the app `demo`, which lets buyers choose the lock, hold it, and inject faults. Never set
+#: it in production.
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
-#: For a demo: milliseconds to pause at named points, as in acquired=30,after_read=5.
+#: Demo only: milliseconds to pause at points of a purchase, for example acquired=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
-#: For a demo: the folder that each purchase with a key is recorded in, and this node's name there.
+#: Demo only: the folder in which each purchase with a key is recorded, and this node's name in it.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
-#: For a demo: strategies from your own files, as in mine=workshop/mine/ex05.py.
+#: Demo only: strategies from your own files, for example mine=workshop/mine/ex05.py.
 SHOP_DEMO_STRATEGIES: dict[str, str] = env.dict("SHOP_DEMO_STRATEGIES", default={})
-#: For a demo: seconds that a buyer who is stepped through waits for a step (make serve: 600).
+#: Demo only: seconds for which a buyer on the page waits for the next step. `make serve` sets 600.
 SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0)
-#: For a demo: a TOML file of lessons, whose questions the page shows at /?lesson=5.
+#: Demo only: the TOML file with the lessons whose questions the page shows, as at /?lesson=5.
 SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
-#: For a demo: seconds by which this node's clock is ahead.
+#: Demo only: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
-#: For a demo: the folder where the page asks for rushes, and make serve runs them.
+#: Demo only: the folder through which the page asks `make serve` for rushes.
 SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
-#: Bearer token of POST /restock and of every order's buyer and key; empty closes both.
+#: Bearer token for POST /restock and for lists of orders. Empty: both are refused.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
-#: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
+#: The strategy that sells, a sound one. In a demo each request names its own.
 SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
-#: The same for the strategy `token`: A1's own 3 s.
+#: The same for the strategy `token`. Article A1 uses 3 s.
 SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
-#: Seconds after which a living holder of RedisLock is renewed no more: one that hangs in a silent
-#: database keeps all buyers out for this and a ttl. Longer than a statement may take.
+#: Seconds after which a RedisLock is no longer renewed. A holder that hangs, because its database
+#: does not answer, blocks all other buyers for this time plus SHOP_LOCK_TTL. It must be longer than
+#: the statement timeout.
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
-#: Seconds that a buyer queues for a lock before the answer is `busy`.
+#: Seconds for which a buyer waits for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
-#: Threads of a process (shop/gunicorn_conf.py); of an asgi node those of its purchases that wait in
-#: a thread. Of a process of threads some are kept free of purchases, for pages and health checks.
+#: Threads of a process (shop/gunicorn_conf.py). On an asgi node, the threads for purchases whose
+#: strategy cannot wait in the event loop.
 WEB_THREADS: int = env.int("WEB_THREADS", default=100)
+#: Threads that are kept free of purchases, for pages and health checks.
 SPARE_THREADS = 8
-#: Purchases that may be under way in a process; more are answered 429 at once. 0: no bound.
+#: Maximum number of purchases under way in a process. Further ones are answered 429 at once. 0: no
+#: limit.
 _waits_in_threads = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
 SHOP_MAX_PURCHASES: int = env.int(
     "SHOP_MAX_PURCHASES",
     default=max(1, WEB_THREADS - SPARE_THREADS) if _waits_in_threads else 0,
 )
-#: Of them, those of one product that may wait while one sells. 0: no bound.
+#: Maximum number of purchases of one product that wait while another one sells. 0: no limit.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`, and
 #: seconds that the oldest may be.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
-#: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
+#: The largest `hold_ms` that a request may have. It must be shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 
-#: Behind a proxy that sets it, a buyer's address is the last one in X-Forwarded-For.
+#: Whether the shop is behind a proxy that sets X-Forwarded-For and X-Forwarded-Proto. A buyer's
+#: address is then the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
-#: At most (attempts, in seconds) per address; None lets everybody in.
+#: (attempts, seconds): the attempts that one address may make in so many seconds. None: no limit.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
 
 # --- Django -------------------------------------------------------------------------------------
 
 DEBUG: bool = env.bool("DEBUG", default=False)
-#: Unset, every process makes up its own: good enough for one without logins.
+#: If it is not set, every process makes its own, which is enough for one process without logins.
 SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
-#: True where the shop is served only over HTTPS. Health checks are exempt (shop.ops.health).
+#: Whether the shop is served over HTTPS only. Health checks are exempt.
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
-#: Anybody can send the header to a node that is not behind a proxy.
+#: The header is trusted only behind a proxy: to any other node, a client can send it itself.
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and SHOP_BEHIND_PROXY else None
 )
@@ -135,7 +140,7 @@ MIDDLEWARE = [
     "shop.middleware.SecurityHeadersMiddleware",
     "shop.middleware.ObserveMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "shop.middleware.ProbeMiddleware",  # before the Host header is looked at
+    "shop.middleware.ProbeMiddleware",  # before the Host header is checked
     "shop.middleware.CrossSiteMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -161,7 +166,7 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 STATIC_URL = "static/"
-#: Where collectstatic puts the files; unset, they are served from where they are.
+#: The folder of collectstatic. If it is not set, each file is served from its app's folder.
 STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -175,17 +180,18 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-#: A purchase is a few hundred bytes; more is refused before it is read.
+#: Maximum size of a request's body. A purchase has a few hundred bytes.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
 # --- PostgreSQL ---------------------------------------------------------------------------------
 
-#: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.
+#: Maximum number of connections per process; 0: one per thread. PostgreSQL allows 100 by default,
+#: which is enough for four workers with 20 connections each.
 SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
-#: DATABASE_URL leads to PgBouncer or its like.
+#: Whether DATABASE_URL leads to PgBouncer or another pooler.
 SHOP_DB_POOLER: bool = env.bool("SHOP_DB_POOLER", default=False)
 DB_TIMEOUTS_MS = TIMEOUTS_MS
-DATABASES: dict[str, Any] = {"default": {}}  # DATABASE_URL is unset: any query says so
+DATABASES: dict[str, Any] = {"default": {}}  # without DATABASE_URL every query fails
 if env.str("DATABASE_URL", default=""):
     DATABASES["default"] = database_settings(
         env.str("DATABASE_URL"), pool_size=SHOP_DB_POOL, is_pgbouncer=SHOP_DB_POOLER
@@ -193,7 +199,7 @@ if env.str("DATABASE_URL", default=""):
 
 # --- Redis --------------------------------------------------------------------------------------
 
-#: For the Redis URLs without a user and a password, REDLOCK_URLS included.
+#: User and password for all Redis URLs that have none, including those of REDLOCK_URLS.
 REDIS_LOGIN = {
     "user": env.str("REDIS_USER", default=""),
     "password": env.str("REDIS_PASSWORD", default=""),
@@ -201,12 +207,14 @@ REDIS_LOGIN = {
 REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
 #: Connections to a Redis per process: at least one per thread.
 SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
-#: The locks live in their own database: cache.clear() is FLUSHDB. And django-redis keys its
-#: pools by URL, so that two aliases with one URL would share the first one's timeouts.
+#: The locks have a Redis database of their own, because cache.clear() deletes all keys of the
+#: cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
+#: with one URL the locks would get the cache's timeouts.
 REDIS_LOCKS_URL: str = add_login(
     env.str("REDIS_LOCKS_URL", default="") or next_redis_database(REDIS_URL), **REDIS_LOGIN
 )
-#: How the locks connect. redis-py retries ten times by default; a lost reply then makes SET NX lie.
+#: Options of the locks' connections. By default redis-py repeats a command whose reply is lost. A
+#: repeated SET NX then answers that the lock is taken, although this caller is who took it.
 LOCKS_POOL: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
@@ -221,7 +229,8 @@ CACHES: dict[str, Any] = {
         "OPTIONS": {"CONNECTION_POOL_KWARGS": LOCKS_POOL},
     },
 }
-#: The Sentinels, if any, and their name for the master: then the URLs' hosts are not used.
+#: Addresses of the Sentinels, and their name for the master. If there are Sentinels, the hosts in
+#: the Redis URLs are ignored.
 REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINELS", default=""))
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:
@@ -232,8 +241,8 @@ if REDIS_SENTINELS:
         for alias, cache in CACHES.items()
     }
 
-#: Five independent servers for the strategy `redlock`, and ZooKeeper for the one of its name;
-#: unset, they answer `unavailable`.
+#: Five independent servers for the strategy `redlock`, and the servers for `zookeeper`. A strategy
+#: whose servers are not set answers `unavailable`.
 REDLOCK_URLS: list[str] = [
     add_login(url, **REDIS_LOGIN) for url in env.list("REDLOCK_URLS", default=[])
 ]
@@ -241,9 +250,9 @@ ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 
 # --- Observability ------------------------------------------------------------------------------
 
-#: Bearer token of GET /metrics; empty closes it and counts nothing.
+#: Bearer token for GET /metrics. Empty: there are no metrics, and nothing is counted.
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
-#: One line for each request. Off in a demo: 200 lines for 200 buyers at once.
+#: Whether each request is logged. Off in a demo, where 200 buyers come at once.
 ACCESS_LOG: bool = env.bool("ACCESS_LOG", default=not SHOP_DEMO)
 LOGGING: dict[str, Any] = logging_config(
     kind=env.str("LOG_FORMAT", default="text"),
