@@ -45,42 +45,40 @@ TABLE = """
                       | | | | | | | | | | | | | | | | | | | | | | | slow-write
                       | | | | | | | | | | | | | | | | | | | | | | | | misconf
                       | | | | | | | | | | | | | | | | | | | | | | | | | partition-db
-                      | | | | | | | | | | | | | | | | | | | | | | | | | | fence-ahead
-                      | | | | | | | | | | | | | | | | | | | | | | | | | | | fence-ahead@raised
-                      | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover
-                      | | | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover@sync
-none                  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
-autocommit            O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
-process               O x . . . . . . . . . . . . . . . . . . . . . . . . . . . .
-setnx                 x . D x . x . . O O O . D x D x D x x x D D O x D x . . O x
-setnx-expire          x . D O O O . . O O O . D x x x D O x x x O O O x x . . O x
-setnx-expire-repair   x . x O O O . . O O O . x x x x x O x x x O O O x x . . O x
-setnx-expire-lua      x . x O x O . . O O O . x x x x x O x x x O O O x x . . O x
-setnx-timestamp       x . x O O O . O O O O . x x x x x x x x x O O O x x . . O x
-setnx-timestamp-del   x . O O O O . O O O O . x x x x x x x x x O O O x x . . O x
-setpx-del             x . x O O O . . O O O . x x x x x O x x x O O O x x . . O x
-token-get-del         x . x O O O . . O O O . x x x x x O x x x O O O x x . . O x
-token                 x . x O x O O . O O O . x x x x x O x x x O O O x x . . O x
-token-watchdog        x . x x x O O . O O O . x x x x x O x x x O O x x x . . O x
-reentrant             x . x x x O . . O O O . x x x x x O x x x O O x x x . . O x
-redlock               x . x O x O . . O . . x x x . . . . x x x . . O . x . . O x
-zookeeper             x . x x x O . . . . . . . x . . . . x x x . . x . x . . O x
-redis                 x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
-one-file              x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
-fence-at-write        x . x x x O O x O O O . x x x x x O x x x O O x x x D x O x
-redis-in-transaction  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
-lock-then-read        x . x x x O O . O O O . x x x x x O x x x O O x x . . . O x
-lock-then-claim       x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
-advisory              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-row-lock              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-version               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-rollback              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-conditional           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-serializable          x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-buckets               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-skip-locked           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
-counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U x
-reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U x
+                      | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover
+                      | | | | | | | | | | | | | | | | | | | | | | | | | | | db-failover@sync
+none                  O . . . . . . . . . . . . . . . . . . . . . . . . . . .
+autocommit            O . . . . . . . . . . . . . . . . . . . . . . . . . . .
+process               O x . . . . . . . . . . . . . . . . . . . . . . . . . .
+setnx                 x . D x . x . . O O O . D x D x D x x x D D O x D x O x
+setnx-expire          x . D O O O . . O O O . D x x x D O x x x O O O x x O x
+setnx-expire-repair   x . x O O O . . O O O . x x x x x O x x x O O O x x O x
+setnx-expire-lua      x . x O x O . . O O O . x x x x x O x x x O O O x x O x
+setnx-timestamp       x . x O O O . O O O O . x x x x x x x x x O O O x x O x
+setnx-timestamp-del   x . O O O O . O O O O . x x x x x x x x x O O O x x O x
+setpx-del             x . x O O O . . O O O . x x x x x O x x x O O O x x O x
+token-get-del         x . x O O O . . O O O . x x x x x O x x x O O O x x O x
+token                 x . x O x O O . O O O . x x x x x O x x x O O O x x O x
+token-watchdog        x . x x x O O . O O O . x x x x x O x x x O O x x x O x
+reentrant             x . x x x O . . O O O . x x x x x O x x x O O x x x O x
+redlock               x . x O x O . . O . . x x x . . . . x x x . . O . x O x
+zookeeper             x . x x x O . . . . . . . x . . . . x x x . . x . x O x
+redis                 x . x x x x x x x x x . x x x x x x x x x x x x x x O x
+one-file              x . x x x x x x x x x . x x x x x x x x x x x x x x O x
+fence-at-write        x . x x x O O x O O O . x x x x x O x x x O O x x x O x
+redis-in-transaction  O . . . . . . . . . . . . . . . . . . . . . . . . . . .
+lock-then-read        x . x x x O O . O O O . x x x x x O x x x O O x x . O x
+lock-then-claim       x . x x x x x x x x x . x x x x x x x x x x x x x x O x
+advisory              x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+row-lock              x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+version               x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+rollback              x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+conditional           x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+serializable          x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+buckets               x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+skip-locked           x . x x . x . . . . . . . x . x . . x x x . . x . x O x
+counter               x . U . . x . . x x x . x x x x x x x x U x x x x x U x
+reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . U x
 """
 
 #: Fault -> the point at which a fence can show its effect: the lock is held, and the fence is not
@@ -305,9 +303,9 @@ def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     return verdicts
 
 
-#: Faults that no strategy survives without an operator or another setting of the servers. Their
-#: variants (`fence-ahead@raised`, `db-failover@sync`) show the remedy.
-BEYOND_LOCKS = frozenset({"fence-ahead", "db-failover"})
+#: Faults that no strategy survives without another setting of the servers. Their variants
+#: (`db-failover@sync`) show the remedy.
+BEYOND_LOCKS = frozenset({"db-failover"})
 #: Strategy -> its verdicts under the faults that a strategy can survive.
 SURVIVABLE = {
     lock: {verdict for fault, verdict in row.items() if fault not in BEYOND_LOCKS}

@@ -141,7 +141,7 @@ class Lost(RetryLater):
 class DatabaseFenceAhead(Lost):
     text = (
         "The fence in the database is higher than the next fence of the locks' Redis. Nothing is "
-        "sold until an operator runs manage.py raise_fence."
+        "sold until an operator corrects the clock of Redis or the fence (docs/production.md)."
     )
 
 

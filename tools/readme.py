@@ -247,8 +247,8 @@ def faults_table(matrix: Summary, faults: Summary) -> str:
     exact = [f"`{lock}`" for lock, faults_text in broken.items() if faults_text == NOTHING_BROKE_IT]
     below = (
         f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
-        f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out the faults "
-        f"{OMITTED_FAULTS}: no lock survives those by itself."
+        f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out "
+        f"{OMITTED_FAULTS}, which no lock survives by itself."
     )
     headings = ["what guards the stock", "in the rush", "broken by"]
     return report.markdown_table(headings, rows, below, left=3)
@@ -265,8 +265,8 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
         lines.append(f"| {' | '.join(row)} |")
     below = (
         f"{report.setup_of(matrix)} {len(faults['runs'])} cells of `make faults`, "
-        f"{faults['started'][:10]}; {OMITTED_FAULTS}, which no lock survives by itself, are in "
-        "docs/verdicts.md."
+        f"{faults['started'][:10]}. The table leaves out {OMITTED_FAULTS}, "
+        "which no lock survives by itself: see docs/verdicts.md."
     )
     lines += ["", below]
     return "\n".join(lines) + "\n"

@@ -8,7 +8,6 @@ from loadtest.faults.kinds.db_failover import DbFailoverFault, DbFailoverSyncFau
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.eviction import EvictionFault
 from loadtest.faults.kinds.failover import FailoverFault, FailoverSentinelFault
-from loadtest.faults.kinds.fence_ahead import FenceAheadFault, FenceAheadRaisedFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.lost_reply import LostReplyFault
 from loadtest.faults.kinds.misconf import MisconfFault
@@ -53,8 +52,6 @@ FAULT_CLASSES: list[type[Fault]] = [
     DbKillFault,
     ShutdownFault,
     ShutdownShortFault,
-    FenceAheadFault,
-    FenceAheadRaisedFault,
     DbFailoverFault,
     DbFailoverSyncFault,
 ]

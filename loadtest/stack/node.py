@@ -39,31 +39,22 @@ def inherited_environment() -> dict[str, str]:
     }
 
 
-def manage(
-    *arguments: str, environment: Mapping[str, str], log: IO[bytes], timeout: float | None = None
-) -> str:
-    """Run `manage.py` with these arguments. Return its output, which is also written to the log.
+def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
+    """Run `manage.py` with these arguments, and write its output to the log.
 
-    Raises StackError if the command fails or takes more than `timeout` seconds.
+    Raises StackError if the command fails.
     """
-    try:
-        completed = subprocess.run(
-            [sys.executable, "manage.py"] + list(arguments),
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise StackError(f"manage.py {arguments[0]} took more than {timeout:g} s") from error
-    log.write(completed.stdout)
-    log.flush()
+    completed = subprocess.run(
+        [sys.executable, "manage.py"] + list(arguments),
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     if completed.returncode:
         raise StackError(f"manage.py {arguments[0]} failed; see {log.name}")
-    return completed.stdout.decode(errors="replace")
 
 
 def family(pid: int) -> list[psutil.Process]:

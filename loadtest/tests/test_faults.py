@@ -15,9 +15,7 @@ from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, SURVIVABLE, TABLE, VICTIM_POINTS, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
-from loadtest.faults.kinds import fence_ahead
 from loadtest.faults.kinds.db_kill import DbKillFault
-from loadtest.faults.kinds.fence_ahead import FenceAheadRaisedFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
@@ -27,7 +25,6 @@ from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack.client import Shop, ShopUnreachable
-from loadtest.stack.node import manage
 from loadtest.stack.stack import ROOT
 from loadtest.stack.strategies import complaints_of
 
@@ -109,25 +106,6 @@ def test_a_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[st
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
     assert cells(testbed, DbKillFault, "redis")["redis"]["as_expected"]
-
-
-def test_a_fence_that_was_not_raised_spoils_one_product_only(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def operator(*words: str, timeout: float, **options: Any) -> str:
-        if "fence-at-write" in words:
-            return "nothing to do"
-        return manage(*words, timeout=0.1 if "one-file" in words else timeout, **options)
-
-    monkeypatch.setattr(fence_ahead, "manage", operator)
-    cells_by_lock = cells(testbed, FenceAheadRaisedFault, "redis", "one-file", "fence-at-write")
-    assert {lock: cell["missing"] for lock, cell in cells_by_lock.items()} == {
-        "redis": "",
-        "one-file": "raise_fence: manage.py raise_fence took more than 0.1 s",
-        "fence-at-write": "raise_fence: nothing to do",
-    }
-    assert cells_by_lock["redis"]["as_expected"]
-    assert "ran for 1 products" in cells_by_lock["redis"]["evidence"]
 
 
 @pytest.mark.parametrize(

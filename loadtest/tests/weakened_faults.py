@@ -13,7 +13,6 @@ from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.kinds import busy, clock, db_kill, misconf
 from loadtest.faults.kinds.crash import CrashFault
 from loadtest.faults.kinds.eviction import EvictionFault
-from loadtest.faults.kinds.fence_ahead import FenceAheadFault, FenceAheadRaisedFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.partition import PartitionFault
 from loadtest.faults.kinds.pause import PAUSE_SECONDS, PauseFault
@@ -151,11 +150,6 @@ def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> Faul
     return _send(trial, buyer, RIVALS_NODE if buyer.attempt.endswith("cut-off") else node)
 
 
-def lower_fence(fault: FenceAheadRaisedFault, trial: Trial) -> None:
-    """The operator lowers the database's fence, and holders that are stale may write again."""
-    fault.testbed.sql(f"UPDATE product SET fence = 0 WHERE name = '{trial.product}' RETURNING 1")
-
-
 def stop_nothing(fault: StallFault) -> None:
     fault.pid = int(fault.run_redis_command("INFO", "server")["process_id"])
 
@@ -226,10 +220,6 @@ WEAKENED_FAULTS = [
     ),
     WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
-    WeakenedFault("fence-ahead fence-ahead@raised", "not ahead", FenceAheadFault, "fire", nothing),
-    WeakenedFault(
-        "fence-ahead@raised", "lowered", FenceAheadRaisedFault, "raise_fence", lower_fence
-    ),
     WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", nothing),
     WeakenedFault("quorum", "nothing cut off", Proxy, "black_hole", nothing),
     WeakenedFault("lost-reply", "request dropped", Connection, "_match_rules", drop_request),

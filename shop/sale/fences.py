@@ -1,31 +1,31 @@
-"""Claiming a fence, explaining a refused one, and raising fences after a move of Redis.
+"""Claiming a fence, explaining a refused one, and finding fences that no holder can pass.
 
 A fence is the time of the locks' Redis at which the lock was acquired, in microseconds, or the last
 fence plus one if that is more. After a move to an empty Redis whose clock is behind, new fences are
 lower than the fences in the database. The database then refuses every holder, because it cannot
-distinguish new holders from stale ones. Nothing is sold until the clock has caught up, or
-raise_fence has run.
+distinguish new holders from stale ones. Nothing is sold until the clock has caught up, or an
+operator has set the database's fence to 0 (docs/production.md).
 """
 
 import logging
 
 from django.db import connection
 
-from locks.sans_io.protocol import FENCE_TTL, derive_keys
+from locks.sans_io.protocol import derive_keys
 from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, UnknownProduct
-from shop.lua import lua
 from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: Distance of the first new fence from the database's. A holder that acquired the lock before the
-#: move, but has not claimed its fence yet, may have a fence above the database's. The difference is
-#: at most the time for which a lock can be held, so new fences begin above that.
-MARGIN_MICROSECONDS = 60_000_000
-#: Lua's numbers are doubles: above this fence, n + 1 may equal n.
-LARGEST_FENCE = 2**53 - 2 * MARGIN_MICROSECONDS
+#: A fence that is ahead by more than this is not a later holder's.
+LARGEST_LEAD_MICROSECONDS = 60_000_000
+#: The way out if it is ahead by more, for an operator.
+REMEDY = (
+    "correct its clock, or set the fence to 0 while every node is stopped "
+    "(docs/production.md#the-fence-in-the-database-is-ahead)"
+)
 
 
 def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
@@ -68,12 +68,11 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
     if product.fence < (lease.fence or 0):
         return SaleClosed()
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
-    if ahead <= MARGIN_MICROSECONDS:
+    if ahead <= LARGEST_LEAD_MICROSECONDS:
         return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
     error = DatabaseFenceAhead(
-        f"the database's fence is {ahead / 1_000_000:.0f} s ahead of the locks' Redis, so nothing "
-        f"is sold: correct its clock, or run manage.py raise_fence {attempt.product} "
-        f"--lock {attempt.lock}"
+        f"the database's fence of {attempt.product} is {ahead / 1_000_000:.0f} s ahead of the "
+        f"locks' Redis, so nothing is sold: {REMEDY}"
     )
     logger.error("%s", error)
     return error
@@ -95,27 +94,6 @@ def find_blocked_products(lock: str) -> dict[str, float]:
         for product, last_fence in last_fences.items()
         if last_fence is None or int(last_fence) < product.fence
     }
-
-
-def raise_fence(lock: str, product: Product) -> bool:
-    """Give the next holder of this product's lock a fence above the database's.
-
-    Return whether that was needed. The database's fence is not changed, so holders that it refuses
-    now stay refused. Raises redis.RedisError, and OverflowError if the fence is too high for Redis.
-    """
-    if product.fence > LARGEST_FENCE:
-        raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")
-    client = locks_client()
-    seconds, _ = client.time()
-    ahead = product.fence / 1_000_000 - int(seconds)
-    memory = max(FENCE_TTL, ahead + FENCE_TTL)
-    args: list[str | int] = [
-        product.fence,
-        product.fence + MARGIN_MICROSECONDS,
-        round(memory * 1000),
-    ]
-    keys = [_key(lock, product.name)]
-    return bool(lua("raise_fence")(client, keys, args))
 
 
 def _key(lock: str, product: str) -> str:

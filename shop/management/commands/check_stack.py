@@ -24,8 +24,8 @@ class Command(BaseCommand):
             with suppress(*health.NOT_READY):  # another line reports the server
                 for product, seconds in fences.find_blocked_products(settings.SHOP_LOCK).items():
                     problem = (
-                        f"{seconds:.0f} s ahead of the locks' Redis, so that nothing is sold. "
-                        f"Correct its clock, or run manage.py raise_fence {product}"
+                        f"{seconds:.0f} s ahead of the locks' Redis, so nothing is sold: "
+                        f"{fences.REMEDY}"
                     )
                     parts.append(health.Part(f"fence of {product}", False, problem))
         for part in parts:

@@ -1,27 +1,33 @@
 """Fences: their claim at the read, and a fence that is ahead of Redis's clock."""
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import redis
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 
-from locks import RedisLock
+from servers.valkey import Valkey
 from shop.errors import DatabaseFenceAhead, Lost
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
-from shop.sale.fences import raise_fence
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.strategies import STRATEGIES
 from shop.tests.database import has_waiting_statement
-from shop.tests.outage import Outage
+from shop.tests.node import node_at
 from shop.tests.purchases import APPLE, committed, count_orders_and_stock, eventually, open_sale
 
 pytestmark = committed
@@ -96,103 +102,158 @@ def test_equal_fence_is_refused() -> None:
     assert count_orders_and_stock() == (0, 2)
 
 
-# --- a fence ahead of Redis's clock, and the command that ends the outage -------------------------
+# --- a fence ahead of Redis's clock, and the ways out that docs/production.md names ---------------
 
 
 HOUR_IN_MICROSECONDS = 3_600_000_000
-AN_HOUR_AHEAD = r"(3600|3599) s ahead .*manage.py raise_fence apple"
+REMEDY_LINK = "docs/production.md#the-fence-in-the-database-is-ahead"
+AN_HOUR_AHEAD = (
+    rf"fence of apple is (3600|3599) s ahead .*while every node is stopped .*{REMEDY_LINK}"
+)
 FENCED_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.fenced]
+
+
+def documented_section() -> str:
+    """Return the section of the documents to which the error and check_stack refer."""
+    document, _, anchor = REMEDY_LINK.partition("#")
+    sections = re.split(r"^#+ ", (settings.BASE_DIR / document).read_text(), flags=re.MULTILINE)
+    (section,) = [
+        section
+        for section in sections
+        if section.partition("\n")[0].lower().replace(" ", "-") == anchor
+    ]
+    return section
+
+
+def documented_reset() -> str:
+    """Return the SQL statement of that section, which is to be run while every node is stopped."""
+    (statement,) = re.findall(r"```sql\n(.*?)```", documented_section(), re.DOTALL)
+    return str(statement).strip()
+
+
+def reset_fence() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(documented_reset())
+        assert cursor.rowcount == 1
+
+
+def fence_ahead(client: redis.Redis, by: int) -> int:
+    """Return a fence that is ahead of Redis's clock by these microseconds."""
+    seconds, microseconds = client.time()
+    return int(seconds) * 1_000_000 + int(microseconds) + by
 
 
 def put_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
     """Set apple's fence ahead of Redis's clock by these microseconds, and return it."""
-    seconds, microseconds = locks_client().time()
-    fence = int(seconds) * 1_000_000 + int(microseconds) + by
+    fence = fence_ahead(locks_client(), by)
     Product.objects.filter(name=APPLE).update(fence=fence)
     return fence
 
 
-def run_raise_fence(*arguments: str) -> str:
-    out = StringIO()
-    call_command("raise_fence", *arguments, stdout=out, no_color=True)
-    return out.getvalue()
+def test_section_has_the_steps_in_their_order() -> None:
+    steps = re.findall(r"^  \d\. (.*)", documented_section(), re.MULTILINE)
+    assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
+    assert documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
 
 
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
-def test_raise_fence_ends_the_outage(lock: str) -> None:
+def test_reset_fence_ends_the_outage(lock: str) -> None:
     open_sale(3)
     ahead = put_ahead()
     for buyer in ("first", "second"):
         with pytest.raises(DatabaseFenceAhead, match=AN_HOUR_AHEAD):
             check_out(Attempt(APPLE, buyer, lock))
     assert count_orders_and_stock() == (0, 3)
-    assert run_raise_fence(APPLE, "--lock", lock).startswith(
-        "apple: the fence of the lock was raised"
-    )
-    last = RedisLock(locks_client(), f"{lock}:{APPLE}", ttl=1).inspect().fence
-    assert "nothing to do" in run_raise_fence(APPLE, "--lock", lock), "a second run has no effect"
-    assert RedisLock(locks_client(), f"{lock}:{APPLE}", ttl=1).inspect().fence == last
+    reset_fence()
     for buyer in ("first", "second", "third"):
         check_out(Attempt(APPLE, buyer, lock))
     assert count_orders_and_stock() == (3, 0)
     fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
     assert fences == sorted({*fences}), "they rise"
-    assert fences[0] > ahead, "the fence in the database was not lowered"
+    assert fences[-1] < ahead
 
 
-def test_holder_from_before_the_failover_sells_nothing() -> None:
-    """It acquired on the Redis whose clock was ahead, just before the failover: its fence is a
-    little higher than any in the database."""
-    open_sale(10)
+@pytest.mark.parametrize("lock", ["redis", "one-file"])
+def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Valkey) -> None:
+    """The documented steps on a real node: stop it, set the fence to 0, start it."""
+    body = json.dumps({"lock": lock, "buyer": "ada"}).encode()
+    node = node_at(folder / "ahead.log", valkey=valkey)
+    with (
+        redis.Redis(port=valkey.port, db=1) as client,
+        psycopg.connect(node.environment["DATABASE_URL"], autocommit=True) as operator,
+    ):
+        with node:
+            sale = node.restock(3, lock)
+            assert node.ask("POST", "/buy", body)[0] == 201
+            client.flushall()
+            ahead = fence_ahead(client, HOUR_IN_MICROSECONDS)
+            operator.execute("UPDATE product SET fence = %s", [ahead])
+            status, answer = node.ask("POST", "/buy", body)
+            assert (status, answer["outcome"]) == (503, "lost")
+            assert re.search(AN_HOUR_AHEAD, answer["error"])
+        operator.execute(documented_reset())
+        with node:
+            assert node.ask("POST", "/buy", body)[0] == 201
+            report = node.get(f"/sales/{sale}")[1]
+    assert (report["orders"], report["stock_left"], report["lost_updates"]) == (2, 1, 0)
+
+
+def sell_beside_a_holder_from_before_the_move(lock: str, *, at: str) -> None:
+    """Set the fence to 0 while a holder from before the move to another Redis waits at a point.
+
+    The next buyer sells, then the holder goes on.
+    """
     ahead = put_ahead()
-    locks_client().set(f"lock:{{redis:{APPLE}}}:fence", ahead + 5)
+    locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", ahead + 5)
     with Interleaving() as run:
-        stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
-        stale.run_to("acquired")
-        locks_client().flushdb()
-        raise_fence("redis", Product.objects.get(name=APPLE))
-        check_out(Attempt(APPLE, "next", "redis"))
-        with pytest.raises(Lost):
-            stale.finish()
-    assert count_orders_and_stock() == (1, 9)
+        stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
+        stale.run_to(at)
+        drop_lock()
+        reset_fence()
+        check_out(Attempt(APPLE, "next", lock))
+        stale.finish()
 
 
-def test_check_stack_names_the_product_and_the_command() -> None:
+def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
+    """That is why the documents stop every node first."""
+    open_sale(10)
+    sell_beside_a_holder_from_before_the_move("redis", at="acquired")
+    assert count_orders_and_stock() == (2, 8)
+    with pytest.raises(DatabaseFenceAhead):
+        check_out(Attempt(APPLE, "third", "redis"))
+
+
+def test_reset_beside_a_holder_that_has_read_sells_stale_stock() -> None:
+    """`fence-at-write` reads before it claims: the holder writes back the stock it read before."""
+    open_sale(10)
+    sell_beside_a_holder_from_before_the_move("fence-at-write", at="after_read")
+    assert count_orders_and_stock() == (2, 9)
+
+
+def test_short_lead_ends_by_itself() -> None:
+    open_sale(1)
+    put_ahead(2_000_000)
+    with pytest.raises(Lost):
+        check_out(Attempt(APPLE, "early", "redis"))
+
+    def is_sold() -> bool:
+        try:
+            check_out(Attempt(APPLE, "patient", "redis"))
+        except Lost:
+            return False
+        return True
+
+    eventually(is_sold, what="Redis's clock has passed the fence", timeout=20)
+    assert count_orders_and_stock() == (1, 0)
+
+
+def test_check_stack_names_the_product_and_the_way_out() -> None:
     open_sale(1)
     put_ahead()
     out = StringIO()
     with pytest.raises(CommandError, match="not ready: fence of apple"):
         call_command("check_stack", stdout=out, no_color=True)
-    assert "s ahead of the locks' Redis, so that nothing is sold" in out.getvalue()
-    assert "manage.py raise_fence apple" in out.getvalue()
-    run_raise_fence(APPLE)
+    assert "s ahead of the locks' Redis, so nothing is sold: correct its clock" in out.getvalue()
+    assert REMEDY_LINK in out.getvalue()
+    reset_fence()
     call_command("check_stack", stdout=StringIO())
-
-
-def test_raised_fence_lives_until_the_clock_has_caught_up() -> None:
-    """If it expired earlier, the next fence would be taken from the clock."""
-    open_sale(1)
-    put_ahead(30 * 24 * HOUR_IN_MICROSECONDS)
-    raise_fence("redis", Product.objects.get(name=APPLE))
-    milliseconds = locks_client().pttl(f"lock:{{redis:{APPLE}}}:fence")
-    assert milliseconds > 30 * 24 * 3_600_000
-
-
-def test_raise_fence_reports_bad_arguments_and_outages(redis_outage: Outage) -> None:
-    open_sale(1)
-    put_ahead()
-
-    def assert_error(message: str, *arguments: str) -> None:
-        with pytest.raises(CommandError, match=message):
-            run_raise_fence(*arguments)
-
-    assert_error(
-        "there is no product 'nothing': see manage.py sale_report, or the admin", "nothing"
-    )
-    assert_error(
-        "token has no fence: use redis, one-file, fence-at-write", APPLE, "--lock", "token"
-    )
-    redis_outage.begin()
-    assert_error(r"the locks' Redis refused the command .*: run manage.py check_stack", APPLE)
-    Product.objects.filter(name=APPLE).update(fence=2**53)  # more than Redis can count
-    assert_error(r"stop every node, .* SET fence = 0", APPLE)
