@@ -116,11 +116,8 @@ SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and SHOP_BEHIND_PROXY else None
 )
 SECURE_HSTS_SECONDS: int = env.int("HSTS_SECONDS", default=3600) if HTTPS else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS: bool = env.bool("HSTS_INCLUDE_SUBDOMAINS", default=False)
-SECURE_HSTS_PRELOAD: bool = env.bool("HSTS_PRELOAD", default=False)
-#: A 0 in the environment is a decision, and no reason for a warning.
-_decided = {"security.W005": "HSTS_INCLUDE_SUBDOMAINS", "security.W021": "HSTS_PRELOAD"}
-SILENCED_SYSTEM_CHECKS = [check for check, name in _decided.items() if env.str(name, default="")]
+#: includeSubDomains and preload bind every other site of the domain, so the shop never sends them.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
 CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"

@@ -112,8 +112,6 @@ PRODUCTION = {
     "SHOP_BEHIND_PROXY": "1",
     "HTTPS": "1",
     "HSTS_SECONDS": "31536000",
-    "HSTS_INCLUDE_SUBDOMAINS": "0",
-    "HSTS_PRELOAD": "0",
 }
 CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
 
