@@ -79,7 +79,7 @@ timeout = 60  # longer than any fault pauses a worker
 # Longer than the longest wait for a lock, plus the purchase under the lock.
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # both nodes would use the same socket
-loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
+loglevel = os.environ.get("LOG_LEVEL", "WARNING")
 logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 
