@@ -202,8 +202,6 @@ REDIS_LOGIN = {
     "password": env.str("REDIS_PASSWORD", default=""),
 }
 REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
-#: Connections to a Redis per process: at least one per thread.
-SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
 #: The locks have a Redis database of their own, because cache.clear() deletes all keys of the
 #: cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
 #: with one URL the locks would get the cache's timeouts.
@@ -216,7 +214,8 @@ LOCKS_POOL: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
     "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
-    "max_connections": SHOP_REDIS_POOL,
+    # A buyer's thread, the thread that renews its lock, and those of single queries (shop.asgi).
+    "max_connections": 2 * WEB_THREADS + 50,
 }
 CACHES: dict[str, Any] = {
     "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL},

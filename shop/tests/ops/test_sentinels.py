@@ -58,12 +58,12 @@ def test_both_caches_find_the_master() -> None:
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
         REDIS_SENTINEL_MASTER="Main",
-        SHOP_REDIS_POOL="7",
+        WEB_THREADS="40",
     )
     common_fields = ["MasterPool", "SentinelManagedConnection", "Main"]
     assert clients == {
-        "cache": [*common_fields, 3, "secret", 0, 0.5, 0.5, 7],
-        "locks": [*common_fields, 4, "secret", 0, 0.5, 0.5, 7],
+        "cache": [*common_fields, 3, "secret", 0, 0.5, 0.5, 130],
+        "locks": [*common_fields, 4, "secret", 0, 0.5, 0.5, 130],
         "ids": [],
         "sentinels": [["one", 26379], ["two", 26380], ["::1", 26381]],
         "retries": True,

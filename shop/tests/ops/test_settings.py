@@ -55,7 +55,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
         **{"SHOP_DEMO": "1", "SHOP_RESTOCK_TOKEN": "t", "SHOP_LOCK_TTL": "1.5", "DEBUG": "1"},
         **{"SHOP_LOCK_MAX_HOLD": "4.5", "SHOP_TOKEN_TTL": "2.5", "SHOP_LOCK_WAIT": "0.5"},
         **{"DATABASE_URL": "postgresql://u:p@db:5433/shop", "SHOP_DB_POOL": "7", "HTTPS": "1"},
-        **{"REDIS_URL": "redis://cache:6379/4", "SHOP_REDIS_POOL": "9"},
+        **{"REDIS_URL": "redis://cache:6379/4", "WEB_THREADS": "40"},
         **{"SHOP_REDIS_TIMEOUT": "0.25", "SECRET_KEY": "k" * 50, "SHOP_BEHIND_PROXY": "1"},
         SHOP_LOCK="row-lock",
     )
@@ -64,7 +64,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
         **{"lock": "row-lock", "starts servers": False},
         **{"ttl": 1.5, "max_hold": 4.5, "token_ttl": 2.5, "wait": 0.5},
         **{"default": "redis://cache:6379/4", "locks": "redis://cache:6379/5"},
-        **{"retries": 0, "timeout": 0.25, "connect": 0.25, "connections": 9},
+        **{"retries": 0, "timeout": 0.25, "connect": 0.25, "connections": 130},
         **{"pool": [7, 7], "options": f"{timeouts} -c statement_timeout=8000"},
     }
 
