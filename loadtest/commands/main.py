@@ -16,8 +16,6 @@ from loadtest.commands.rushes import Setting
 from loadtest.expected import DATABASE_FAULTS, EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.load.plan import (
-    CONSTANT,
-    EXPONENTIAL,
     MAX_ARRIVALS_PER_SECOND,
     MAX_CLIENTS,
     MAX_SECONDS,
@@ -209,12 +207,6 @@ def _add_load(commands: Any) -> None:
         default=default.arrivals_per_second,
         metavar="RATE",
         help="open model: buyers arrive at this rate, even if earlier ones still wait",
-    )
-    parser.add_argument(
-        "--arrivals",
-        choices=(EXPONENTIAL, CONSTANT),
-        default=default.arrivals,
-        help="open model: the times between arrivals; default: %(default)s",
     )
     parser.add_argument(
         "--cap",

@@ -26,7 +26,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.judge.outcomes import RETRIED_OUTCOMES
-from loadtest.load.plan import CONSTANT, LoadPlan
+from loadtest.load.plan import LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import Answer
@@ -134,10 +134,7 @@ class Arrivals(PlannedBuyer):
 
     @task
     def arrive(self) -> None:
-        if PLAN.arrivals == CONSTANT:
-            self.next_arrival += self.mean_interval
-        else:
-            self.next_arrival += self.chance.expovariate(1 / self.mean_interval)
+        self.next_arrival += self.chance.expovariate(1 / self.mean_interval)
         gevent.sleep(max(0.0, self.next_arrival - time.monotonic()))
         if self.pool.full():
             turned_away.append(self.next_arrival)  # so the run did not reach its rate

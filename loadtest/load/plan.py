@@ -9,9 +9,6 @@ MAX_CLIENTS = 2_000
 #: The longest measurement of a strategy in a round.
 MAX_SECONDS = 600.0
 MAX_ARRIVALS_PER_SECOND = 5_000
-#: The distributions of the time between two arrivals.
-EXPONENTIAL = "exponential"
-CONSTANT = "constant"
 #: The strategies without --lock: no lock, then three sound ones that wait in different places.
 DEFAULT_LOCKS = ("none", "row-lock", "conditional", "redis")
 #: Threads of a worker in the open model.
@@ -30,7 +27,6 @@ class LoadOptions:
     locks: Sequence[str] = DEFAULT_LOCKS
     clients: int = 64
     arrivals_per_second: float = 0.0
-    arrivals: str = EXPONENTIAL
     cap: int = MAX_CLIENTS
     products: int = 1
     skew: float = 1.1

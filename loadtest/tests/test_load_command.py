@@ -39,14 +39,12 @@ def parse_options(*arguments: str) -> LoadOptions:
 
 def test_every_option_is_a_field_of_the_load() -> None:
     fields = dict.fromkeys(LoadOptions.__dataclass_fields__, "4")
-    fields["arrivals"] = "constant"
     fields["lock"] = fields.pop("locks").replace("4", "redis,row-lock")
     arguments = []
     for name, text in fields.items():
         arguments += [f"--{name.replace('_', '-')}", text]
     options: dict[str, Any] = dict.fromkeys(LoadOptions.__dataclass_fields__, 4)
     options["locks"] = ["redis", "row-lock"]
-    options["arrivals"] = "constant"
     assert parse_options(*arguments) == LoadOptions(**options)
 
 
