@@ -24,7 +24,7 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
 from loadtest.load.measurement import Measurement, read_measurement
-from loadtest.load.plan import LoadOptions, LoadPlan
+from loadtest.load.plan import MAX_CLIENTS, LoadOptions, LoadPlan
 from loadtest.load.verdict import judge_load
 from loadtest.report import load_table
 from loadtest.report import tables as report
@@ -203,7 +203,7 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
         why = f"{lost} of Locust's workers were lost: see run.log"
     elif measurement.turned_away:
         why = (
-            f"{plan.cap} buyers waited for an answer at a time, the most that may, and others were "
+            f"{MAX_CLIENTS} buyers waited for an answer at a time, the most that may, and others were "
             "turned away: lower --arrivals-per-second, or measure for fewer --seconds"
         )
     elif not run["sold"]:

@@ -209,13 +209,6 @@ def _add_load(commands: Any) -> None:
         help="open model: buyers arrive at this rate, even if earlier ones still wait",
     )
     parser.add_argument(
-        "--cap",
-        type=whole_number_parser(1, MAX_CLIENTS),
-        default=default.cap,
-        metavar="N",
-        help="open model: the most buyers who wait for an answer at a time; default: %(default)s",
-    )
-    parser.add_argument(
         "--seconds",
         type=number_parser(0.5, MAX_SECONDS),
         default=default.seconds,

@@ -26,7 +26,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.judge.outcomes import RETRIED_OUTCOMES
-from loadtest.load.plan import LoadPlan
+from loadtest.load.plan import MAX_CLIENTS, LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import Answer
@@ -41,7 +41,7 @@ SOLD = f"POST /buy [{PLAN.lock}] sold"
 POLL_INTERVAL_SECONDS = 0.25
 #: The requests of this process, by product.
 requests_by_product: dict[str, list[Request]] = defaultdict(list)
-#: The times of the arrivals above the cap, which send no request.
+#: The times of the arrivals beyond MAX_CLIENTS waiting buyers, which send no request.
 turned_away: list[float] = []
 
 ask_loopback_directly()
@@ -125,10 +125,10 @@ class Client(PlannedBuyer):
 class Arrivals(PlannedBuyer):
     """The open model: starts a purchase at each arrival, on a free connection."""
 
-    concurrency = 2_000
+    concurrency = MAX_CLIENTS
 
     def on_start(self) -> None:
-        self.pool = Pool(-(-PLAN.cap // PLAN.locust_workers))
+        self.pool = Pool(-(-MAX_CLIENTS // PLAN.locust_workers))
         self.next_arrival = time.monotonic()
         self.mean_interval = PLAN.locust_workers / PLAN.arrivals_per_second
 

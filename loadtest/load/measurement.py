@@ -19,7 +19,7 @@ class Measurement:
     cpu             processor seconds of the shop, Redis and others in that time; None if they
                     cannot be read
     locust_is_busy  whether Locust computed for more than 90 % of the time
-    turned_away     open model: the number of arrivals above the cap
+    turned_away     open model: the number of arrivals beyond MAX_CLIENTS waiting buyers
     processes       the number of Locust's processes that have written their requests
     """
 

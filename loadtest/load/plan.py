@@ -27,7 +27,6 @@ class LoadOptions:
     locks: Sequence[str] = DEFAULT_LOCKS
     clients: int = 64
     arrivals_per_second: float = 0.0
-    cap: int = MAX_CLIENTS
     products: int = 1
     skew: float = 1.1
     stock: int = 20_000

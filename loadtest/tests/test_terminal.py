@@ -100,7 +100,7 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
         ("--buyers 0", "'0' is not a whole number from 1 to 20000"),
         ("chaos --minutes nan", "'nan' is not a number"),
         ("nonsense", "invalid choice: 'nonsense'"),
-        ("load --cap 9999", "'9999' is not a whole number from 1 to 2000"),
+        ("load --clients 9999", "'9999' is not a whole number from 1 to 2000"),
         ("load --seconds 601", "'601' is not a number from 0.5 to 600"),
         ("load --host http://shop.example", "unrecognized arguments: --host http://shop.example"),
     ],
