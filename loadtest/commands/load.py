@@ -42,8 +42,8 @@ MAX_POOLED_CONNECTIONS = 300
 SPAWN_RATE = 200
 #: Time until purchases that are under way at the end have got their last answer.
 DRAIN_SECONDS = 60
-#: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to
-#: write its measurements and to end.
+#: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to warm
+#: up, to write its measurements and to end.
 OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
 LOCUST_BUSY_MESSAGE = (
@@ -170,9 +170,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
         environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
         pid = process.start(arguments, folder=ROOT, environment=environment)
-        longest_seconds = (
-            plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
-        )
+        longest_seconds = plan.users / SPAWN_RATE + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:
             embedded.kill_at_exit(pid)
             assert process.process is not None
@@ -203,8 +201,8 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
         why = f"{lost} of Locust's workers were lost: see run.log"
     elif measurement.turned_away:
         why = (
-            f"{MAX_CLIENTS} buyers waited for an answer at a time, the most that may, and others were "
-            "turned away: lower --arrivals-per-second, or measure for fewer --seconds"
+            f"{MAX_CLIENTS} buyers waited for an answer at a time, the most that may, and others "
+            "were turned away: lower --arrivals-per-second, or measure for fewer --seconds"
         )
     elif not run["sold"]:
         why = run["why"] or "nothing was sold while it was measured: give more --stock"

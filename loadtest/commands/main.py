@@ -216,13 +216,6 @@ def _add_load(commands: Any) -> None:
         help="time that each strategy is measured in each round; default: 10",
     )
     parser.add_argument(
-        "--warm-up",
-        type=number_parser(0, 60),
-        default=default.warm_up,
-        metavar="SECONDS",
-        help="time of selling before each measurement; default: 1",
-    )
-    parser.add_argument(
         "--products",
         type=whole_number_parser(1, 1000),
         default=default.products,

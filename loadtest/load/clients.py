@@ -26,7 +26,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request, fields_of_request
 from loadtest.judge.outcomes import RETRIED_OUTCOMES
-from loadtest.load.plan import MAX_CLIENTS, LoadPlan
+from loadtest.load.plan import MAX_CLIENTS, WARM_UP_SECONDS, LoadPlan
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import Answer
@@ -160,7 +160,7 @@ def set_up(environment: Environment, **_: Any) -> None:
 def measure(runner: Any) -> None:
     """Wait for the warm-up, measure, wait for the last answers, and end the run."""
     parts = {**PLAN.pids, "Locust": [os.getpid()]}
-    gevent.sleep(PLAN.warm_up)
+    gevent.sleep(WARM_UP_SECONDS)
     began_at = time.monotonic()
     end_at = began_at + PLAN.seconds
     cpu_before = [cpu_seconds(pids) for pids in parts.values()]

@@ -9,6 +9,8 @@ MAX_CLIENTS = 2_000
 #: The longest measurement of a strategy in a round.
 MAX_SECONDS = 600.0
 MAX_ARRIVALS_PER_SECOND = 5_000
+#: Time of selling before each measurement.
+WARM_UP_SECONDS = 1.0
 #: The strategies without --lock: no lock, then three sound ones that wait in different places.
 DEFAULT_LOCKS = ("none", "row-lock", "conditional", "redis")
 #: Threads of a worker in the open model.
@@ -31,7 +33,6 @@ class LoadOptions:
     skew: float = 1.1
     stock: int = 20_000
     seconds: float = 10.0
-    warm_up: float = 1.0
     hold_ms: int = 0
     nodes: int = 2
     workers: int = 2

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from loadtest.judge.run import Summary
+from loadtest.load.plan import WARM_UP_SECONDS
 from loadtest.report import tables as report
 
 NAME = "load.md"
@@ -137,7 +138,7 @@ def _setup(summary: Summary) -> str:
         repetitions = f"Medians of {rounds} interleaved rounds"
     return (
         f"{repetitions} of "
-        f"{load['seconds']:g} s, {load['warm_up']:g} s of warm-up before each; "
+        f"{load['seconds']:g} s, {WARM_UP_SECONDS:g} s of warm-up before each; "
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
         f"{_count_nodes(load['nodes'])} of {load['workers']} workers and {summary['threads']} "
         f"threads, Locust in {processes} process{'es' * (processes > 1)}; "

@@ -20,7 +20,7 @@ from loadtest.tests.checkout import (
 )
 from servers.tests.polling import eventually
 
-SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
+SMALL = ("-m", "loadtest", "load", "--nodes", "2", "--workers", "1")
 
 #: Clients whose answers take a while, ended in the middle: none may be found between two tasks.
 ENDED_IN_THE_MIDDLE = """
