@@ -74,19 +74,9 @@ class Strategy:
     path: str = ""
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
 
-    @property
-    def needs_redis(self) -> bool:
-        """True if it sells nothing while the Redis of the locks is down."""
-        return self.backend == "redis"
-
     def exists_on(self, vendor: str) -> bool:
         """Return whether it can sell on a database. `vendor` is Django's name of the database."""
         return not self.databases or vendor in self.databases
-
-    @property
-    def sells_side_by_side(self) -> bool:
-        """True if buyers write different rows, and wait for each other only at the last units."""
-        return self.fill is not None
 
     @property
     def file(self) -> str:

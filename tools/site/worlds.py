@@ -1,7 +1,6 @@
 """The recorded schedules with an event of the world: recorded/worlds.json, read."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,13 +115,6 @@ def whole_schedules(moves: Moves) -> list[str]:
     """Return the schedules that no other continues."""
     beginnings = {key[:-1] for key in moves}
     return [key for key in moves if key not in beginnings]
-
-
-def choices(moves: Moves, turns_made: str) -> Iterator[str]:
-    """Yield the turns that were recorded after these."""
-    for key in moves:
-        if key[:-1] == turns_made:
-            yield key[-1]
 
 
 def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:

@@ -88,7 +88,7 @@ def test_nothing_is_sold_unlocked_without_redis(lock: str, redis_outage: Outage)
     open_sale(1, lock=lock)
     redis_outage.begin()
     answer = buy(lock=lock, key="k1")
-    if not STRATEGIES[lock].needs_redis:
+    if STRATEGIES[lock].backend != "redis":
         assert (answer.status, count_orders_and_stock()) == (201, (1, 0))
         return
     assert_retry_later(answer, "unavailable", SERVER_IS_DOWN)
@@ -131,7 +131,7 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     """The other is between its write and its commit: its lock is held, or its row is. Where rows
     are many it has the last one."""
     needs_a_transaction(lock)
-    units = 1 if STRATEGIES[lock].sells_side_by_side else 2
+    units = 1 if STRATEGIES[lock].fill is not None else 2
     open_sale(units, lock=lock)
     with Interleaving() as threads:
         other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))
