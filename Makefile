@@ -11,11 +11,11 @@
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
-# make example-shop ARGS="fastapi --rush"  a shop that is not ours, installed and rushed
+# make example-shop ARGS="fastapi --rush"  install another project's shop and rush it
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
-# make hooks  the same before each commit of yours
+# make hooks  install a Git hook that runs make lint before each commit
 # make lock   the lock files again, after a change of a range; ARGS=--upgrade: the newest versions
 # make install-mysql  PyMySQL, for DATABASE_URL=mysql://... and a MariaDB of the project's own
 # make audit  the locked packages against a database of known vulnerabilities
@@ -24,7 +24,7 @@
 #             into a clean environment
 # make readme put the latest results into the tables of README.md and docs/
 # make site   the static site, var/site: two buyers to step through, every fault, the documents
-# make levels the site's levels for a wall: each press is played on real servers
+# make levels the site's levels for a wall screen: each press of a button is played on real servers
 # make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, .venv-tools, var and results
 #
@@ -37,7 +37,7 @@ TOOLS := $(VENV)-tools
 LOCKS := tools/requirements
 ARGS ?=
 
-# Whatever the locale is, files are UTF-8; and `python -m` has to find what is here.
+# Files are UTF-8 whatever the locale is, and `python -m` must find the folders of the checkout.
 export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
@@ -45,7 +45,7 @@ unexport PYTHONSAFEPATH
 .PHONY: doctor demo matrix faults chaos bench load growth serve levels workshop readme screenshots
 .PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
 
-# With .venv it also starts the servers; without it any Python will do.
+# With .venv it also starts the servers; without it, any Python can run it.
 doctor:
 	@if [ -x $(BIN)/python ]; then exec $(BIN)/python -m servers.doctor; fi; \
 	  exec $(PYTHON) -m servers.doctor
@@ -115,7 +115,7 @@ test-workshop: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
 	  workshop/tests/packs.py $(ARGS)
 
-# By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
+# Tests that need neither PostgreSQL nor Valkey, without the plugin that starts both.
 FAST = deploy/tests $(addprefix tools/tests/test_,ci.py documents.py growth.py) $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   bundle faults_command \
   history html_report load_command open_answers planted rules rush story target \
@@ -138,8 +138,8 @@ lint: install-dev
 hooks: install-dev $(TOOLS)/.installed
 	@$(TOOLS)/bin/pre-commit install
 
-# One version of every package with the hashes of all its files, for every Python and system below.
-# The suite's lock comes first and bounds the shop's: what is deployed is what was tested.
+# Lock one version of each package, with the hashes of its files, for each Python and system below.
+# The lock of the tests is made first, and the shop's takes the same versions from it.
 PYTHONS := 3.11 3.12 3.13
 SYSTEMS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin x86_64-apple-darwin
 UV = $(TOOLS)/bin/uv --no-config pip
@@ -158,7 +158,8 @@ lock: $(TOOLS)/.installed
 	    "gevent has one in requirements.txt"; exit 1; }; \
 	done; done; done
 
-# Where the database cannot be reached nothing is audited, and CI asks for it: AUDIT_REQUIRED=1.
+# If the database of vulnerabilities cannot be reached, nothing is audited. With AUDIT_REQUIRED=1, as
+# in CI, that is an error.
 audit: $(TOOLS)/.installed
 	@if [ "$$AUDIT_REQUIRED" = 1 ] || $(TOOLS)/bin/python -c 'import urllib.request as web; \
 	  web.urlopen("https://api.osv.dev/v1/vulns/PYSEC-2021-98", timeout=15)' 2>/dev/null; \
@@ -173,8 +174,8 @@ sbom: $(TOOLS)/.installed
 	  --output-reproducible --spec-version 1.6 -o var/sbom.cdx.json
 	@$(TOOLS)/bin/python -m tools.bill
 
-# From the locks: what you run is what CI ran, file by file, and no release of today breaks it.
-# requirements.txt and $(LOCKS)/*.txt are the ranges that the locks are made from.
+# Install from the lock files, so that you run the same files as CI, and no new release breaks them.
+# requirements.txt and $(LOCKS)/*.txt have the version ranges from which they are made.
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 install-mysql: $(VENV)/.installed-mysql

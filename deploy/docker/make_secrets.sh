@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes every secret of the stack once, at random, and gives each service a copy of what it needs.
+# Creates the secrets of the stack at random, and gives each service copies of those that it needs.
 # usage: make_secrets.sh FOLDER [GIVEN]
-#   FOLDER/vault    all of them; what is there is kept
-#   FOLDER/shop ... what one service mounts, readable only by its user
-#   GIVEN           a folder of your own secrets: a file there takes the place of a random one
-# REDIS_ACL (demo, production or reserve) chooses redis.*.acl, TLS_NAME the name in the certificate of
-# nginx that is made where none is given (tls.crt, tls.key).
+#   FOLDER/vault      all secrets; existing ones are kept
+#   FOLDER/SERVICE    the secrets of one service, readable only by its user
+#   GIVEN             a folder of your own secrets, which are used instead of random ones
+# REDIS_ACL (demo, production or reserve) chooses one of the files redis.*.acl.
+# TLS_NAME is the host name in nginx's certificate, unless GIVEN contains tls.crt and tls.key.
 set -eu
 umask 077
 templates=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ random() {
     od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n'
 }
 
-# keep NAME VALUE: in the vault, under another name until it is whole.
+# keep NAME VALUE: write a secret to the vault. The file gets its name when it is complete.
 keep() {
     if [ -s "$given/$1" ]; then
         tr -d '\n' < "$given/$1" > "vault/$1.partial"
@@ -29,7 +29,7 @@ keep() {
     mv "vault/$1.partial" "vault/$1"
 }
 
-# certificate NAME HOSTS [-CA ...]: NAME.crt and NAME.key, self-signed unless there is a -CA.
+# certificate NAME HOSTS [-CA ...]: create NAME.crt and NAME.key. Without -CA it is self-signed.
 certificate() {
     name=$1 hosts=$2
     shift 2
@@ -43,25 +43,26 @@ certificate() {
     fi
 }
 
-# give SERVICE USER NAME...: copies that only that user can read. Not root (in a test): one's own.
+# give SERVICE USER NAME...: copy secrets for a service, readable only by that user. In a test, which
+# is not root, the copies stay the caller's.
 give() {
     service=$1 user=$2
     shift 2
     for name; do
-        rm -f "$service/$name.partial"  # of a run that was cut short, another user's
+        rm -f "$service/$name.partial"  # an interrupted run may have left another user's file
         cp "vault/$name" "$service/$name.partial"
         chmod 0400 "$service/$name.partial"
         [ "$(id -u)" != 0 ] || chown "$user:$user" "$service/$name.partial"
         mv -f "$service/$name.partial" "$service/$name"
     done
-    chmod 0755 "$service"  # a volume: its files are private, each service mounts its own
+    chmod 0755 "$service"  # only the service mounts this volume, and its files are private
 }
 
 for name in secret_key restock_token metrics_token redis_password \
     postgres_password migrate_password app_password; do
     keep "$name" "$(random)"
 done
-certificate ca "DNS:oversold" -addext keyUsage=critical,keyCertSign,cRLSign  # Python 3.13 asks for it
+certificate ca "DNS:oversold" -addext keyUsage=critical,keyCertSign,cRLSign  # Python 3.13 requires keyUsage
 leaf="-CA vault/ca.crt -CAkey vault/ca.key -addext basicConstraints=critical,CA:FALSE"
 certificate postgres "DNS:postgres" $leaf
 certificate redis "DNS:redis" $leaf
@@ -71,7 +72,7 @@ certificate tls "DNS:${TLS_NAME:-localhost},DNS:nginx,IP:127.0.0.1" \
 hash=$(sha256sum < vault/redis_password)
 sed -e '/^$/d' -e '/^#/d' -e "s/PASSWORD_SHA256/${hash%% *}/" \
     "$templates/redis.${REDIS_ACL:-demo}.acl" > vault/users.acl
-(cd vault && for role in migrate app; do  # libpq reads `:` and `\` only after a backslash
+(cd vault && for role in migrate app; do  # in this file, libpq requires a backslash before `:` and `\`
     printf '*:*:*:oversold_%s:%s' "$role" "$(sed 's/[\\:]/\\&/g' "${role}_password")" > "pgpass_$role"
 done)
 

@@ -1,14 +1,19 @@
 #!/bin/sh
-# Restarts the nodes one after the other, under load, without a lost answer.
-# usage: deploy/docker/rolling_restart.sh [-f COMPOSE_FILE]...   (what you give `docker compose`)
+# Restarts the nodes one after the other, under load, without losing an answer.
+# usage: deploy/docker/rolling_restart.sh [-f COMPOSE_FILE]...   (the options of `docker compose`)
 #
-# First the database is migrated: a node of new code is ready only then. The nodes of the old code go
-# on selling on the migrated database, so a migration may add to it and take nothing away.
-# For each node: nginx sends it nothing new; what it has begun ends; it is made anew from the image
-# that is there (build or pull first); when it is healthy, nginx sends to it again. A node that does
-# not become healthy stays out, and the script ends with 1 before it touches the next one. Whatever
-# ends it early, it says which node is still out.
-# DOCKER_COMPOSE is the command, `docker compose`.
+# First it migrates the database, because new code is not ready before. Meanwhile the old code still
+# sells on the migrated database, so a migration may add tables and columns, but not remove any.
+#
+# Then, for each node:
+#   1. nginx sends no new requests to it, and the node answers those that it has.
+#   2. Its container is created again from the local image (build or pull it first).
+#   3. When the node is healthy, nginx sends requests to it again.
+#
+# If a node does not become healthy, it stays out of nginx, and the script ends with 1 and does not
+# restart the next one. If the script is interrupted, it says which node is still out of nginx.
+#
+# DOCKER_COMPOSE is the command to use instead of `docker compose`.
 set -eu
 cd "$(dirname "$0")/../.."
 longest=60  # seconds: nginx ends its old workers after 40, a node its purchases after 35
@@ -17,7 +22,7 @@ compose() {
     ${DOCKER_COMPOSE:-docker compose} "$@"
 }
 
-# until_so WHAT COMMAND...: wait, or end with 1.
+# until_so WHAT COMMAND...: wait until the command succeeds. After $longest seconds end with 1.
 until_so() {
     what=$1
     shift
@@ -28,8 +33,8 @@ until_so() {
     done
 }
 
-# nodes SED: what nginx sends to from now on. Reading the configuration anew makes new workers; the
-# old ones finish what they have begun and are gone.
+# nodes SED: edit nginx's list of nodes with sed, and reload nginx. The reload starts new workers. The
+# old workers finish their requests and end.
 nodes() {
     compose $files exec -T nginx sh -c \
         "sed -e '$1' /etc/nginx/nodes.conf > /tmp/nodes.conf && nginx -q -t && nginx -s reload"
@@ -63,17 +68,17 @@ trap say_what_is_left EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-echo "the database: migrated"
+echo "migrating the database"
 compose $files run --rm migrate
 for node in web-a web-b; do
     count=$(compose $files ps -q "$node" | wc -l)
-    echo "$node: nginx sends it nothing new"
+    echo "$node: taken out of nginx"
     out=$node
     nodes "s/^server $node:8000 .*/server $node:8000 resolve down;/"
-    echo "$node: made anew"
+    echo "$node: restarting"
     compose $files up -d --no-deps --force-recreate --scale "$node=$count" "$node"
     until_so "$node is healthy" is_healthy "$node"
     nodes ""
     out=""
-    echo "$node: back"
+    echo "$node: back in nginx"
 done

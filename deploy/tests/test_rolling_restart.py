@@ -16,7 +16,7 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-#: Writes each command into `calls`; makes a node anew only when `wait` is gone.
+#: Writes each command into `calls`; creates a node again only when `wait` is gone.
 DOCKER = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$*" >> "$folder/calls"
@@ -69,10 +69,10 @@ def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> 
     process = restart.start()
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
-    assert output.splitlines()[-1] == "web-b: back"
+    assert output.splitlines()[-1] == "web-b: back in nginx"
     assert restart.calls[0] == "compose -f one.yml run --rm migrate"
-    made_anew = [call.split()[-1] for call in restart.calls if "force-recreate" in call]
-    assert made_anew == ["web-a", "web-b"]
+    recreated = [call.split()[-1] for call in restart.calls if "force-recreate" in call]
+    assert recreated == ["web-a", "web-b"]
 
 
 def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> None:
@@ -89,7 +89,7 @@ def test_interrupted_rolling_restart_names_the_node_that_is_out(
 ) -> None:
     (restart.folder / "wait").touch()
     process = restart.start()
-    eventually(lambda: restart.has_called("force-recreate"), what="it makes a node anew")
+    eventually(lambda: restart.has_called("force-recreate"), what="it creates a node again")
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
