@@ -78,10 +78,10 @@ class LoopbackProxy(proxy.Proxy):
 
     def lead_to(self, port: int) -> None:
         """Send new connections to this port. Open connections stay."""
-        self._conditions.target = ("127.0.0.1", port)
+        self._state.target = ("127.0.0.1", port)
 
     def freeze_connections(self, having_sent: bytes = b"") -> None:
         """Deliver nothing more on the open connections that have sent `having_sent`."""
-        for connection in list(self._conditions.connections):
+        for connection in list(self._state.connections):
             if connection.has_sent(having_sent):
-                connection.conditions = replace(connection.conditions, hole=True)
+                connection.proxy_state = replace(connection.proxy_state, drops_everything=True)

@@ -48,14 +48,14 @@ class LostReply:
         self.fired = True
 
 
-class Watcher:
+class RequestMatcher:
     """Looks for the request of one LostReply on one connection, in chunks of any size."""
 
     def __init__(self, rule: LostReply) -> None:
         self._expected_parts = [part for part in (rule.after, rule.match) if part]
         self._tail = b""
 
-    def completes(self, data: bytes) -> bool:
+    def is_complete_with(self, data: bytes) -> bool:
         """Return whether the request is complete with these bytes. It must come after `after`."""
         text = self._tail + data
         while self._expected_parts:
@@ -70,13 +70,13 @@ class Watcher:
 
 
 @dataclass
-class Conditions:
+class ProxyState:
     """The mode of a proxy, which applies to all its connections.
 
     server_speaks_first  whether to connect to the server before the client sends anything
     delay                seconds by which each chunk is late, in each direction
     hole                 whether all bytes are dropped
-    replication_hole     whether the bytes from a server to its replicas are dropped
+    drops_replication     whether the bytes from a server to its replicas are dropped
     dropped              number of bytes that were dropped since the proxy was made
     changed              set when the mode changes: delayed chunks are then passed on at once
     """
@@ -84,8 +84,8 @@ class Conditions:
     target: Address
     server_speaks_first: bool = False
     delay: float = 0.0
-    hole: bool = False
-    replication_hole: bool = False
+    drops_everything: bool = False
+    drops_replication: bool = False
     dropped: int = 0
     rules: list[LostReply] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
@@ -105,17 +105,17 @@ class Connection:
     A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
     """
 
-    def __init__(self, conditions: Conditions, client: socket.socket) -> None:
-        self.conditions = conditions
+    def __init__(self, proxy_state: ProxyState, client: socket.socket) -> None:
+        self.proxy_state = proxy_state
         self.client = _make_nonblocking(client)
         self.server: socket.socket | None = None
         #: Set once bytes or a close were dropped: the rest of the stream begins in mid-message.
         self.has_dropped_data = False
         self._handshake = b""
-        self._watchers: dict[LostReply, Watcher] = {}
+        self._matchers: dict[LostReply, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply must be dropped.
         self._pending_rule: LostReply | None = None
-        conditions.connections.add(self)
+        proxy_state.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(self._end)
 
@@ -126,14 +126,16 @@ class Connection:
     def is_dropping(self, side: socket.socket | None) -> bool:
         """Return whether bytes from this side are dropped."""
         is_replication = side is self.server and self.has_sent(b"PSYNC")
-        return self.conditions.hole or (self.conditions.replication_hole and is_replication)
+        return self.proxy_state.drops_everything or (
+            self.proxy_state.drops_replication and is_replication
+        )
 
     # --- how bytes pass --------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                if self.conditions.server_speaks_first:
+                if self.proxy_state.server_speaks_first:
                     await self._open_server(tasks)
                 tasks.create_task(self._pass_requests(tasks))
         except* (Closed, OSError):
@@ -168,7 +170,7 @@ class Connection:
         return server
 
     async def _connect(self) -> socket.socket:
-        target = self.conditions.target
+        target = self.proxy_state.target
         loop = asyncio.get_running_loop()
         if isinstance(target, tuple):
             self.server = _make_nonblocking(socket.socket(socket.AF_INET))
@@ -187,24 +189,24 @@ class Connection:
                 data = b""
             if side is self.client and len(self._handshake) < HANDSHAKE_BYTES:
                 self._handshake += data
-            if self.conditions.delay:
+            if self.proxy_state.delay:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self.conditions.delay):
-                        await self.conditions.changed.wait()
+                    async with asyncio.timeout(self.proxy_state.delay):
+                        await self.proxy_state.changed.wait()
             if not self.is_dropping(side):
                 return data
             self.has_dropped_data = True
-            self.conditions.dropped += len(data)
+            self.proxy_state.dropped += len(data)
             if not data:
                 await asyncio.Event().wait()  # a change of the mode cancels this task
 
     # --- losing a reply ---------------------------------------------------------------------------
 
     def _match_rules(self, request: bytes) -> None:
-        for rule in list(self.conditions.rules):
-            watcher = self._watchers.setdefault(rule, Watcher(rule))
-            if not rule.is_cancelled and watcher.completes(request):
-                self.conditions.rules.remove(rule)
+        for rule in list(self.proxy_state.rules):
+            matcher = self._matchers.setdefault(rule, RequestMatcher(rule))
+            if not rule.is_cancelled and matcher.is_complete_with(request):
+                self.proxy_state.rules.remove(rule)
                 if rule.loses == "reply":
                     self._pending_rule = rule
                     return
@@ -230,8 +232,8 @@ class Connection:
             if side is not None:
                 side.close()
         if self._pending_rule is not None and not self._pending_rule.fired:
-            self.conditions.rules.append(self._pending_rule)  # it may still match another request
-        self.conditions.connections.discard(self)
+            self.proxy_state.rules.append(self._pending_rule)  # it may still match another request
+        self.proxy_state.connections.discard(self)
 
 
 def _make_nonblocking(side: socket.socket) -> socket.socket:

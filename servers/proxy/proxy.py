@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from servers.proxy.connection import Address, Conditions, Connection, LostReply
+from servers.proxy.connection import Address, Connection, LostReply, ProxyState
 
 __all__ = ["Address", "LostReply", "Proxy"]
 
@@ -49,7 +49,7 @@ class Proxy:
     ) -> None:
         self.folder = folder
         self.port = 0
-        self._conditions = Conditions(target, server_speaks_first)
+        self._state = ProxyState(target, server_speaks_first)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._bound: socket.socket | None = None
@@ -63,12 +63,12 @@ class Proxy:
     @property
     def connections(self) -> int:
         """The number of connected clients."""
-        return len(self._conditions.connections)
+        return len(self._state.connections)
 
     @property
     def dropped(self) -> int:
         """The number of bytes that black holes have dropped since the start."""
-        return self._conditions.dropped
+        return self._state.dropped
 
     def start(self) -> None:
         """Listen. Raises OSError when the port or the socket is taken."""
@@ -99,7 +99,7 @@ class Proxy:
         self._thread.join(CALL_TIMEOUT_SECONDS)
         self._loop.close()
         self._loop = self._thread = None
-        self._conditions = Conditions(self._conditions.target, self._conditions.server_speaks_first)
+        self._state = ProxyState(self._state.target, self._state.server_speaks_first)
         if self._bound is not None:
             self._bound.close()
         if self.folder is not None:
@@ -126,7 +126,7 @@ class Proxy:
     def black_hole(self) -> None:
         """Read and drop all bytes, and do not pass a close on. New clients are accepted and get no
         answer."""
-        self._run_in_loop(self._set_mode(hole=True))
+        self._run_in_loop(self._set_mode(drops_everything=True))
 
     def refuse(self) -> None:
         """Cut existing connections and refuse new ones, like a server that is down."""
@@ -135,17 +135,17 @@ class Proxy:
     def black_hole_replication(self) -> None:
         """Drop what a server sends to its replicas (connections on which PSYNC was sent) and keep
         these connections open. Everything else is passed on."""
-        self._run_in_loop(self._set_mode(replication_hole=True))
+        self._run_in_loop(self._set_mode(drops_replication=True))
 
     # --- at any time ------------------------------------------------------------------------------
 
     def cut(self) -> None:
         """End all existing connections. New ones are accepted."""
-        self._run_in_loop(self._cut(self._conditions.connections))
+        self._run_in_loop(self._cut(self._state.connections))
 
     def switch(self, target: Address) -> None:
         """Send new connections to `target` and cut the existing ones."""
-        self._conditions.target = target
+        self._state.target = target
         self.cut()
 
     def lose_reply(self, match: bytes, *, after: bytes = b"") -> LostReply:
@@ -167,7 +167,7 @@ class Proxy:
         return self._add_rule(LostReply(match, loses="nothing"))
 
     def _add_rule(self, rule: LostReply) -> LostReply:
-        self._conditions.rules.append(rule)
+        self._state.rules.append(rule)
         return rule
 
     # --- in the proxy's thread -------------------------------------------------------------------
@@ -176,26 +176,26 @@ class Proxy:
         self,
         *,
         delay: float = 0.0,
-        hole: bool = False,
+        drops_everything: bool = False,
         refusing: bool = False,
-        replication_hole: bool = False,
+        drops_replication: bool = False,
     ) -> None:
-        conditions = self._conditions
-        conditions.delay = delay
-        conditions.hole = hole
-        conditions.replication_hole = replication_hole
-        conditions.changed.set()
-        conditions.changed = asyncio.Event()
+        proxy_state = self._state
+        proxy_state.delay = delay
+        proxy_state.drops_everything = drops_everything
+        proxy_state.drops_replication = drops_replication
+        proxy_state.changed.set()
+        proxy_state.changed = asyncio.Event()
         await asyncio.sleep(0)  # the connections pass delayed bytes on, or drop them, meanwhile
         if refusing:
             self._close_listener()
-            await self._cut(conditions.connections)
+            await self._cut(proxy_state.connections)
         else:
             self._listen()
             # A connection that lost bytes would deliver half a message.
             await self._cut(
                 connection
-                for connection in conditions.connections
+                for connection in proxy_state.connections
                 if connection.has_dropped_data and not connection.is_dropping(connection.server)
             )
 
@@ -231,7 +231,7 @@ class Proxy:
         # asyncio's own server is not used: a close of it loses the connections being accepted.
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
-                Connection(self._conditions, listener.accept()[0])
+                Connection(self._state, listener.accept()[0])
 
     def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:

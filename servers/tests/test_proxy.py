@@ -17,7 +17,7 @@ from servers.valkey import client_at
 
 def has_read(proxy: Proxy, text: bytes) -> bool:
     """Whether a client has sent this, and the proxy has read it."""
-    return any(connection.has_sent(text) for connection in list(proxy._conditions.connections))
+    return any(connection.has_sent(text) for connection in list(proxy._state.connections))
 
 
 def ping(connected: socket.socket) -> bytes:
@@ -130,7 +130,7 @@ def test_in_a_black_hole_a_close_is_not_passed_on(proxy: Proxy, direct: redis.Re
     with client_at(proxy.port) as client:
         client.client_setname("gone")
         proxy.black_hole()
-    (connection,) = proxy._conditions.connections
+    (connection,) = proxy._state.connections
     eventually(lambda: connection.has_dropped_data, what="the proxy saw the close")
     assert "gone" in str(direct.client_list())
     proxy.pass_on()
