@@ -86,12 +86,12 @@ def endings_key(sale: int) -> str:
     return f"{KEY_PREFIX}:{sale}:books"
 
 
-def attempt_key(holder: str) -> str:
+def attempt_key(reservation_id: str) -> str:
     """Return the key of an attempt's promise.
 
     It does not contain the sale, because an Idempotency-Key has one order in all sales.
     """
-    return f"{KEY_PREFIX}:by:{holder}"
+    return f"{KEY_PREFIX}:by:{reservation_id}"
 
 
 def can_have_promises() -> bool:
@@ -120,7 +120,7 @@ _open_sales: dict[str, Stock] = {}
 _open_sales_lock = threading.Lock()
 
 
-def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
+def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     """Return the product's open sale. If it has no counter in Redis, start the counter.
 
     Redis then also gets the keys that have bought, because it may have lost them.
@@ -152,8 +152,10 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
     pipeline = locks_client().pipeline(transaction=False)
     for promise in unwritten:
         if promise.key is not None:
-            brief = f"{promise.order} {promise.sale} {promise.fingerprint} {promise.stock_seen}"
-            pipeline.set(attempt_key(promise.key), brief, px=KEY_LIFETIME_MS, nx=True)
+            promise_text = (
+                f"{promise.order} {promise.sale} {promise.fingerprint} {promise.stock_seen}"
+            )
+            pipeline.set(attempt_key(promise.key), promise_text, px=KEY_LIFETIME_MS, nx=True)
     units = max(0, stock.amount - len(unwritten))
     pipeline.set(count_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
     pipeline.execute()
@@ -170,8 +172,8 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
     for row in orders.exclude(idempotency_key=None).values_list(*columns):
         key = attempt_key(str(row[0]))
-        brief = " ".join(map(str, row[1:]))
-        pipeline.set(key, brief, px=KEY_LIFETIME_MS, nx=not overwrite)
+        promise_text = " ".join(map(str, row[1:]))
+        pipeline.set(key, promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
 
@@ -204,26 +206,26 @@ def promise(attempt: Attempt) -> Receipt:
     SettlementBehind if too many promises are unsettled, or one for too long. After these errors
     nothing was promised. Raises CommitUnknown if the unit may have been promised.
     """
-    holder = attempt.holder
-    stock = _open_sales.get(attempt.product) or open_sale(attempt.product)
+    reservation_id = attempt.make_reservation_id()
+    stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
     for _ in range(2):  # once more if the cached sale was closed
         if attempt.sale not in (None, stock.sale_id):
-            stock = open_sale(attempt.product, instead_of=stock)
+            stock = find_open_sale(attempt.product, instead_of=stock)
         if attempt.sale not in (None, stock.sale_id):
-            earlier_brief = locks_client().get(attempt_key(holder))
-            if earlier_brief is None:
+            earlier_promise = locks_client().get(attempt_key(reservation_id))
+            if earlier_promise is None:
                 raise SaleOver
-            return _receipt(attempt, cast(bytes, earlier_brief), replayed=True)
-        answer, brief = _run_promise_script(attempt, holder, stock)
-        if brief:
-            return _receipt(attempt, brief, replayed=answer == b"held")
+            return _receipt(attempt, cast(bytes, earlier_promise), replayed=True)
+        answer, promise_text = _run_promise_script(attempt, reservation_id, stock)
+        if promise_text:
+            return _receipt(attempt, promise_text, replayed=answer == b"held")
         if answer in ERROR_BY_ANSWER:
             raise ERROR_BY_ANSWER[answer]
-        stock = open_sale(attempt.product, instead_of=stock)
+        stock = find_open_sale(attempt.product, instead_of=stock)
     raise SaleClosed
 
 
-def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
+def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
     """Run promise.lua and return its answer."""
     client = locks_client()
     # Connect before the script is sent, so that a failure to connect is not CommitUnknown.
@@ -237,10 +239,10 @@ def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[byt
         "key": attempt.key,
         "fingerprint": attempt.fingerprint,
     }
-    keys = [count_key(stock.sale_id), attempt_key(holder), STREAM]
-    brief = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
+    keys = [count_key(stock.sale_id), attempt_key(reservation_id), STREAM]
+    promise_text = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [
-        brief,
+        promise_text,
         stock.sale_id,
         json.dumps(order),
         settings.SHOP_MOST_UNSETTLED,
@@ -257,9 +259,9 @@ def _run_promise_script(attempt: Attempt, holder: str, stock: Stock) -> list[byt
     return answer
 
 
-def _receipt(attempt: Attempt, brief: bytes, *, replayed: bool) -> Receipt:
+def _receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
     """Return the receipt of a promise. Raises KeyReused if it was made for another request."""
-    order, sale, fingerprint, stock_seen = brief.decode().split()
+    order, sale, fingerprint, stock_seen = promise_text.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused
     return Receipt(int(order), int(sale), int(stock_seen), replayed)

@@ -64,9 +64,12 @@ class Attempt:
         """The name of the attempt's lock. It contains the strategy: strategies share no locks."""
         return f"{self.lock}:{self.product}"
 
-    @property
-    def holder(self) -> str:
-        """The holder of a unit in Redis. Requests with the same key are the same holder."""
+    def make_reservation_id(self) -> str:
+        """Return the id under which Redis reserves a unit for this attempt.
+
+        It is the Idempotency-Key, so that a repeated request reserves no second unit. An attempt
+        without a key gets a new id from each call.
+        """
         return self.key or uuid4().hex
 
     @property

@@ -38,8 +38,10 @@ logger = logging.getLogger("shop.strategies.counter")
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
     require_requested_sale(attempt, stock)  # before a unit of another sale is reserved
-    holder = attempt.holder
-    reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
+    reservation_id = attempt.make_reservation_id()
+    reserved, left = reserve(
+        sale_id=stock.sale_id, reservation_id=reservation_id, stock=stock.amount
+    )
     if reserved < 0:
         raise SoldOut
     point.send("reserved")
@@ -49,11 +51,11 @@ def buy(attempt: Attempt) -> Receipt:
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:
         if reserved and not attempt.committing:  # after the COMMIT was sent, the order may exist
-            give_back(sale_id=stock.sale_id, holder=holder)
+            give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
 
 
-def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
+def reserve(*, sale_id: int, reservation_id: str, stock: int) -> tuple[int, int]:
     """Reserve one unit for `holder`. A missing counter begins at `stock`.
 
     Return (1, units left) if the unit is reserved now, (0, units left) if an earlier request of the
@@ -61,15 +63,15 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     """
     point.send("reserve")
     reserved, left = lua("reserve_unit")(
-        locks_client(), counter_keys(sale_id), [holder, stock, COUNTER_LIFETIME_MS]
+        locks_client(), counter_keys(sale_id), [reservation_id, stock, COUNTER_LIFETIME_MS]
     )
     return reserved, left
 
 
-def give_back(*, sale_id: int, holder: str) -> None:
+def give_back(*, sale_id: int, reservation_id: str) -> None:
     """Give the holder's unit back. Without a reply it stays reserved until the restock."""
     try:
-        lua("give_back")(locks_client(), counter_keys(sale_id), [holder])
+        lua("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
     except redis.RedisError as error:
         logger.warning("a unit stays reserved until the next restock: %s", error)
 

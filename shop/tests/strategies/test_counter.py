@@ -31,11 +31,11 @@ def state(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 
 @pytest.mark.parametrize("holder", ["a", "b", "c"], ids=["held already", "sold out", "reserved"])
 def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: str) -> None:
-    reserve(sale_id=SALE, holder="a", stock=2 if holder == "c" else 1)
+    reserve(sale_id=SALE, reservation_id="a", stock=2 if holder == "c" else 1)
     client: Any = locks_client()
     for key in (COUNT, HELD):
         client.pexpire(key, 60_000)
-    reserve(sale_id=SALE, holder=holder, stock=1)
+    reserve(sale_id=SALE, reservation_id=holder, stock=1)
     assert all(
         COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
         for key in (COUNT, HELD)
@@ -44,16 +44,18 @@ def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: st
 
 def test_unit_is_given_back_once() -> None:
     """INCR would make one of 1 without a ttl, and the sale would begin with it."""
-    reserve(sale_id=SALE, holder="a", stock=2)
-    assert reserve(sale_id=8, holder="a", stock=5) == (1, 4), "another sale has another counter"
-    give_back(sale_id=SALE, holder="b")
+    reserve(sale_id=SALE, reservation_id="a", stock=2)
+    assert reserve(sale_id=8, reservation_id="a", stock=5) == (1, 4), (
+        "another sale has another counter"
+    )
+    give_back(sale_id=SALE, reservation_id="b")
     assert state() == (1, {b"a"})
     for _ in range(2):
-        give_back(sale_id=SALE, holder="a")
+        give_back(sale_id=SALE, reservation_id="a")
     assert state() == (2, set())
-    reserve(sale_id=SALE, holder="a", stock=2)
+    reserve(sale_id=SALE, reservation_id="a", stock=2)
     locks_client().delete(COUNT)
-    give_back(sale_id=SALE, holder="a")
+    give_back(sale_id=SALE, reservation_id="a")
     assert state() == (None, set())
 
 
@@ -61,12 +63,12 @@ def test_silent_redis_keeps_the_unit(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error of the purchase is raised."""
-    reserve(sale_id=SALE, holder="a", stock=1)
+    reserve(sale_id=SALE, reservation_id="a", stock=1)
     redis_outage.begin()
-    give_back(sale_id=SALE, holder="a")
+    give_back(sale_id=SALE, reservation_id="a")
     assert "a unit stays reserved until the next restock" in caplog.text
     with pytest.raises(redis.RedisError):
-        reserve(sale_id=SALE, holder="b", stock=1)
+        reserve(sale_id=SALE, reservation_id="b", stock=1)
 
 
 # --- compensation -------------------------------------------------------------------------------
