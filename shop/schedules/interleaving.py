@@ -20,16 +20,16 @@ from shop.sale import points
 from testing.actor import ENDED
 
 #: Points at which no thread stops: other points decide the order there.
-PASSED_POINTS = {"arrives", "begins", "reserve", "acquire", "release", "released"}
+SKIPPED_POINTS = {"arrives", "begins", "reserve", "acquire", "release", "released"}
 #: Seconds until a thread that reaches no point is given up.
 TIMEOUT_SECONDS = 15.0
 #: The value of `waits_at` while a thread is on its way to the next point.
 MOVING = "on its way"
 
 
-def is_passed(point: str) -> bool:
-    """Return whether no thread stops at this point: one of PASSED_POINTS, or inside a lock."""
-    return point in PASSED_POINTS or ":" in point
+def is_skipped(point: str) -> bool:
+    """Return whether no thread stops at this point: one of SKIPPED_POINTS, or inside a lock."""
+    return point in SKIPPED_POINTS or ":" in point
 
 
 class StoppingActor(testing.actor.Actor):
@@ -94,6 +94,6 @@ class Interleaving:
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
         actor = self._actors.get(threading.current_thread())
-        if actor is not None and not is_passed(point):
+        if actor is not None and not is_skipped(point):
             self.log.append(f"{actor.name} {point}")
             actor.stop_before(point)

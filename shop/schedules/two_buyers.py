@@ -54,7 +54,7 @@ class ScheduleRun(NamedTuple):
     report: SaleReport
 
     @property
-    def violates(self) -> bool:
+    def is_wrong(self) -> bool:
         """True if it sold more than there was, or lost an update."""
         return bool(self.report.oversold or self.report.lost_updates)
 
@@ -160,7 +160,7 @@ class Buyers(Driver):
         return has_stopped
 
 
-def every_run(lock: str, units: int) -> Iterator[ScheduleRun]:
+def run_all_schedules(lock: str, units: int) -> Iterator[ScheduleRun]:
     """Yield the outcome of every schedule under this strategy, each in a new sale."""
     return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
 

@@ -72,7 +72,7 @@ def schedules(module: ModuleType) -> Refusal | None:
     from shop.schedules.two_buyers import run_schedule
 
     runs = [run_schedule("none", schedule, units=1) for schedule in (twice, once)]
-    first, second = (run.violates for run in runs)
+    first, second = (run.is_wrong for run in runs)
     story = tuple(describe_run(run) for run in runs)
     if not first and second:
         return Refusal("swapped", {}, story)

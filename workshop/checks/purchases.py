@@ -298,7 +298,7 @@ def every_run() -> Iterator[two_buyers.ScheduleRun]:
     """
     open_sale(1)  # removes the locks of earlier purchases
     for units in (1, 2):
-        for run in two_buyers.every_run(MINE, units):
+        for run in two_buyers.run_all_schedules(MINE, units):
             restart_step_timer()
             if statement_errors:
                 raise statement_errors[0]
@@ -380,7 +380,7 @@ def _is_free() -> bool:
 def _check_schedules_under_lock() -> Refusal | None:
     """Return a refusal if any schedule of two buyers' moves sells a unit twice."""
     runs = list(every_run())
-    bad_runs = [run for run in runs if run.violates]
+    bad_runs = [run for run in runs if run.is_wrong]
     if not bad_runs:
         return None
     facts = {"bad": len(bad_runs), "runs": len(runs)}
@@ -519,7 +519,7 @@ def _check_schedules() -> Refusal | None:
         with _other_buyer_moves_in_sleep():
             for run in every_run():
                 facts, story = {"schedule": run.schedule}, (describe_run(run),)
-                if run.violates:
+                if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"said": purchase_errors[0]}, story)

@@ -29,7 +29,7 @@ def set_up() -> None:
 def main(names: Sequence[str]) -> None:
     set_up()
 
-    from shop.schedules.two_buyers import every_run
+    from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES
 
     chosen = names or [
@@ -38,7 +38,8 @@ def main(names: Sequence[str]) -> None:
         if strategy.backend in ("none", "postgresql") and strategy.exists_on(connection.vendor)
     ]
     oversold_by_strategy = {
-        name: sum(run.report.oversold for run in every_run(name, units=1)) for name in chosen
+        name: sum(run.report.oversold for run in run_all_schedules(name, units=1))
+        for name in chosen
     }
     print(json.dumps(oversold_by_strategy))
 

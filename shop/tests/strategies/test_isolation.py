@@ -33,7 +33,7 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
         contended = "BAABBA"
     if strategy.has_transaction:
         assert_the_second_one_waits(lock, next(run for run in runs if run.schedule == contended))
-    violations = [run for run in runs if run.violates]
+    violations = [run for run in runs if run.is_wrong]
     first = f"the first: {violations[0]}" if violations else ""
     assert len(violations) == strategy.overselling_schedules, first
     assert [run for run in runs if run.report.undersold] == []
@@ -41,7 +41,7 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
         assert {run.schedule for run in runs} - {run.schedule for run in violations} == SERIAL
     if lock == "redis-in-transaction":
         for run in runs:
-            assert run.violates == read_between_release_and_commit(run), run
+            assert run.is_wrong == read_between_release_and_commit(run), run
 
 
 def assert_the_second_one_waits(lock: str, run: ScheduleRun) -> None:
