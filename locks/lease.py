@@ -79,7 +79,7 @@ class BaseLease:
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
         #: A weak reference to MultiLease.mark_lost, where the lease is one of several.
-        self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
+        self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._mutex = threading.Lock()
         self._shortened = 0.0
         self._pid = os.getpid()
@@ -180,7 +180,7 @@ class BaseLease:
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
         self._announce(reason)
-        mark_group_lost = self.lost_with()
+        mark_group_lost = self._mark_group_lost_ref()
         if mark_group_lost is not None:
             mark_group_lost(reason)
 

@@ -149,7 +149,7 @@ class MultiLease(Lease):
             release=self._release_all,
         )
         for lease in self.leases:
-            lease.lost_with = WeakMethod(self.mark_lost)
+            lease._mark_group_lost_ref = WeakMethod(self.mark_lost)
         for lease in self.leases:
             if lease.lost:
                 raise LockLost("lost while waiting for other locks; start again", name=lease.name)

@@ -189,7 +189,7 @@ def check_eviction(**kwargs: Any) -> Messages:
 # --- production ---------------------------------------------------------------------------------
 
 #: Setting that production needs -> the effect of its absence, and the remedy.
-MISSING_SETTINGS = {
+REQUIRED_SETTINGS = {
     "SECRET_KEY": (
         "every process makes its own, so that logins end with every request to another process",
         'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
@@ -223,7 +223,7 @@ def check_production(**kwargs: Any) -> Messages:
         return  # a demo needs none of the other settings
     for name in settings.MISSING:
         if not (name == "REDIS_URL" and settings.REDIS_SENTINELS):
-            effect, hint = MISSING_SETTINGS[name]
+            effect, hint = REQUIRED_SETTINGS[name]
             yield Error(f"{name} is not set: {effect}.", hint=hint, id="shop.E007")
     for host in settings.ALLOWED_HOSTS:
         if host.strip() in {"*", "."}:

@@ -65,7 +65,7 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _shared_config(kind: str) -> dict[str, Any]:
+def _stderr_config(kind: str) -> dict[str, Any]:
     """Return the part that both configurations have: the handler `stderr` and its formatter."""
     return {
         "filters": {"request": {"()": RequestFilter}},
@@ -90,7 +90,7 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
     if kind not in FORMATTERS:
         raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATTERS)}")
     return {
-        **_shared_config(kind),
+        **_stderr_config(kind),
         "version": 1,
         "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
@@ -103,4 +103,4 @@ def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
     if kind != "json":
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    return {**_shared_config(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+    return {**_stderr_config(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}

@@ -23,11 +23,11 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with ExitStack() as after_commit:
+    with ExitStack() as release_after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
             hold_context = held(redis_lock(attempt), inside_transaction=True)
-            lease = after_commit.enter_context(hold_context)
+            lease = release_after_commit.enter_context(hold_context)
             receipt = sell_one(
                 attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence
             )

@@ -26,11 +26,11 @@ from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with ExitStack() as after_commit:
+    with ExitStack() as release_after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
             hold_context = held(redis_lock(attempt), inside_transaction=True)
-            lease = after_commit.enter_context(hold_context)
+            lease = release_after_commit.enter_context(hold_context)
             receipt = sell_one(attempt)
     return receipt.with_lease_facts(lease)
 
@@ -39,7 +39,7 @@ STRATEGY = Strategy(
     rank=182,
     title="RedisLock after the first query",
     summary="A perfect lock, taken after a query: wrong at REPEATABLE READ, MySQL's default.",
-    marks=("Product.objects.filter(", "after_commit.enter_context("),
+    marks=("Product.objects.filter(", "release_after_commit.enter_context("),
     buy=buy,
     renewed=True,
 )

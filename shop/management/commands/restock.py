@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from shop.api.parse import DEFAULT_PRODUCT, MAX_STOCK, parse_product
 from shop.errors import BadInput
-from shop.sale.opening import restock as open_sale
+from shop.sale.opening import restock
 
 
 class Command(BaseCommand):
@@ -23,5 +23,5 @@ class Command(BaseCommand):
             raise CommandError(f"{error}: use {', '.join(error.allowed or [])}") from error
         if not 0 <= stock <= MAX_STOCK:
             raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
-        sale = open_sale(product=product, amount=stock)
+        sale = restock(product=product, amount=stock)
         self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))
