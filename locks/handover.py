@@ -118,7 +118,7 @@ class LeaseCommands:
         Args:
             text: The text of the lease that was handed over.
             token: The new token.
-            unique: Whether no other acquisition can have the same token. If one can, the token is
+            unique: True if the token is used for this acquisition only. Otherwise the token is
                 not released after a lost reply.
 
         Returns:
@@ -132,9 +132,8 @@ class LeaseCommands:
         try:
             args = renew_args(old_token, ttl, self._lock.fence_ttl, SET, heir=token)
             reply = yield self._lock.command("renew", *args)
-        except (
-            BaseException
-        ) as error:  # we may hold the lock: release it rather than wait for its ttl
+        except BaseException as error:
+            # The server may have given us the lock. Release it now, rather than wait for its ttl.
             if unique:
                 self._renewals.abandon(token, self._lock)
             if isinstance(error, WireError):

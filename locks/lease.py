@@ -54,8 +54,8 @@ class BaseLease:
             renewal moves it.
         loss: Why the lease was lost; None until the loss is known.
         outcome: The outcome of the release; None while the lease is held.
-        unique: Whether no other acquisition can have the same token. If one can, a release
-            without a reply is not repeated.
+        unique: True if the token is used for this acquisition only. A release that got no reply is
+            repeated only then.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class BaseLease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        #: A weak reference to MultiLease.mark_lost, where the lease is one of several.
+        #: A weak reference to MultiLease.mark_lost: a call returns that method, or None if this
+        #: lease belongs to no MultiLease.
         self._mark_group_lost_ref: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._mutex = threading.Lock()
         self._shortened = 0.0
@@ -167,7 +168,9 @@ class BaseLease:
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease as lost, log the loss and announce it. Later calls do nothing.
+        """Mark the lease as lost, log that, set `lost_event` and call `on_lost`.
+
+        A MultiLease that the lease belongs to is marked as lost, too. Later calls do nothing.
 
         Args:
             reason: Why the lease was lost.
@@ -195,6 +198,7 @@ class BaseLease:
             error.add_note(f"{self.name}: the lease was lost in this block: {reason}")
 
     def _announce(self, reason: LossReason) -> None:
+        """Set `lost_event` and call `on_lost`."""
         raise NotImplementedError
 
     def _check_held(self) -> None:

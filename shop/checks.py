@@ -25,25 +25,25 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 def check_numbers(**kwargs: Any) -> Messages:
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
-            yield _refuses_all(name, "seconds, more than 0", "shop.E006")
+            yield _refuses_all(name, "seconds, at least 0.001", "shop.E006")
     for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
         if getattr(settings, name) < 0:
-            yield _refuses_all(name, "a number of buyers, 0 for no limit", "shop.E020")
+            yield _refuses_all(name, "a number of buyers, or 0 for no limit", "shop.E020")
     max_purchases = settings.SHOP_MAX_PURCHASES
     threads = settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
     if max_purchases > threads - settings.SPARE_THREADS and waits_in_threads:
         yield Warning(
-            f"SHOP_MAX_PURCHASES is {max_purchases} and a process has {threads} threads: pages and "
-            "health checks would wait behind purchases.",
-            hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
+            f"SHOP_MAX_PURCHASES is {max_purchases}, but a process has {threads} threads "
+            "(WEB_THREADS): during a rush no thread is left for pages and health checks.",
+            hint=f"Set SHOP_MAX_PURCHASES to at most WEB_THREADS - {settings.SPARE_THREADS}.",
             id="shop.W020",
         )
 
 
 def _refuses_all(name: str, allowed: str, check_id: str) -> Error:
     problem = f"{name} is {getattr(settings, name)}: every purchase would be refused."
-    return Error(problem, hint=f"Give {allowed}.", id=check_id)
+    return Error(problem, hint=f"Set it to {allowed}.", id=check_id)
 
 
 @register()
@@ -54,32 +54,32 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
     if statement >= ttl:
         yield Warning(
-            f"SHOP_LOCK_TTL is {ttl} s, a statement may take {statement} s: "
-            "a stuck holder outlives its lock.",
-            hint="Keep idle-in-transaction < lock < statement timeout < SHOP_LOCK_TTL.",
+            f"SHOP_LOCK_TTL is {ttl} s, but a statement may take {statement} s: the lock of a "
+            "stuck buyer expires before PostgreSQL cancels the statement.",
+            hint=f"Set SHOP_LOCK_TTL above {statement} s.",
             id="shop.W001",
         )
     if not max_hold >= ttl:
         yield Error(
-            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
-            "under RedisLock would fail.",
-            hint="Give seconds, at least SHOP_LOCK_TTL.",
+            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, less than SHOP_LOCK_TTL, which is {ttl} s: every "
+            "purchase under RedisLock would fail.",
+            hint="Set SHOP_LOCK_MAX_HOLD to at least SHOP_LOCK_TTL.",
             id="shop.E011",
         )
         return
     if max_hold <= statement:
         yield Warning(
-            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, a statement may take {statement} s: a holder "
-            "that would still finish is not renewed any more.",
-            hint="Keep statement timeout < SHOP_LOCK_MAX_HOLD.",
+            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, but a statement may take {statement} s: the lock "
+            "is no longer renewed while its holder may still finish.",
+            hint="Set SHOP_LOCK_MAX_HOLD above the statement timeout.",
             id="shop.W010",
         )
     if max_hold + ttl >= settings.SHOP_LOCK_WAIT:
         yield Warning(
             f"A holder that hangs blocks other buyers for {max_hold + ttl} s (SHOP_LOCK_MAX_HOLD + "
-            f"SHOP_LOCK_TTL), a buyer waits {settings.SHOP_LOCK_WAIT} s: all of them would be "
-            "answered `busy`.",
-            hint="Keep SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT.",
+            f"SHOP_LOCK_TTL), but a buyer waits only {settings.SHOP_LOCK_WAIT} s (SHOP_LOCK_WAIT): "
+            "all waiting buyers would be answered `busy`.",
+            hint="Set SHOP_LOCK_WAIT above SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL.",
             id="shop.W011",
         )
 
@@ -94,13 +94,16 @@ def check_lock(**kwargs: Any) -> Messages:
     if strategy and strategy.deferred:
         yield Warning(
             f"SHOP_LOCK is {settings.SHOP_LOCK!r}: buyers are answered `sold` before their "
-            "orders are written, and what Redis loses until then was promised.",
-            hint="Run manage.py settle, give Redis appendonly yes, and read Reservations in "
-            "docs/production.md; or set another lock.",
+            "orders are written to PostgreSQL. If Redis loses data before that, these orders are "
+            "lost.",
+            hint="Run manage.py settle all the time, set appendonly yes in Redis, and read "
+            "Reservations in docs/production.md. Or set SHOP_LOCK to another strategy.",
             id="shop.W012",
         )
         return
-    problem = "oversells or can stop for good" if strategy else "is not a strategy"
+    problem = "is not a strategy"
+    if strategy:
+        problem = "can oversell, or can block all buyers for good"
     sound_names = [name for name, strategy in STRATEGIES.items() if strategy.sound]
     yield Error(
         f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {problem}.",
@@ -137,7 +140,8 @@ def check_database(**kwargs: Any) -> Messages:
 def check_server_settings(**kwargs: Any) -> Messages:
     if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         yield Error(
-            "ATOMIC_REQUESTS opens the transaction before the lock and commits after it.",
+            "ATOMIC_REQUESTS is on: it begins the transaction before the lock is taken and commits "
+            "after the lock is released, so that the next buyer reads the old stock.",
             hint="Remove it: every strategy opens its own transaction inside its lock.",
             id="shop.E002",
         )
@@ -154,9 +158,9 @@ def check_server_settings(**kwargs: Any) -> Messages:
         return
     if databases[0] == databases[1]:
         yield Error(
-            "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
-            "drop every lock. If their URLs are equal, they also share one connection pool.",
-            hint="Give REDIS_LOCKS_URL another database number or server.",
+            "The caches `default` and `locks` use the same Redis database: cache.clear() would "
+            "delete every lock. If their URLs are equal, they also share one connection pool.",
+            hint="Set REDIS_LOCKS_URL to another database number or another server.",
             id="shop.E003",
         )
 
@@ -170,7 +174,10 @@ def _database_of_url(url: str) -> tuple[Any, ...]:
 
 @register(deploy=True)
 def check_eviction(**kwargs: Any) -> Messages:
-    """Check the eviction policy of the locks' Redis, unless it does not answer (`check_stack`)."""
+    """Check the eviction policy of the locks' Redis.
+
+    If Redis does not answer, there is no warning here: `manage.py check_stack` reports that.
+    """
     from shop.ops.redis import locks_client  # only once the apps are ready
 
     try:
@@ -179,34 +186,35 @@ def check_eviction(**kwargs: Any) -> Messages:
         return
     if policy != "noeviction":
         yield Warning(
-            f"The locks' Redis has maxmemory-policy {policy}: short of memory it drops locks that "
-            "are held.",
-            hint="Set maxmemory-policy noeviction there, and keep caches on another server.",
+            f"The locks' Redis has maxmemory-policy {policy}: if it runs out of memory, it may "
+            "delete locks that are held.",
+            hint="Set maxmemory-policy noeviction there, and use another server for caches.",
             id="shop.W003",
         )
 
 
 # --- production ---------------------------------------------------------------------------------
 
-#: Setting that production needs -> the effect of its absence, and the remedy.
+#: Setting that production needs -> the effect if it is missing, and a hint.
 REQUIRED_SETTINGS = {
     "SECRET_KEY": (
-        "every process makes its own, so that logins end with every request to another process",
-        'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
-        "names a file that holds it.",
+        "every process generates a key, and a user is logged out when another process answers",
+        'Generate one: python -c "import secrets; print(secrets.token_urlsafe(64))". Set '
+        "SECRET_KEY to it, or SECRET_KEY_FILE to the path of a file that contains it.",
     ),
     "ALLOWED_HOSTS": (
-        "the shop answers only to localhost",
-        "Set the shop's public names, comma-separated: ALLOWED_HOSTS=shop.example.com.",
+        "the shop answers only requests to localhost",
+        "Set the shop's public host names, comma-separated: ALLOWED_HOSTS=shop.example.com.",
     ),
     "DATABASE_URL": (
-        "there is no database, or manage.py brought its own",
-        "DATABASE_URL=postgresql://user@host:5432/name?sslmode=verify-full, its password in the "
-        "file that PGPASSFILE names.",
+        "the shop has no database, or uses the PostgreSQL for demos that manage.py starts",
+        "Set DATABASE_URL=postgresql://user@host:5432/name?sslmode=verify-full, and PGPASSFILE to "
+        "the path of a file with the password.",
     ),
     "REDIS_URL": (
-        "there are no locks, or manage.py brought its own Redis",
-        "REDIS_URL=rediss://host:6379/0, its password in REDIS_PASSWORD_FILE.",
+        "the shop has no Redis for its locks, or uses the one for demos that manage.py starts",
+        "Set REDIS_URL=rediss://host:6379/0, and REDIS_PASSWORD_FILE to the path of a file with "
+        "the password.",
     ),
 }
 
@@ -215,8 +223,8 @@ REQUIRED_SETTINGS = {
 def check_production(**kwargs: Any) -> Messages:
     if settings.SHOP_DEMO:
         yield Error(
-            "SHOP_DEMO is on: any buyer can hold the lock, inject faults, and sell under files "
-            "of SHOP_DEMO_STRATEGIES.",
+            "SHOP_DEMO is on: any buyer can hold a lock, inject faults, and buy with strategy code "
+            "loaded from the files in SHOP_DEMO_STRATEGIES.",
             hint="Unset SHOP_DEMO.",
             id="shop.E004",
         )
@@ -228,24 +236,27 @@ def check_production(**kwargs: Any) -> Messages:
     for host in settings.ALLOWED_HOSTS:
         if host.strip() in {"*", "."}:
             yield Error(
-                f"ALLOWED_HOSTS contains {host!r}: a foreign page can talk to the shop by DNS "
-                "rebinding, and links that the shop makes lead to any host that a client claims.",
-                hint="List the shop's names. /healthz and /readyz answer probes by IP address, "
-                "too.",
+                f"ALLOWED_HOSTS contains {host!r}: a page of another site can send requests to the "
+                "shop by DNS rebinding, and the shop builds absolute links from a Host header that "
+                "the client can forge.",
+                hint="List the shop's host names. Health checks need no entry: /healthz and "
+                "/readyz also answer requests to the node's IP address.",
                 id="shop.E008",
             )
     if not settings.HTTPS:
         yield Error(
-            "HTTPS is off: sessions and orders travel in the clear.",
-            hint="Set HTTPS=1, and SHOP_BEHIND_PROXY=1 where a proxy ends TLS and sets "
-            "X-Forwarded-Proto and X-Forwarded-For.",
+            "HTTPS is off: session cookies and orders are sent unencrypted.",
+            hint="Set HTTPS=1. If a reverse proxy terminates TLS and sets X-Forwarded-Proto and "
+            "X-Forwarded-For, set SHOP_BEHIND_PROXY=1, too.",
             id="shop.E009",
         )
     for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"):
         if 0 < len(getattr(settings, name)) < MIN_TOKEN_CHARACTERS:
             yield Error(
-                f"{name} is short enough to be guessed.",
-                hint='Use 24 characters or more: python -c "import secrets; '
-                'print(secrets.token_urlsafe(32))". Unset, what it opens is closed.',
+                f"{name} has fewer than {MIN_TOKEN_CHARACTERS} characters and can be guessed.",
+                hint=f"Use {MIN_TOKEN_CHARACTERS} characters or more: "
+                'python -c "import secrets; '
+                'print(secrets.token_urlsafe(32))". If it is unset, the endpoint that it protects '
+                "is disabled.",
                 id="shop.E010",
             )

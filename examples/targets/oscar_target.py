@@ -12,12 +12,12 @@ CSRF = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 
 class OscarShop(Target):
     name = "oscar"
-    prepare_s = 240.0  # six pages for each buyer
+    prepare_s = 240.0  # each buyer loads six pages before the rush
 
     def open(self, stock: int) -> None:
         self.sql("UPDATE partner_stockrecord SET num_in_stock = %s, num_allocated = 0", stock)
-        # The first two who look at a product at once break each other's transaction: Oscar counts
-        # views, and both insert the counter.
+        # Load the product's page once before the rush. Oscar counts the views of a product, and two
+        # concurrent first views would both insert the counter, so one of them would fail.
         (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
         with urlopen(f"{self.host}/catalogue/apple_{product}/", timeout=30):
             pass
@@ -42,34 +42,43 @@ class OscarShop(Target):
         )
 
     def read(self, response: Any) -> Answer:
-        """Oscar redirects to its thank-you page, or back to the basket if the product is sold out.
-        With the repair of this example it may also show the preview again, with a message."""
-        to = str((response.headers or {}).get("Location", ""))
-        if to.endswith("/checkout/thank-you/"):
+        """Return whether the buyer has bought.
+
+        Oscar redirects to its thank-you page after an order, and to the basket if the product is
+        sold out. With the patch that this example applies to Oscar (--repaired), it may instead
+        show the preview page again, with the message of oscar_project/partner/models.py.
+        """
+        redirect_url = str((response.headers or {}).get("Location", ""))
+        if redirect_url.endswith("/checkout/thank-you/"):
             return sold()
-        if to.endswith("/basket/"):
+        if redirect_url.endswith("/basket/"):
             return sold_out()
         if response.status_code == 200 and "no unit is left" in response.text:
             return sold_out()
-        return error(f"{response.status_code} {to or 'a page'}")
+        if redirect_url:
+            return error(f"unexpected redirect ({response.status_code}) to {redirect_url}")
+        return error(f"unexpected page with status {response.status_code}")
 
     def orders(self) -> list[Order]:
         rows = self.sql("SELECT number, guest_email FROM order_order ORDER BY id")
         return [Order(number, email.partition("@")[0]) for number, email in rows]
 
     def stock(self) -> int:
-        """What it would still sell: an order allocates, and only its dispatch takes stock down."""
-        ((left,),) = self.sql(
+        """Return the number of units that Oscar would still sell.
+
+        An order only allocates a unit. Oscar decrements `num_in_stock` when it ships the order.
+        """
+        ((unallocated,),) = self.sql(
             "SELECT num_in_stock - coalesce(num_allocated, 0) FROM partner_stockrecord"
         )
-        return int(left)
+        return int(unallocated)
 
     def sql(self, query: str, *values: Any) -> Any:
         return sql((VAR / "targets" / "oscar" / "dsn").read_text(), query, *values)
 
 
 def csrf(page: Any) -> str:
-    """The CSRF token of a page. Raises TargetError."""
+    """Return the CSRF token of a page. Raises TargetError if the page has none."""
     match = CSRF.search(page.text or "")
     if match is None:
         raise TargetError(f"{page.url} has no form with a CSRF token")

@@ -1,4 +1,11 @@
-"""One connection through the proxy: the client's socket, the server's, and the bytes between."""
+"""One connection through the proxy: the client's socket, the server's, and the bytes between.
+
+A rule (LostReply) makes the proxy lose one reply or one request, or notice one request. The list of
+rules belongs to the proxy, because the request may arrive on any connection. A connection whose
+request matches a rule removes the rule from the list, so that no second request matches it. While
+the reply is awaited, the rule is the connection's pending rule. If the connection ends before the
+reply, nothing was lost: the connection puts the rule back, and the next request may match it.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +20,18 @@ Address = tuple[str, int] | Path | str
 #: A replica sends PSYNC within this many bytes of its connection, or never.
 HANDSHAKE_BYTES = 4096
 #: The most bytes that are passed on at once.
-CHUNK_BYTES = 65536
+MAX_CHUNK_BYTES = 65536
 
 
 class LostReply:
-    """A rule by which the proxy loses the reply to a request that the server carries out.
+    """A rule: the proxy loses the reply to the next request that matches.
 
-    match  bytes of the request
+    match  bytes that the request contains
     after  bytes that the same connection must have sent before the request; empty for none
     loses  `reply`; `request`: the server never gets the request; `nothing`: the request is only
            noticed
     reply  the first bytes of the reply that were dropped; empty until then
-    fired  whether the reply or the request was lost, or the request was noticed. It is true before
+    fired  whether the reply or the request was lost, or the request was noticed. It is set before
            the client's connection is closed, so that a test may read it after the client's error.
     """
 
@@ -49,14 +56,14 @@ class LostReply:
 
 
 class RequestMatcher:
-    """Looks for the request of one LostReply on one connection, in chunks of any size."""
+    """Looks for the request of one rule in the bytes of one connection, in chunks of any size."""
 
     def __init__(self, rule: LostReply) -> None:
         self._expected_parts = [part for part in (rule.after, rule.match) if part]
         self._tail = b""
 
     def is_complete_with(self, data: bytes) -> bool:
-        """Return whether the request is complete with these bytes. It must come after `after`."""
+        """Return whether `after` and then `match` have been sent, with these bytes as the last."""
         text = self._tail + data
         while self._expected_parts:
             part = self._expected_parts[0]
@@ -71,13 +78,14 @@ class RequestMatcher:
 
 @dataclass
 class ProxyState:
-    """The mode of a proxy, which applies to all its connections.
+    """The state of a proxy: its target, its mode, its rules and its connections.
 
     server_speaks_first  whether to connect to the server before the client sends anything
-    delay                seconds by which each chunk is late, in each direction
+    delay                seconds by which each chunk is delivered later, in each direction
     hole                 whether all bytes are dropped
     drops_replication     whether the bytes from a server to its replicas are dropped
     dropped              number of bytes that were dropped since the proxy was made
+    rules                the rules that no request has matched yet
     changed              set when the mode changes: delayed chunks are then passed on at once
     """
 
@@ -113,7 +121,7 @@ class Connection:
         self.has_dropped_data = False
         self._handshake = b""
         self._matchers: dict[LostReply, RequestMatcher] = {}
-        #: The rule whose request was passed on, and whose reply must be dropped.
+        #: The rule whose request was passed on, and whose reply will be dropped.
         self._pending_rule: LostReply | None = None
         proxy_state.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
@@ -184,7 +192,7 @@ class Connection:
         """Return the next bytes of this side that may be passed on, in order. b"" is a close."""
         while True:
             try:
-                data = await asyncio.get_running_loop().sock_recv(side, CHUNK_BYTES)
+                data = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
             except OSError:
                 data = b""
             if side is self.client and len(self._handshake) < HANDSHAKE_BYTES:
@@ -203,6 +211,7 @@ class Connection:
     # --- losing a reply ---------------------------------------------------------------------------
 
     def _match_rules(self, request: bytes) -> None:
+        """Apply the rules that this request matches. Raises Closed if the request must be lost."""
         for rule in list(self.proxy_state.rules):
             matcher = self._matchers.setdefault(rule, RequestMatcher(rule))
             if not rule.is_cancelled and matcher.is_complete_with(request):
@@ -232,7 +241,8 @@ class Connection:
             if side is not None:
                 side.close()
         if self._pending_rule is not None and not self._pending_rule.fired:
-            self.proxy_state.rules.append(self._pending_rule)  # it may still match another request
+            # The connection ended without a reply, so nothing was lost: let the rule match again.
+            self.proxy_state.rules.append(self._pending_rule)
         self.proxy_state.connections.discard(self)
 
 

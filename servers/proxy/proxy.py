@@ -29,7 +29,7 @@ __all__ = ["Address", "LostReply", "Proxy"]
 SOCKET = ".s.PGSQL.5432"
 #: Connections that may wait to be accepted: a whole rush.
 BACKLOG_CONNECTIONS = 1024
-#: How long the proxy's thread may take for a call.
+#: Time limit for a call of a method, which the proxy's thread executes.
 CALL_TIMEOUT_SECONDS = 10.0
 
 
@@ -40,8 +40,8 @@ class Proxy:
     folder  listen on a Unix socket in it, as PostgreSQL does; None: on a free port of 127.0.0.1
     server_speaks_first  whether the server greets its clients, as MySQL does; others wait for them
 
-    pass_on, delay, black_hole, refuse and black_hole_replication are modes: each replaces the one
-    before. cut, switch and lose_reply work in every mode.
+    pass_on, delay, black_hole, refuse and black_hole_replication set the mode, and each replaces
+    the previous mode. The other methods work in every mode.
     """
 
     def __init__(
@@ -91,7 +91,10 @@ class Proxy:
             raise
 
     def stop(self) -> None:
-        """Cut everything and leave no thread, socket or port. Nothing happens if it is stopped."""
+        """Cut all connections, and free the thread, the sockets and the port.
+
+        Nothing happens if the proxy is stopped already.
+        """
         if self._loop is None or self._thread is None:
             return
         self._run_in_loop(self._set_mode(refusing=True))
@@ -149,12 +152,14 @@ class Proxy:
         self.cut()
 
     def lose_reply(self, match: bytes, *, after: bytes = b"") -> LostReply:
-        """Lose one reply: that to the next request that contains `match`, on any connection.
+        """Lose the reply to the next request that contains `match`, on any connection.
 
-        With `after`, only on a connection that has sent those bytes before, after this call. The
-        server gets the request and answers; the proxy drops the answer and closes the client's
-        connection. In a pipeline the later replies are lost too. Bytes are compared as sent: COMMIT
-        in capitals, a parameter of psycopg in the message before.
+        The server gets the request and answers; the proxy drops the answer and closes the client's
+        connection. In a pipeline the later replies are lost, too. With `after`, the request must
+        come on a connection that has sent those bytes since this call.
+
+        `match` is compared with the bytes on the wire. For example, Django sends COMMIT in
+        capitals, and psycopg sends the parameters of a statement before it is executed.
         """
         return self._add_rule(LostReply(match, after))
 

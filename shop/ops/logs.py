@@ -66,7 +66,12 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 
 
 def _stderr_config(kind: str) -> dict[str, Any]:
-    """Return the part that both configurations have: the handler `stderr` and its formatter."""
+    """Return the entries of logging.config for the handler `stderr`: filter, formatter, handler.
+
+    The configurations of Django and of gunicorn both contain them.
+
+    kind  `text` or `json`
+    """
     return {
         "filters": {"request": {"()": RequestFilter}},
         "formatters": {"line": dict(FORMATTERS[kind])},  # logging.config modifies it

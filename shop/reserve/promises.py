@@ -1,8 +1,12 @@
-"""Promises of units, which are made in Redis, and whose orders are written later.
+"""Promises: units that Redis has taken for buyers, and whose orders are not written yet.
 
-One script takes a unit and puts the promise on a stream. `manage.py settle` writes the orders
-(settle.py). The row of a product is locked while the counter of its sale is started, so that
-meanwhile no promise is settled and no sale is opened or closed.
+Redis has a counter for each sale: the number of units that are not promised. One script decrements
+the counter and puts the promise on a stream; the buyer is answered `sold`. `manage.py settle` then
+writes the orders of the promises on the stream to PostgreSQL (settle.py). This is called settling.
+
+If Redis has no counter for a sale, the next buyer starts it, from the stock in PostgreSQL.
+Meanwhile the row of the product is locked, so that no promise is settled and no sale is opened or
+closed.
 """
 
 import json
@@ -31,8 +35,8 @@ STRATEGY_NAME = "reserve"
 #: The braces put all keys into one cluster slot, because one script uses several of them.
 KEY_PREFIX = f"stock:{{{STRATEGY_NAME}}}"
 STREAM = f"{KEY_PREFIX}:promises"
-#: Promises whose order cannot be written, for the operator to refund. The field `entry` is the id
-#: that the promise had on STREAM.
+#: The stream of promises whose order cannot be written: an operator has to refund them. The field
+#: `entry` is the id that the promise had on STREAM.
 BROKEN_STREAM = f"{KEY_PREFIX}:broken"
 ORDER_NUMBERS_PER_QUERY = 200
 ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
@@ -77,12 +81,12 @@ class Promise:
 
 
 def count_key(sale: int) -> str:
-    """Return the key of the number of a sale's units that are not promised."""
+    """Return the key of a sale's counter: the number of its units that are not promised."""
     return f"{KEY_PREFIX}:{sale}"
 
 
 def endings_key(sale: int) -> str:
-    """Return the key of the numbers of a sale's promises by their ending."""
+    """Return the key of a hash that counts a sale's promises by their ending (settle.Ending)."""
     return f"{KEY_PREFIX}:{sale}:books"
 
 
@@ -95,7 +99,7 @@ def attempt_key(reservation_id: str) -> str:
 
 
 def can_have_promises() -> bool:
-    """Return whether this shop may have made promises. If not, no request to Redis is needed."""
+    """Return whether this shop may have made promises. If not, Redis need not be asked."""
     return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == STRATEGY_NAME)
 
 
@@ -115,7 +119,8 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
 
 # --- a sale --------------------------------------------------------------------------------------
 
-#: Product -> its open sale when this process last looked. Redis does not sell a closed sale.
+#: Product -> its open sale when this process last read the database. The sale may be closed by now.
+#: Then Redis has no counter for it, and refuses to promise a unit.
 _open_sales: dict[str, Stock] = {}
 _open_sales_lock = threading.Lock()
 
@@ -123,9 +128,10 @@ _open_sales_lock = threading.Lock()
 def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     """Return the product's open sale. If it has no counter in Redis, start the counter.
 
-    Redis then also gets the keys that have bought, because it may have lost them.
+    With the counter, Redis gets the Idempotency-Keys that have an order, because it may have lost
+    them.
 
-    instead_of  a sale that turned out to be closed, so that the cache must not return it
+    instead_of  a cached sale that turned out to be closed
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
@@ -260,7 +266,10 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
 
 
 def _receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
-    """Return the receipt of a promise. Raises KeyReused if it was made for another request."""
+    """Return the receipt of a promise. Raises KeyReused if it was made for another request.
+
+    promise_text  order, sale, fingerprint and stock, separated by spaces
+    """
     order, sale, fingerprint, stock_seen = promise_text.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused

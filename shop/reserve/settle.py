@@ -1,9 +1,11 @@
-"""Settlement: write the orders of promises, then delete the promises from the stream.
+"""Settlement: write the orders of promises to PostgreSQL, then delete the promises from the stream.
 
+A promise is a unit that Redis has taken for a buyer; its order is not written yet (promises.py).
 A batch of promises is read from the stream, their orders are written in one transaction, and after
 the commit the promises are deleted. The transaction first locks the products' rows. So two
 consumers that read the same promises take turns, and meanwhile no sale is opened or closed, and no
-counter is started. Any number of consumers may run, because settling a promise twice has no effect.
+counter is started. Any number of consumers (`manage.py settle`) may run, because settling a promise
+twice has no effect.
 If a consumer ends in the middle of a batch, the batch stays on the stream for the next consumer. A
 promise of a closed sale is kept, too: its unit is taken from the sale's final stock.
 """
@@ -67,10 +69,10 @@ INSERT_ORDERS = """
 class Ending(StrEnum):
     """The way in which a promise ended.
 
-    KEPT    the order is written, by this settlement or an earlier one
-    BROKEN  the buyer was promised a unit, but has none: no unit was left, another order has the
-            number, or PostgreSQL refuses the order
-    AGAIN   the buyer's key already has another order; no unit was taken
+    KEPT    the order is written, in this batch or in an earlier one
+    BROKEN  the order cannot be written: no unit is left, another order has its number, or
+            PostgreSQL refuses the order
+    AGAIN   the buyer's key already has another order, so no second order is written
     """
 
     KEPT = "kept"
@@ -99,7 +101,7 @@ def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
             if not isinstance(error, redis.RedisError):
                 discard_dead(error)
                 connection.close()
-            logger.warning("promises wait to be settled: %s", error)
+            logger.warning("promises were not settled, the next try follows: %s", error)
             stop.wait(ERROR_PAUSE_SECONDS)
         stop.wait(max(0.0, batch_started_at + BATCH_INTERVAL_SECONDS - time.monotonic()))
 
@@ -116,7 +118,12 @@ def settle_batch() -> int:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
         except (KeyError, ValueError, TypeError) as error:  # another version or program wrote it
-            logger.error("promise %s cannot be read (%r): it is set aside", entry.decode(), error)
+            logger.error(
+                "promise %s cannot be read (%r): moved to the stream %s",
+                entry.decode(),
+                error,
+                BROKEN_STREAM,
+            )
             sale = fields.get(b"sale", b"")
             sale_id = int(sale) if sale.isdigit() else 0
             ended_entries.append((entry.decode(), sale_id, Ending.BROKEN))
@@ -193,14 +200,16 @@ def decide(
         if identity == (promise.key, promise.fingerprint):
             decision.endings[promise.entry] = Ending.KEPT
         elif identity is not None:
-            decision.end(promise, Ending.BROKEN, "was promised, and is another buyer's")
+            problem = "was promised, but another buyer has an order with this number"
+            decision.end(promise, Ending.BROKEN, problem)
         elif promise.key in number_by_key:
             number = number_by_key[promise.key]
-            decision.end(promise, Ending.AGAIN, f"was promised to a key that has order {number}")
+            problem = f"was promised, but its Idempotency-Key already has order {number}"
+            decision.end(promise, Ending.AGAIN, problem)
         elif remaining[promise.sale] < 1:
             problem = (
-                f"of sale {promise.sale} was promised, and no unit is left: buyer and key are on "
-                "the stream of the broken; refund, or deliver from elsewhere"
+                f"of sale {promise.sale} was promised, but no unit is left: refund the buyer or "
+                f"deliver from elsewhere; the stream {BROKEN_STREAM} has the buyer and the key"
             )
             decision.end(promise, Ending.BROKEN, problem)
         else:
@@ -223,7 +232,9 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
     except (DataError, IntegrityError) as error:
         if len(promises) == 1:
             promise = promises[0]
-            logger.error("order %s was promised, and is refused: %s", promise.order, error)
+            logger.error(
+                "order %s was promised, but PostgreSQL refuses it: %s", promise.order, error
+            )
             return {promise.entry: Ending.BROKEN}
     half = len(promises) // 2
     return settle_or_split(promises[:half]) | settle_or_split(promises[half:])
@@ -233,7 +244,8 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     """Write the orders of these promises, oldest first, and return the endings by entry.
 
-    Raises DatabaseError. Then nothing was written, or possibly everything if the commit failed.
+    Raises DatabaseError. Then nothing was written, or, if the error came at the commit, possibly
+    everything.
     """
     units_left = _lock_units_left(promises)
     decision = decide(promises, _read_orders(promises), units_left)
@@ -249,7 +261,8 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
-            # A key without an order may have bought under another strategy in the meantime.
+            # The INSERT found an order with this key: since _read_orders() ran, the key has bought
+            # under another strategy.
             endings[promise.entry] = Ending.AGAIN
     _take_units(kept_promises)
     point.send("settling", orders=len(promises))

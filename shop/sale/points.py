@@ -1,9 +1,13 @@
 """Named points in a purchase, at which a demo or a test can record facts or stop the thread.
 
+A point is a place in the code of a purchase. When a thread reaches the point `reserved`, it calls
+`point.send("reserved")`. That is a Django signal, and costs one comparison if it has no receiver. A
+demo or a test installs one receiver, the probe; a shop in production installs none.
+
     arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
-    unlocked_before_commit          the lock is released, the transaction is not committed
+    unlocked_before_commit          the lock is released, the transaction is not committed yet
     reserve, reserved               before and after a unit is reserved in Redis
-    settling, settled               before and after the orders of promises are committed
+    settling, settled               before and after the orders of a batch of promises are committed
 
 In the locks of the articles:
 
@@ -14,9 +18,6 @@ In the locks of the articles:
     reentrant:before_subscribe      another owner has the lock, the channel is not subscribed to yet
     redlock:before_validity         the votes have arrived, their time has not been checked
     zookeeper:before_watch          the predecessor is known, but not watched yet
-
-A point is sent as a Django signal, which costs one comparison if it has no receiver. A demo or a
-test installs one receiver, the probe.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from django.dispatch import Signal
 #: Called with the name of the point and its facts, in the thread that reached it.
 Probe = Callable[[str, Mapping[str, object]], None]
 
-#: Returns whether the probe may stop a thread at the point of this name.
+#: Returns whether the probe may stop a thread at a point. The argument is the point's name.
 MayStop = Callable[[str], bool]
 
 #: The signal by which a thread reports that it is at a point: `point.send("after_read", amount=3)`.

@@ -1,6 +1,7 @@
 """The strategies. Each file has one: how it guards the stock, its flaw, and its properties.
 
-CONTRIBUTING.md says how to add one ("A strategy").
+`A0` to `A4` are the articles that docs/sources.md lists. A strategy is sound if no known fault
+makes it oversell or stops it for good. CONTRIBUTING.md says how to add a strategy ("A strategy").
 """
 
 from dataclasses import replace

@@ -5,13 +5,18 @@ The usual way to keep a rush off the database. Now two systems have to agree:
     A reserves the last unit in Redis, and crashes before its order is written
     B is answered `sold_out`, and one unit stays on the shelf until the next restock
 
-It undersells where the locks oversell. Three rules limit the damage. A repeated attempt reserves
-only one unit. A unit is given back only if the order certainly does not exist. And PostgreSQL's
-decrement is relative, with a CHECK, so that a counter that lost its data cannot oversell.
+Where a lock that fails oversells, this strategy undersells. Three rules limit the damage. A
+repeated attempt reserves only one unit. A unit is given back only if the order certainly does not
+exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter that lost its data
+cannot oversell.
+
+`point.send` names a point of the purchase at which a test or a demo can stop it; see
+shop/sale/points.py. A shop that sells ignores it.
 """
 
 import logging
 from dataclasses import replace
+from enum import IntEnum
 
 import redis
 from django.db import transaction
@@ -35,41 +40,50 @@ COUNTER_LIFETIME_MS = 24 * 3600 * 1000
 logger = logging.getLogger("shop.strategies.counter")
 
 
+class Reservation(IntEnum):
+    """The first number that reserve_unit.lua returns."""
+
+    SOLD_OUT = -1
+    MADE_EARLIER = 0
+    MADE_NOW = 1
+
+
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
     require_requested_sale(attempt, stock)  # before a unit of another sale is reserved
     reservation_id = attempt.make_reservation_id()
-    reserved, left = reserve(
+    reservation, units_left = reserve(
         sale_id=stock.sale_id, reservation_id=reservation_id, stock=stock.amount
     )
-    if reserved < 0:
+    if reservation is Reservation.SOLD_OUT:
         raise SoldOut
     point.send("reserved")
-    stock_in_counter = replace(stock, amount=left + 1)
+    stock_in_counter = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:
-        if reserved and not attempt.committing:  # after the COMMIT was sent, the order may exist
+        # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
+        if reservation is Reservation.MADE_NOW and not attempt.committing:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
 
 
-def reserve(*, sale_id: int, reservation_id: str, stock: int) -> tuple[int, int]:
-    """Reserve one unit for `holder`. A missing counter begins at `stock`.
+def reserve(*, sale_id: int, reservation_id: str, stock: int) -> tuple[Reservation, int]:
+    """Reserve one unit, unless an earlier request with the same id has reserved one.
 
-    Return (1, units left) if the unit is reserved now, (0, units left) if an earlier request of the
-    same holder has reserved one, and (-1, 0) if none is left. Raises redis.RedisError.
+    If Redis has no counter for the sale, the counter begins at `stock`. Return the result and the
+    number of units that are not reserved. Raises redis.RedisError.
     """
     point.send("reserve")
-    reserved, left = lua("reserve_unit")(
+    result, units_left = lua("reserve_unit")(
         locks_client(), counter_keys(sale_id), [reservation_id, stock, COUNTER_LIFETIME_MS]
     )
-    return reserved, left
+    return Reservation(result), units_left
 
 
 def give_back(*, sale_id: int, reservation_id: str) -> None:
-    """Give the holder's unit back. Without a reply it stays reserved until the restock."""
+    """Cancel a reservation. If Redis does not answer, the unit stays reserved until the restock."""
     try:
         lua("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
     except redis.RedisError as error:
@@ -77,7 +91,10 @@ def give_back(*, sale_id: int, reservation_id: str) -> None:
 
 
 def counter_keys(sale_id: int) -> list[str]:
-    """Return the keys of the free units and of the holders, both in one cluster slot."""
+    """Return the key of the number of unreserved units, and that of the set of reservation ids.
+
+    The braces put both keys into one slot of a Redis cluster.
+    """
     return [f"stock:{{{sale_id}}}", f"stock:{{{sale_id}}}:held"]
 
 

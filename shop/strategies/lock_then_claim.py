@@ -1,11 +1,17 @@
 """The cure for `lock-then-read`: the stock is read by a statement that sees the current row.
 
-As in `lock-then-read`, the lock is taken after the first query of a transaction, so at REPEATABLE
-READ the snapshot may be older than the last sale. But an UPDATE does not read from the snapshot: it
-waits for the row and changes the current row, and a transaction sees its own changes. The UPDATE
-that claims the fence is such a statement; SELECT ... FOR UPDATE is another. A database that checks
-snapshots (MariaDB from 11.6.2, PostgreSQL) instead refuses an UPDATE from an old snapshot, and the
-buyer retries (docs/databases.md).
+As in `lock-then-read`, the lock is taken after the first query of a transaction. So at REPEATABLE
+READ the snapshot of the transaction may be older than the last sale. Whether an UPDATE uses the
+snapshot depends on the database (docs/databases.md):
+
+    MySQL, MariaDB before 11.6.2     an UPDATE ignores the snapshot: it waits for the row, changes
+                                     the current row, and the transaction then sees that row
+    PostgreSQL, MariaDB from 11.6.2  an UPDATE fails if the row is newer than the snapshot, and the
+                                     buyer retries
+
+The UPDATE that claims the fence therefore never uses an old stock. To claim the fence is to write
+the lease's number to the product's row, unless a later holder has written a higher one (`redis`).
+SELECT ... FOR UPDATE reads the current row in the same way.
 
 Use `redis` if you can: here every buyer who waits for the lock keeps a transaction open.
 """

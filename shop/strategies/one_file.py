@@ -1,8 +1,11 @@
-"""OneFileLock, the lock in locks/one_file.py, with its fence claimed at the read as in `redis`.
+"""OneFileLock (locks/one_file.py), whose fencing token the database checks.
 
-The fence makes the sale exact: a holder that was paused until another buyer had the lock sells
-nothing, because the database has a higher fence. The queue of RedisLock only makes waiting short
-and fair. Here the first buyer that polls after the release gets the lock.
+A fencing token, here the lease's `fence`, is a number that is higher for every later holder of the
+lock. Before a buyer reads the stock, it writes its fence to the product's row, as under the
+strategy `redis`. If a holder was paused until another buyer had the lock, the row has a higher
+fence, and the paused holder sells nothing. So the shop sells neither more nor fewer units than it
+has. RedisLock adds a queue, which only makes waiting short and fair. Here the first buyer that
+polls after the release gets the lock.
 """
 
 from functools import partial

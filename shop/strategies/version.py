@@ -1,6 +1,6 @@
 """A version column: write only if the row is unchanged since the read, otherwise read again.
 
-Article A1's optimistic lock.
+The optimistic lock of article A1 (docs/sources.md).
 
     A reads amount 1, version 7        B reads amount 1, version 7
     A writes WHERE version = 7: 1 row  B writes WHERE version = 7: 0 rows; B reads again: 0 left

@@ -37,25 +37,25 @@ class Command(BaseCommand):
     help = "Give a PostgreSQL role the privileges of the shop. Run it as the tables' owner."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("role", help="the role of DATABASE_URL, as oversold_app")
+        parser.add_argument("role", help="the role in DATABASE_URL, for example oversold_app")
 
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         try:
             grant(role)
         except (LookupError, DatabaseError) as error:
             raise CommandError(f"nothing was granted to {role}: {error}") from error
-        self.stdout.write(self.style.SUCCESS(f"{role} may sell, and owns nothing"))
+        self.stdout.write(self.style.SUCCESS(f"{role} has the privileges of the shop"))
 
 
 def grant(role: str) -> None:
-    """Give `role` exactly GRANTS.
+    """Give `role` exactly the privileges in GRANTS, on the tables and sequences of the shop.
 
     Raises LookupError for a table that is missing from GRANTS, and ProgrammingError if the role
-    does not exist or we do not own the tables.
+    does not exist, or if the current role does not own the tables.
     """
     unknown = sorted(set(connection.introspection.table_names()) - set(GRANTS))
     if unknown:
-        raise LookupError(f"say in {__name__} what the shop may do with: {', '.join(unknown)}")
+        raise LookupError(f"GRANTS in {__name__} has no entry for {', '.join(unknown)}: add one")
     name = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
         for kind in ("TABLES", "SEQUENCES"):

@@ -1,7 +1,8 @@
-"""manage.py reconcile: compare the promises of a sale with its orders. Changes nothing.
+"""manage.py reconcile: compare the promises of a sale with its orders. It changes nothing.
 
-Redis may have lost promises. The nodes' access logs name the orders in answers to buyers, so lost
-promises are found with them.
+A promise is a unit that Redis has taken for a buyer, and whose order may not be written yet
+(shop/reserve/promises.py). Redis may have lost promises. They are found with the access logs of the
+nodes, which contain the order numbers that buyers were told.
 """
 
 import re
@@ -18,7 +19,7 @@ from shop.models import Product, Sale
 from shop.reserve.promises import count_key, read_promises
 from shop.sale import reports
 
-#: The order and the sale of an answer `sold` in a line of the access log, text or JSON.
+#: A line of the access log, as text or JSON, of an answer `sold`: the order and the sale in it.
 SOLD_LINE = re.compile(
     r"^(?!.*\bdjango\.(?:request|security)\b).*"  # their lines contain a path as the client sent it
     r'\boutcome(?:=|": ?")sold\b.*\border(?:=|": ?)([0-9]+)\b.*\bsale(?:=|": ?)([0-9]+)\b'
@@ -27,8 +28,8 @@ SOLD_LINE = re.compile(
 
 class Command(BaseCommand):
     help = (
-        "Compare the promises of a sale (SHOP_LOCK=reserve) with its orders. Ends with 1 where "
-        "they differ. Safe while the shop sells."
+        "Compare the promises of a sale (SHOP_LOCK=reserve) with its orders. The exit code is 1 if "
+        "they differ. The command may be run while the shop sells."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,7 +41,7 @@ class Command(BaseCommand):
             nargs="+",
             default=[],
             metavar="FILE",
-            help="access logs of the nodes (ACCESS_LOG=1), to find orders that are lost",
+            help="access logs of the nodes (ACCESS_LOG=1), to find lost orders",
         )
 
     def handle(
@@ -57,9 +58,10 @@ class Command(BaseCommand):
         except (reports.UnknownSale, Sale.DoesNotExist) as error:
             raise CommandError(f"{error} See manage.py sale_report.") from error
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"--answers: {error}: name files that can be read") from error
+            raise CommandError(f"--answers: {error}: give readable text files") from error
         except redis.RedisError as error:
-            raise CommandError(f"Redis does not answer ({error}): manage.py check_stack") from error
+            problem = f"Redis does not answer ({error}): run manage.py check_stack"
+            raise CommandError(problem) from error
         lost = balance.pop("not_kept")
         lines_shown = {**balance, "not_kept": len(lost)}
         if balance["sellable"] is None:
@@ -67,16 +69,18 @@ class Command(BaseCommand):
         for name, value in lines_shown.items():
             self.stdout.write(f"{name:14} {value}")
         for order in lost:
-            self.stdout.write(self.style.ERROR(f"order {order} was answered sold, and is lost"))
+            message = f"order {order} is lost, but its buyer was answered `sold`"
+            self.stdout.write(self.style.ERROR(message))
         if lost or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
-                "promises and orders differ: refund what is lost; where Redis counts wrongly, "
-                f"DEL {count_key(sale)} there: the next buyer begins with what is left"
+                "promises and orders differ: refund the lost orders. If `undersold` or "
+                f"`overpromised` is not 0, run DEL {count_key(sale)} in the locks' Redis: the next "
+                "purchase starts the counter again, from the stock in PostgreSQL"
             )
 
 
 def read_answered_orders(lines: Iterable[str], sale: int) -> set[int]:
-    """Return the orders of a sale that lines of the access log have as answered `sold`."""
+    """Return the numbers of the sale's orders that were answered `sold`, by the access log."""
     orders = set()
     for line in lines:
         for order, sale_of_order in SOLD_LINE.findall(line):
@@ -87,18 +91,22 @@ def read_answered_orders(lines: Iterable[str], sale: int) -> set[int]:
 
 @transaction.atomic(durable=True)
 def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
-    """Compare a sale in Redis and in PostgreSQL, with the product's row locked against settling.
+    """Compare a sale in Redis and in PostgreSQL.
+
+    Meanwhile the product's row is locked, so that no promise is settled.
 
     answers       lines of the nodes' access logs
 
-    Returns:
+    Returns a dict:
 
+    sale          the number of the sale
     left          units left in PostgreSQL
     unsettled     promises on the stream without an order
-    sellable      units that Redis may still promise; None if it does not sell this sale
-    undersold     units that are not sold, and that Redis does not sell
-    overpromised  units that Redis has promised or may promise, and PostgreSQL does not have
-    not_kept      orders in answers to buyers that neither PostgreSQL nor the stream has
+    sellable      units that Redis may still promise; None if Redis has no counter for the sale
+    undersold     unsold units that Redis will not promise
+    overpromised  units that Redis has promised or may promise, but that PostgreSQL does not have
+    not_kept      numbers of orders that buyers were told, but that neither PostgreSQL nor the
+                  stream has
 
     Raises redis.RedisError.
     """

@@ -18,7 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
         try:
-            parse_product({"product": product})
+            parse_product({"product": product})  # the checks of POST /restock
         except BadInput as error:
             raise CommandError(f"{error}: use {', '.join(error.allowed or [])}") from error
         if not 0 <= stock <= MAX_STOCK:

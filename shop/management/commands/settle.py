@@ -1,4 +1,4 @@
-"""manage.py settle: write the orders that the strategy `reserve` has promised."""
+"""manage.py settle: write the orders of the promises that the strategy `reserve` has made."""
 
 import signal
 import threading
@@ -12,25 +12,31 @@ from shop.reserve import settle
 
 class Command(BaseCommand):
     help = (
-        "Write the orders of promises (SHOP_LOCK=reserve) until SIGTERM. Several may run, and one "
-        "that ends in the middle of a batch loses nothing."
+        "Write the orders that buyers were promised (SHOP_LOCK=reserve), until SIGTERM. Several of "
+        "these processes may run. If one ends in the middle of a batch, nothing is lost."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--alive", type=Path, metavar="FILE", help="touched while it works, for a health check"
+            "--alive",
+            type=Path,
+            metavar="FILE",
+            help="a file to touch after each batch, for a health check",
         )
 
     def handle(self, *args: Any, alive: Path | None, **options: Any) -> None:
         stop = threading.Event()
 
         def end(*_: object) -> None:
-            """Set `stop` in a thread: the main thread may hold the event's lock in stop.wait()."""
+            """Set `stop` in another thread.
+
+            The signal interrupts the main thread, which may hold the lock inside the event.
+            """
             threading.Thread(target=stop.set).start()
 
         for stop_signal in (signal.SIGTERM, signal.SIGINT):
             signal.signal(stop_signal, end)
-        self.stdout.write("settling promises; SIGTERM ends it")
+        self.stdout.write("writing the orders of promises; SIGTERM stops this process")
         self.stdout.flush()
         settle.settle_until(stop, alive=alive)
-        self.stdout.write("settled all promises that it read")
+        self.stdout.write("stopped; the orders of all promises that were read are written")

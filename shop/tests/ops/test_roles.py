@@ -106,7 +106,7 @@ def test_table_without_a_grant_is_an_error(roles: Roles) -> None:
     assert completed.returncode == 1
     assert completed.stderr == (
         f"CommandError: nothing was granted to {roles.app}: "
-        "say in shop.management.commands.grant_role what the shop may do with: coupon\n"
+        "GRANTS in shop.management.commands.grant_role has no entry for coupon: add one\n"
     )
 
 
@@ -204,7 +204,9 @@ def consumer_of(node: Node) -> Iterator[None]:
             stderr=log,
         )
         try:
-            started = wait_for(lambda: "settling promises" in node.log.read_text(), timeout=60)
+            started = wait_for(
+                lambda: "writing the orders of promises" in node.log.read_text(), timeout=60
+            )
             assert started, node.log.read_text()  # before that SIGTERM ends it with an error
             yield
         finally:

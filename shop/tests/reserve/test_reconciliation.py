@@ -79,7 +79,7 @@ def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="promises and orders differ"):
         call_command("reconcile", "--answers", log, stdout=out, no_color=True)
     assert "not_kept       2\n" in out.getvalue()
-    assert f"order {lost[0]} was answered sold, and is lost" in out.getvalue()
+    assert f"order {lost[0]} is lost, but its buyer was answered `sold`" in out.getvalue()
     promise_orders("d", "e", "f", "g")
     assert buy_reserved(key="h").status == 409
     assert count_orders_and_stock() == (5, 0), "never more orders than units"
@@ -96,7 +96,7 @@ def test_compressed_log_is_refused(
     """It must not count as a log without answers."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
-    with pytest.raises(CommandError, match=r"--answers: .* name files that can be read"):
+    with pytest.raises(CommandError, match=r"--answers: .* give readable text files"):
         call_command("reconcile", "--answers", tmp_path / "access.log.gz")
 
 
