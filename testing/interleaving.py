@@ -71,8 +71,9 @@ def interleave(
         NotAllTried: Some orders were not tried, because of `limit` or `within`.
     """
     __tracebackhide__ = True  # pytest shows the test's own line, and the message
-    _require_calls(calls, using)
+    _require_calls(calls)
     _require_functions(before=before, check=check)
+    _require_no_transaction(using)
     search = _Search()
 
     def run(schedule: str, first: str = "") -> Run:
@@ -140,12 +141,17 @@ def _by_switches(run: Run) -> tuple[int, str]:
     return switches(run.schedule), run.schedule
 
 
-def _require_calls(calls: Sequence[Callable[[], Any]], using: str) -> None:
+def _require_calls(calls: Sequence[Callable[[], Any]]) -> None:
+    """Raise ValueError unless there are two calls or more, and none is a coroutine function."""
     if len(calls) < 2:
         raise ValueError("interleave needs at least two calls: interleave(buy, buy)")
     for number, call in enumerate(calls):
         if iscoroutinefunction(call):
             raise ValueError(ASYNC_CALL.format(name_of(number)))
+
+
+def _require_no_transaction(using: str) -> None:
+    """Raise ValueError if this thread is in a transaction on the database with this alias."""
     if connections[using].in_atomic_block:
         raise ValueError(
             "this test runs in a transaction, which hides its rows from the threads: use the "
@@ -154,6 +160,7 @@ def _require_calls(calls: Sequence[Callable[[], Any]], using: str) -> None:
 
 
 def _require_functions(**helpers: Callable[..., object] | None) -> None:
+    """Raise ValueError if one of these helpers is a coroutine function."""
     for name, helper in helpers.items():
         if iscoroutinefunction(helper):
             raise ValueError(ASYNC_HELPER.format(name))

@@ -199,6 +199,6 @@ class Bench(Testbed):
             shop = self.shop(number)
             shop.timeout = 3.0
             try:
-                shop.ready()
+                shop.read_readyz()
             except ShopUnreachable:
                 self.restart(number)

@@ -20,8 +20,8 @@ class Lesson:
     number: int
     slug: str
     title: str
-    teach: int
-    exercise: int
+    teach_minutes: int
+    exercise_minutes: int
     article: str
     question: str
     options: list[str]

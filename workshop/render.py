@@ -164,7 +164,7 @@ def show_list(out: Console, progress: Progress) -> None:
             ">" if lesson == progress.lesson else "",
             str(lesson.number),
             lesson.title,
-            str(lesson.teach + lesson.exercise),
+            str(lesson.teach_minutes + lesson.exercise_minutes),
             _predicted(record),
             str(record["tries"]),
             "yes" if progress.has_passed(lesson) else "",

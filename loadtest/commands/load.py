@@ -223,7 +223,7 @@ def find_pids(stack: Stack) -> dict[str, list[int]]:
     """
     pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
     for node in stack.nodes:
-        for server in (node.server, node.settler):
+        for server in (node.server, node.order_consumer):
             if server.process is not None:
                 pids["nodes"].append(server.process.pid)
     if not os.environ.get("DATABASE_URL"):

@@ -111,7 +111,7 @@ class Output:
         """
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
-            "machine": report.machine(stack.shop().ready()["parts"] if stack else ()),
+            "machine": report.machine(stack.shop().read_readyz()["parts"] if stack else ()),
             "nodes": 0,
             "workers": 0,
             "threads": 0,

@@ -4,8 +4,8 @@
     enter           send a victim in each trial, and wait until it stops at its point
     fire            make the fault happen
     prove           observe that the fault happened
-    act             send rivals in each trial; then resume the victim, and after it the rivals
-    act_on_servers  act on the servers in the runner's own thread, while `act` runs in others
+    run_buyers      send rivals in each trial; then resume the victim, and after it the rivals
+    act_on_servers  change the servers in the runner's own thread, while `run_buyers` runs in others
     heal            undo the fault; then the remaining buyers buy, and the sales are judged
     clean_up        stop the servers and proxies that the fault needed
 
@@ -42,7 +42,8 @@ class Fault(ABC):
     point           the point at which victims stop, unless loadtest/expected.py names another for
                     the strategy. If it is empty, there is no victim; instead a first buyer opens
                     connections and loads scripts
-    grace           seconds that a rival may take to get the lock while the victim is stopped
+    rival_timeout_seconds
+                    how long to wait for a rival to get the lock while the victim is stopped
     ttl             seconds that a lock survives a silent holder. It is longer than TTL if the fault
                     takes the lock away, so that the lock does not expire before the fault
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
@@ -65,7 +66,7 @@ class Fault(ABC):
     name: str
     title: str
     point = "after_read"
-    grace = TTL + 0.7
+    rival_timeout_seconds = TTL + 0.7
     ttl = TTL
     takes_the_lock = False
     two_servers = False
@@ -111,14 +112,14 @@ class Fault(ABC):
     def prove(self) -> str:
         """Return the evidence in one sentence, without pids and ports. Raises NotFired if none."""
 
-    def act(self, trial: Trial) -> None:
-        """Let a trial's buyers act while the fault lasts; called in a thread for each trial."""
+    def run_buyers(self, trial: Trial) -> None:
+        """Run a trial's buyers while the fault lasts; called in a thread for each trial."""
         self.send_rivals(trial)
         self.resume(trial)
 
     def send_rivals(self, trial: Trial) -> None:
         """Send rivals to node B while the victim is stopped at its point."""
-        trial.send_rival("rival-1", grace=self.grace)
+        trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 
     def resume(self, trial: Trial) -> None:
         """Resume the victim, then the rivals."""
@@ -126,7 +127,7 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def act_on_servers(self) -> None:  # noqa: B027
-        """Act on the servers while `act`, which may wait for this method, runs in parallel.
+        """Act on the servers while `run_buyers`, which may wait for this method, runs in parallel.
 
         For example, `pause` sleeps here and then resumes its node.
         """

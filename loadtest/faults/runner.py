@@ -18,7 +18,7 @@ from loadtest.judge.run import Cell
 from loadtest.stack.client import Shop, StrategyFacts
 
 #: How long to wait for the buyers' threads after a step of their fault failed.
-ACT_TIMEOUT_SECONDS = 15.0
+RUN_BUYERS_TIMEOUT_SECONDS = 15.0
 #: Number of buyers that buy at the same time in a drain.
 DRAIN_CONCURRENCY = 3
 DRAIN_TIMEOUT_SECONDS = 40.0
@@ -98,24 +98,24 @@ def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
 
 
 def _run_steps(fault: Fault) -> str:
-    """Arm, fire, prove, act and heal. Return the evidence.
+    """Arm, fire, prove, run the buyers and heal. Return the evidence.
 
     Raises NotFired, or the error of a step.
     """
     testbed = fault.testbed
     trials = fault.trials
     stops_settling = (
-        fault.loses_promises and testbed.nodes[VICTIMS_NODE].settler.process is not None
+        fault.loses_promises and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
-    act = partial(_run_or_mark_inconclusive, fault.act)
+    run_buyers = partial(_run_or_mark_inconclusive, fault.run_buyers)
     enter = partial(_run_or_mark_inconclusive, fault.enter)
-    acting = threading.Thread(target=run_for_each, args=(trials, act), daemon=True)
+    buyers_thread = threading.Thread(target=run_for_each, args=(trials, run_buyers), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
     def end() -> None:
         _resume_all_buyers(fault)
-        if acting.is_alive():
-            acting.join(ACT_TIMEOUT_SECONDS)
+        if buyers_thread.is_alive():
+            buyers_thread.join(RUN_BUYERS_TIMEOUT_SECONDS)
         if stops_settling:
             testbed.settle()
         fault.heal()
@@ -133,9 +133,9 @@ def _run_steps(fault: Fault) -> str:
             fault.fire()
             evidence = fault.prove()
             record("ok", "prove", evidence)
-            acting.start()
+            buyers_thread.start()
             fault.act_on_servers()
-            acting.join()
+            buyers_thread.join()
         except NotFired as error:
             record("fail", "prove", str(error))
             raise

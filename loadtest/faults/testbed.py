@@ -179,7 +179,7 @@ class Testbed(Stack):
 
         Workers whose master has ended are included. Empty when all processes have ended.
         """
-        leaders = (self.process_of(node), self.nodes[node].settler.process)
+        leaders = (self.process_of(node), self.nodes[node].order_consumer.process)
         pids: list[int] = []
         for leader in leaders:
             if leader is not None:

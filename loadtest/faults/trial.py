@@ -169,14 +169,14 @@ class Trial:
             if event["f"] == name and event.get("attempt") == self.victim.attempt
         ]
 
-    def send_rival(self, name: str, *, grace: float, stop_at: str = "after_read") -> None:
+    def send_rival(self, name: str, *, timeout_seconds: float, stop_at: str = "after_read") -> None:
         """Start a rival on node B, and wait until it is stopped or answered.
 
-        stop_at  the point at which the rival stops; after its read if it gets the lock
-        grace    seconds to wait at most
+        stop_at          the point at which the rival stops; after its read if it gets the lock
+        timeout_seconds  how long to wait at most
         """
         self.rivals.append(self.send(self.add_buyer(name, stop_at=stop_at)))
-        self._wait_for(self.rivals[-1], grace)
+        self._wait_for(self.rivals[-1], timeout_seconds)
 
     @property
     def lock_lifetime(self) -> float:

@@ -91,7 +91,7 @@ class PlannedBuyer(FastHttpUser):
             answer = self._ask(host, form, request)
             if answer.outcome not in RETRIED_OUTCOMES or not self.goes_on:
                 return
-            gevent.sleep(answer.pause())
+            gevent.sleep(answer.retry_delay())
             request = Request(request.attempt, time.monotonic_ns())
 
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:

@@ -46,7 +46,7 @@ class LocalBuyers:
     ahead         the seconds by which this machine's clock is ahead of the coordinator's
     requests      the requests of each buyer, by its key
     arrived       the number of buyers at the barrier
-    left          the number of buyers with their last answer
+    finished      the number of buyers with their last answer
     released_at   the time of the release on this machine's monotonic clock; 0 before
     """
 
@@ -58,9 +58,9 @@ class LocalBuyers:
     ahead: float = 0.0
     requests: dict[str, list[Request]] = field(default_factory=dict)
     arrived: int = 0
-    left: int = 0
+    finished: int = 0
     released_at: float = 0.0
-    _is_over: bool = False
+    _rush_is_over: bool = False
     _has_reported: bool = False
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class LocalBuyers:
         if self.arrived == len(self.numbers):
             self.send_message(messages.ARRIVED)
         self._barrier.wait()
-        if self._is_over:
+        if self._rush_is_over:
             wait_forever()
 
     def release(self, at: float) -> None:
@@ -149,16 +149,16 @@ class LocalBuyers:
         # Another shop may sell twice to a buyer who repeats a request, but not after `busy`.
         may_repeat = self.target.repeatable or answer.outcome == "busy"
         deadline = self.released_at + self.plan.deadline
-        is_late = self._is_over or time.monotonic() > deadline
-        if not may_repeat or is_late:
+        must_stop = self._rush_is_over or time.monotonic() > deadline
+        if must_stop or not may_repeat:
             return False
-        gevent.sleep(answer.pause())
+        gevent.sleep(answer.retry_delay())
         return True
 
     def leave(self) -> NoReturn:
         """Note that a buyer has its last answer, and wait. The last buyer reports for all."""
-        self.left += 1
-        if self.left == self.arrived:
+        self.finished += 1
+        if self.finished == self.arrived:
             self.report()
         wait_forever()
 
@@ -176,7 +176,7 @@ class LocalBuyers:
 
     def close(self) -> None:
         """End the rush: let the buyers send no more requests, and report those so far."""
-        self._is_over = True
+        self._rush_is_over = True
         self._barrier.set()
         self.report()
 

@@ -133,7 +133,7 @@ class Shop:
             return False
         return True
 
-    def ready(self) -> dict[str, Any]:
+    def read_readyz(self) -> dict[str, Any]:
         """Return the body of /readyz. Raises ShopUnreachable if a server is down."""
         return self._ask("GET", "/readyz")
 

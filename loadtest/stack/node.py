@@ -69,8 +69,8 @@ class ShopNode:
     The master has its own session, so that the terminal's Ctrl-C does not reach it, and its process
     group can be killed as a whole.
 
-    server   the gunicorn master
-    settler  the consumer, which writes promised orders; started by settle()
+    server          the gunicorn master
+    order_consumer  the process that writes promised orders to the database; started by settle()
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ShopNode:
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)
-        self.settler = ServerProcess(f"consumer {name}", log)
+        self.order_consumer = ServerProcess(f"consumer {name}", log)
         self._settles = False
 
     def command(self) -> list[str]:
@@ -93,42 +93,44 @@ class ShopNode:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
         if self._settles:
-            self._start_settler()
+            self._start_order_consumer()
 
     def settle(self) -> None:
         """Start a consumer (`manage.py settle`) for this node, unless one runs."""
         self._settles = True
-        if self.settler.process is None:
-            self._start_settler()
+        if self.order_consumer.process is None:
+            self._start_order_consumer()
 
     def stop_settling(self) -> None:
         """Kill the consumer with SIGKILL. Other consumers settle the promises that it leaves.
 
         `settle` starts the consumer again.
         """
-        self.settler.stop(how=signal.SIGKILL)
+        self.order_consumer.stop(how=signal.SIGKILL)
 
-    def _start_settler(self) -> None:
+    def _start_order_consumer(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
-        embedded.kill_at_exit(self.settler.start(command, folder=ROOT, environment=environment))
+        embedded.kill_at_exit(
+            self.order_consumer.start(command, folder=ROOT, environment=environment)
+        )
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until the node reports on /readyz that it is ready. Raises NotReady."""
-        self.server.wait_until(shop.ready, timeout=START_TIMEOUT_SECONDS)
+        self.server.wait_until(shop.read_readyz, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
         """Return how the server or the consumer ended by itself; empty if neither did."""
-        return self.server.why_ended() or self.settler.why_ended()
+        return self.server.why_ended() or self.order_consumer.why_ended()
 
     def terminate(self) -> None:
         """Send SIGTERM to both processes without waiting for them."""
         self.server.terminate()
-        self.settler.terminate()
+        self.order_consumer.terminate()
 
     def kill(self) -> None:
         """Kill all processes of the node, as a failing machine would. `start` starts it again."""
-        for server in (self.server, self.settler):
+        for server in (self.server, self.order_consumer):
             if server.process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(server.process.pid, signal.SIGKILL)
@@ -136,6 +138,6 @@ class ShopNode:
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Send SIGTERM to the node, and SIGKILL to its whole group after `timeout` seconds."""
-        self.settler.terminate()
+        self.order_consumer.terminate()
         self.server.stop(timeout)
-        self.settler.stop(timeout)
+        self.order_consumer.stop(timeout)

@@ -9,7 +9,7 @@ from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import CORRECT_OUTCOMES
 
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
-RETRY_PAUSE_SECONDS = (0.2, 0.6)
+RETRY_DELAY_SECONDS = (0.2, 0.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Answer:
     #: Further fields of the answer that the judge compares. Only this project's shop has them.
     body: Mapping[str, Any] = field(default_factory=dict)
 
-    def pause(self) -> float:
+    def retry_delay(self) -> float:
         """Return the seconds to wait before asking again."""
-        return self.after + random.uniform(*RETRY_PAUSE_SECONDS)
+        return self.after + random.uniform(*RETRY_DELAY_SECONDS)
 
     def record(self, request: Request) -> None:
         """Record this answer to the request, at the present time.

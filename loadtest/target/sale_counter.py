@@ -281,7 +281,7 @@ def match_orders_to_buyers(
     before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
     """
     if isinstance(reported, int):
-        orders = _assign_by_total(reported, requests)
+        orders = _make_orders_from_count(reported, requests)
     elif counter.target.records_keys:
         return reported  # each order of this project's shop has the key of its buyer
     else:
@@ -479,7 +479,7 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
     ]
 
 
-def _assign_by_total(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
+def _make_orders_from_count(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
     """Return `count` orders, each with the key of a buyer who may have it."""
     sold = [request.attempt for request in requests if request.outcome == "sold"]
     sold += [request.attempt for request in requests if request.type == "info"]

@@ -122,7 +122,7 @@ def test_nothing_is_sold_unlocked_while_a_master_is_replaced(
 def test_a_master_that_is_replaced_alive_is_used_no_more(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
-    parts = stack.shop().ready()["parts"]
+    parts = stack.shop().read_readyz()["parts"]
     detail = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
     assert detail.endswith("master 'shop' of the Sentinels")
     wait_for("sold", 10, crowds)

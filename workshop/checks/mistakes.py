@@ -44,16 +44,17 @@ ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$
 def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
     """Return the refusal for an error of a check. Raises Undecided if a server does not answer."""
     chain = list(_causes(error))
+    root_cause = chain[-1]
     if any(map(_is_connection_error, chain)) and not _servers_answer():
-        raise Undecided(f"a server does not answer: {chain[-1]}") from error
+        raise Undecided(f"a server does not answer: {root_cause}") from error
     return (
-        _check_call(chain[-1], module)
-        or _check_returned_stock(chain[-1])
-        or _check_transaction(chain)
-        or _check_file(chain)
-        or _check_missing_name(chain[-1], module)
-        or _check_error_line(chain, module)
-        or Refusal("check-failed", {"error": f"{type(chain[-1]).__name__}: {chain[-1]}"})
+        _find_wrong_call(root_cause, module)
+        or _find_missing_return(root_cause)
+        or _find_failed_transaction(chain)
+        or _find_broken_file(chain)
+        or _find_missing_function(root_cause, module)
+        or _find_error_line(chain, module)
+        or Refusal("check-failed", {"error": f"{type(root_cause).__name__}: {root_cause}"})
     )
 
 
@@ -85,7 +86,7 @@ def _servers_answer() -> bool:
     return True
 
 
-def _check_call(error: BaseException, module: ModuleType) -> Refusal | None:
+def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
     """Return a refusal if a function has other parameters than those that the shop passes."""
     call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
@@ -118,7 +119,7 @@ def _count_parameters(function: str, module: ModuleType) -> int | None:
     return parameter_count
 
 
-def _check_returned_stock(error: BaseException) -> Refusal | None:
+def _find_missing_return(error: BaseException) -> Refusal | None:
     """Return a refusal if the participant's read() returned None to sell_one()."""
     if isinstance(error, AttributeError) and error.obj is None:
         *_, (frame, _) = walk_tb(error.__traceback__)
@@ -127,18 +128,19 @@ def _check_returned_stock(error: BaseException) -> Refusal | None:
     return None
 
 
-def _check_transaction(chain: list[BaseException]) -> Refusal | None:
+def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
     """Return a refusal if a statement was sent in a transaction that an error had ended."""
+    root_cause = chain[-1]
     is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
         for error in chain
     )
-    if not (is_refused_by_django or isinstance(chain[-1], InFailedSqlTransaction)):
+    if not (is_refused_by_django or isinstance(root_cause, InFailedSqlTransaction)):
         return None
-    return Refusal("goes-on-after-an-error", {"error": str(chain[-1]).splitlines()[0]})
+    return Refusal("goes-on-after-an-error", {"error": str(root_cause).splitlines()[0]})
 
 
-def _check_file(chain: list[BaseException]) -> Refusal | None:
+def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
     """Return a refusal with the shop's message on a mistake in the file (BrokenFile), or None."""
     for error in chain:
         if isinstance(error, BrokenFile):
@@ -146,7 +148,7 @@ def _check_file(chain: list[BaseException]) -> Refusal | None:
     return None
 
 
-def _check_missing_name(error: BaseException, module: ModuleType) -> Refusal | None:
+def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal | None:
     """Return a refusal if the file lacks a function that the shop calls."""
     file_name = Path(str(module.__file__)).name
     if isinstance(error, AttributeError) and error.obj is module:
@@ -169,15 +171,16 @@ def _raising_function(error: BaseException) -> str:
     return frame.f_code.co_name
 
 
-def _check_error_line(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+def _find_error_line(chain: list[BaseException], module: ModuleType) -> Refusal | None:
     """Return a refusal with the last line of the file that led to the error, if one did."""
-    name, last = Path(str(module.__file__)).name, chain[-1]
+    file_name = Path(str(module.__file__)).name
+    root_cause = chain[-1]
     for error in chain:
         trace = walk_tb(error.__traceback__)
         lines = [line for frame, line in trace if _is_in_file(frame.f_code.co_filename, module)]
         if lines:
-            text = f"{name}: line {lines[-1]}: {type(last).__name__}: {last}"
-            code = "number-of-keys" if _miscounts_keys(last) else "raises"
+            text = f"{file_name}: line {lines[-1]}: {type(root_cause).__name__}: {root_cause}"
+            code = "number-of-keys" if _miscounts_keys(root_cause) else "raises"
             return Refusal(code, {"error": text})
     return None
 

@@ -50,7 +50,7 @@ class BusyFault(Fault):
     def describe_observations(self) -> str:
         return f"to SCRIPT KILL of the first script: {self.unkillable}"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Resume the victim while Redis is busy, so that its release is refused."""
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")

@@ -28,7 +28,9 @@ class ClockFault(Fault):
 
     name = "clock"
     title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
-    grace = TTL * 0.6  # later the victim's lock may have expired by the correct clock
+    rival_timeout_seconds = (
+        TTL * 0.6
+    )  # later the victim's lock may have expired by the correct clock
 
     def arm(self) -> None:
         folder = self.testbed.folder / "wrong-clock"

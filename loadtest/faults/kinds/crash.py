@@ -27,7 +27,7 @@ class CrashFault(NodeEndFault):
         if trial.strategy["takes_over"]:
             stop_at = f"{TAKEOVER_POINT},after_read"
         for name in ("rival-1", "rival-2"):  # they wait for the lock when the fault happens
-            trial.send_rival(name, grace=0, stop_at=stop_at)
+            trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -50,17 +50,17 @@ class CrashFault(NodeEndFault):
             "cut"
         )
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Let the rivals buy. If a lock can be taken over, let both rivals take it over at once."""
         rivals = trial.rivals
         is_stopped_at = self.testbed.is_stopped_at
         if not trial.strategy["takes_over"]:
-            wait_for(lambda: any(rival.sold_at for rival in rivals), self.grace)
+            wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
         self.require_soon(
             lambda: all(is_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
             f"{trial.lock}: not every rival has read that the lock has expired",
-            self.grace,
+            self.rival_timeout_seconds,
         )
         for rival in rivals:
             self.testbed.resume(rival, TAKEOVER_POINT)

@@ -105,7 +105,7 @@ class DbFailoverFault(Fault):
             f"recovery{self.observation.format(count)}"
         )
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Wait for the last buyer's first answer. No buyer of this fault is stopped at a point."""
         late = trial.buyers[-1]
         wait_for(lambda: late.first_outcome, 10)

@@ -33,7 +33,7 @@ class DbKillFault(Fault):
 
     name = "db-kill"
     title = "the database ends the holder's connection"
-    grace = 0.5
+    rival_timeout_seconds = 0.5
 
     def fire(self) -> None:
         if self.testbed.mariadb is not None:

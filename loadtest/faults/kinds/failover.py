@@ -74,7 +74,7 @@ class FailoverSentinelFault(FailoverFault):
 
     name = "failover@sentinel"
     title = "three Sentinels promote the replica without the lock"
-    grace = 1.0
+    rival_timeout_seconds = 1.0
 
     def arm(self) -> None:
         testbed = self.testbed

@@ -22,9 +22,9 @@ class LateReleaseFault(Fault):
                 trial.mark_inconclusive("the victim has not committed")
         return "every victim's order is committed, and its lock not released"
 
-    def act(self, trial: Trial) -> None:
-        trial.send_rival("rival-1", grace=self.grace)
+    def run_buyers(self, trial: Trial) -> None:
+        trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.outlast_ttl()
         trial.resume_victim(seconds=0.3)  # short, because the first rival's ttl is running
-        trial.send_rival("rival-2", grace=0.3)
+        trial.send_rival("rival-2", timeout_seconds=0.3)
         trial.resume_rivals()

@@ -94,7 +94,7 @@ class LostReplyFault(Fault):
             "its majority), and what they asked for was on the server"
         )
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Let the victim ask again, or resume it if it has the lock."""
         if trial.point:
             self.testbed.resume(trial.victim)

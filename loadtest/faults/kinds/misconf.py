@@ -65,7 +65,7 @@ class MisconfFault(Fault):
         counts = ", ".join(f"{count} {error}" for error, count in self.refusals_by_error.items())
         return f"answers by Redis before the victims came: {counts}; then to a SET: {LASTING_ERROR}"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, so that its release is refused."""
         trial.resume_victim()
         self._require_refusal(trial, LASTING_ERROR)

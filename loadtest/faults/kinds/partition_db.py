@@ -52,7 +52,7 @@ class PartitionDbFault(PartitionFault):
         self.dropped_before = self.proxy.dropped
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
         resumed_at = time.monotonic()
         trial.resume_victim(seconds=0)

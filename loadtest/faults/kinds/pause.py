@@ -29,7 +29,7 @@ class PauseFault(Fault):
 
     name = "pause"
     title = "SIGSTOP of the holder's node past the ttl"
-    grace = PAUSE_SECONDS
+    rival_timeout_seconds = PAUSE_SECONDS
     takes_the_lock = True
 
     def fire(self) -> None:
@@ -55,7 +55,7 @@ class PauseFault(Fault):
     def _are_stopped(self, pids: Collection[int]) -> bool:
         return set(map(measure.state_of, pids)) == {psutil.STATUS_STOPPED}
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         self.send_rivals(trial)
         self.may_resume.wait(RESUME_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
         self.resume(trial)

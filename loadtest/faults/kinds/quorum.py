@@ -25,7 +25,7 @@ class QuorumFault(Fault):
         self._require_answering(3)
         return "2 of 5 servers do not answer, then 3"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"two-gone-{number}", "sold")
         self.testbed.redlock[2].black_hole()

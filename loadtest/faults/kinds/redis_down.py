@@ -26,7 +26,7 @@ class RedisDownFault(Fault):
     def is_in_effect(self) -> bool:
         return not measure.run_id(self.testbed.main)
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         outcome = "unavailable"
         if trial.strategy["backend"] == "postgresql":
             outcome = "sold"

@@ -13,7 +13,7 @@ class ShutdownFault(NodeEndFault):
 
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
-    grace = 0.3
+    rival_timeout_seconds = 0.3
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def enter(self, trial: Trial) -> None:
@@ -45,7 +45,10 @@ class ShutdownFault(NodeEndFault):
             trial.problems.append("the guest behind the victim got no answer")
 
     def act_on_servers(self) -> None:
-        wait_for(lambda: self.process.poll() is not None, NODE_END_TIMEOUT_SECONDS + self.grace)
+        wait_for(
+            lambda: self.process.poll() is not None,
+            NODE_END_TIMEOUT_SECONDS + self.rival_timeout_seconds,
+        )
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
         self.require_nothing_left()
 
@@ -62,7 +65,9 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        trial.send_rival("rival-1", grace=0, stop_at="")  # the fault `crash` tests two rivals
+        trial.send_rival(
+            "rival-1", timeout_seconds=0, stop_at=""
+        )  # the fault `crash` tests two rivals
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
@@ -73,5 +78,5 @@ class ShutdownShortFault(NodeEndFault):
             trial.expect_first_answer("unknown", 5)
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Do nothing: the rivals buy in the drain."""

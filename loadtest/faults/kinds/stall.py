@@ -46,7 +46,7 @@ class StallFault(Fault):
     def is_in_effect(self) -> bool:
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         rule = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()

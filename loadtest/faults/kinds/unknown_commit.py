@@ -20,13 +20,17 @@ class UnknownCommitFault(Fault):
         self.replayed_counts: list[int] = []
 
     def enter(self, trial: Trial) -> None:
-        """Do nothing: act() sends the victims."""
+        """Do nothing: run_buyers() sends the victims."""
 
     def prove(self) -> str:
-        """Return the means: act() sets a rule for each victim, and counts the dropped replies."""
+        """Return how the proxy makes the fault.
+
+        The fault itself happens in run_buyers(), which tells the proxy for each victim to drop the
+        reply to its COMMIT, and counts the dropped replies.
+        """
         return "the proxy drops the replies, and counts them"
 
-    def act(self, trial: Trial) -> None:
+    def run_buyers(self, trial: Trial) -> None:
         """Let one victim for each unit buy, one after the other."""
         committed = replayed = 0
         shop = self.testbed.shop(VICTIMS_NODE)

@@ -214,7 +214,7 @@ class LocustRushes:
             return None
         if self.buyers is not None and self.buyers.id == rush.id:
             arrived = self.buyers.arrived
-            buyers_answered = self.buyers.left
+            buyers_answered = self.buyers.finished
         else:
             arrived = sum(
                 len(process.buyers) for process in rush.processes.values() if process.arrived

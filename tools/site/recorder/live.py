@@ -101,7 +101,7 @@ class Recorder:
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale = 0
-        self._looker = ThreadPoolExecutor(1)
+        self._observer = ThreadPoolExecutor(1)
 
     def traces(self) -> list[Trace]:
         """Return a trace of each order that testing's driver finds worth a run."""
@@ -117,8 +117,8 @@ class Recorder:
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             interleave(self._buy, self._buy, before=before, at=(), driver=driver)
-        self._looker.submit(connections.close_all).result()
-        self._looker.shutdown()
+        self._observer.submit(connections.close_all).result()
+        self._observer.shutdown()
         return traces
 
     def _buy(self) -> None:
@@ -133,7 +133,7 @@ class Recorder:
             outcome = "replayed" if receipt.replayed else "sold"
         except ShopError as error:
             outcome = error.outcome
-        self.trace.add("ends", outcome, self._look())
+        self.trace.add("ends", outcome, self._observe_state())
 
     def _attempt(self) -> Attempt:
         return Attempt(PRODUCT, here(), self.lock)
@@ -143,7 +143,7 @@ class Recorder:
         name = here()
         if [name, "begins"] in self.trace.events:
             self._let_next_holder_come(OTHER_BUYER[name])
-            self.trace.add("stops", self._look())
+            self.trace.add("stops", self._observe_state())
         step("move")
         self.trace.add("begins")
 
@@ -193,9 +193,9 @@ class Recorder:
         vars(wrapper).update(commit=stopping, rollback=undoing)
         wrapper.execute_wrappers.append(self._sends)
 
-    def _look(self) -> list[Any]:
+    def _observe_state(self) -> list[Any]:
         """Return [stock left, orders, whose lock it is], as another connection sees it."""
-        report = self._looker.submit(sale_report, self.sale).result()
+        report = self._observer.submit(sale_report, self.sale).result()
         return [report.stock_left, report.orders, "".join(self.trace.holders)]
 
 

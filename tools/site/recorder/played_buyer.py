@@ -35,27 +35,27 @@ class Gate:
     """Keeps a waiter from asking for a lock again, once it is between two questions."""
 
     def __init__(self) -> None:
-        self._may_ask = fork.Event()
-        self._may_ask.set()
-        self._is_between_questions = fork.Event()
+        self._may_poll = fork.Event()
+        self._may_poll.set()
+        self._is_between_polls = fork.Event()
 
     def pass_through(self) -> None:
         """Wait, in the buyer's process, until the gate is open."""
-        if not self._may_ask.is_set():
-            self._is_between_questions.set()
-            self._may_ask.wait()
+        if not self._may_poll.is_set():
+            self._is_between_polls.set()
+            self._may_poll.wait()
 
     def close(self) -> None:
         """Close the gate and wait until the waiter has come to it.
 
         Raises Differs if the buyer does not wait for the lock.
         """
-        self._may_ask.clear()
-        if not self._is_between_questions.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
+        self._may_poll.clear()
+        if not self._is_between_polls.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
             raise Differs("a buyer does not ask for the lock again")
 
     def open(self) -> None:
-        self._may_ask.set()
+        self._may_poll.set()
 
 
 class PipedTrace(Trace):
@@ -106,7 +106,7 @@ class ProcessRecorder(Recorder):
         if place in STOPS:
             self._move()
 
-    def _look(self) -> list[Any]:
+    def _observe_state(self) -> list[Any]:
         return []  # the recording process looks
 
 
@@ -134,7 +134,7 @@ class PlayedBuyer:
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
         self.pipe, theirs = fork.Pipe()
-        self._asks_again = strategy in POLLING_STRATEGIES
+        self._polls_for_lock = strategy in POLLING_STRATEGIES
         self._gate = Gate()
         self.process = fork.Process(
             target=_buy_in_process,
@@ -149,15 +149,15 @@ class PlayedBuyer:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
-    def stop_asking(self) -> None:
+    def stop_polling(self) -> None:
         """Stop the process, which waits for the lock, while it has no question on its way."""
-        if self._asks_again:
+        if self._polls_for_lock:
             self._gate.close()
         else:
             self.signal(signal.SIGSTOP)
 
-    def go_on_asking(self) -> None:
-        if self._asks_again:
+    def resume_polling(self) -> None:
+        if self._polls_for_lock:
             self._gate.open()
         else:
             self.signal(signal.SIGCONT)

@@ -69,7 +69,7 @@ class TtlTooShort(Exception):
 class Schedule:
     """One schedule as it is played: the two processes, and the trace of their moves.
 
-    A buyer's status is `new`, `stopped`, `moving` (also while it waits), `paused` or `ended`.
+    A buyer's status is `new`, `stopped`, `running` (also while it waits), `paused` or `ended`.
 
     short_ttl       the ttl of the locks if the event is one of TTL_PASSES_IN, in seconds
     recorded_moves  what each turn did before, if that is known
@@ -121,7 +121,7 @@ class Schedule:
             names.append(GOES_ON)
         if not self.has_happened and self._can_happen(self.event):
             names.append(self.event)
-        if not names and any(buyer.status == "moving" for buyer in self.buyers.values()):
+        if not names and any(buyer.status == "running" for buyer in self.buyers.values()):
             names.append(WAITS_ON)
         return names
 
@@ -145,9 +145,9 @@ class Schedule:
         self.turns_made += turn
         self.trace.events.append([turn, "begins"])
         if turn in self.buyers:
-            self.buyers[turn].status = "moving"
+            self.buyers[turn].status = "running"
             self.buyers[turn].pipe.send("go")
-            self._settle(BLOCKED_AFTER_SECONDS)
+            self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
         else:
             self._let_happen(turn)
         self._require_valid_locks()
@@ -168,7 +168,7 @@ class Schedule:
         }
         act = acts[turn]
         act()
-        self.trace.events.append([turn, "stops", self._look()])
+        self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
         """Raise TtlTooShort if a lock was acquired so long ago that its ttl may be over."""
@@ -178,7 +178,7 @@ class Schedule:
                 raise TtlTooShort(f"{self.turns_made}: {name}'s lock is {age:.1f} s old")
 
     def _let_ttl_pass(self) -> None:
-        self._settle(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
+        self._read_moves_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
         self.acquired_at.pop("A", None)
 
     def _pause(self) -> None:
@@ -189,26 +189,26 @@ class Schedule:
     def _go_on(self) -> None:
         self.buyers["A"].signal(signal.SIGCONT)
         self.buyers["A"].status = "stopped"
-        self._settle(BLOCKED_AFTER_SECONDS)
+        self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
         self.buyers["A"].signal(signal.SIGKILL)
         self.buyers["A"].process.join()
         self.buyers["A"].status = "ended"
-        self._settle(BLOCKED_AFTER_SECONDS)
+        self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server between two questions of the buyers who wait.
 
         A waiter whose question meets a server that is down is refused as `unavailable`.
         """
-        waiting = [buyer for buyer in self.buyers.values() if buyer.status == "moving"]
+        waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
-            buyer.stop_asking()
+            buyer.stop_polling()
         change()
         for buyer in waiting:
-            buyer.go_on_asking()
-        self._settle(RECONNECTED_AFTER_SECONDS)
+            buyer.resume_polling()
+        self._read_moves_until_quiet(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
         self.buyers["A"].end()
@@ -216,16 +216,16 @@ class Schedule:
 
     def _wait_on(self) -> None:
         """Wait for buyers who wait; those who have not moved after two ttls are stuck."""
-        moving = [buyer.name for buyer in self.buyers.values() if buyer.status == "moving"]
+        running = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)
-        self._settle(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
-        if all(self.buyers[name].status == "moving" for name in moving):
+        self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
+        if all(self.buyers[name].status == "running" for name in running):
             self.is_stuck = True
-            for name in moving:
+            for name in running:
                 self.trace.events.append([name, "forever"])
 
-    def _settle(self, seconds: float, *, whole: bool = False) -> None:
-        """Read what the moving buyers do until all have stopped, or are silent for `seconds`.
+    def _read_moves_until_quiet(self, seconds: float, *, whole: bool = False) -> None:
+        """Read what the running buyers do until all have stopped, or are silent for `seconds`.
 
         A buyer that stopped in this turn when it was recorded may be silent for longer, up to
         EXPECTED_STOP_TIMEOUT_SECONDS.
@@ -236,16 +236,16 @@ class Schedule:
         deadline = time.monotonic() + seconds
         expected_stop_deadline = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while True:
-            moving = [buyer for buyer in self.buyers.values() if buyer.status == "moving"]
+            running = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
             left = deadline - time.monotonic()
-            if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in moving):
+            if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in running):
                 left = expected_stop_deadline - time.monotonic()
-            if left <= 0 or not (moving or whole):
+            if left <= 0 or not (running or whole):
                 return
-            if not wait([buyer.pipe for buyer in moving], left):
+            if not wait([buyer.pipe for buyer in running], left):
                 return
-            for buyer in moving:
-                while buyer.status == "moving" and buyer.pipe.poll():
+            for buyer in running:
+                while buyer.status == "running" and buyer.pipe.poll():
                     self._add(buyer, buyer.pipe.recv())
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
@@ -264,13 +264,13 @@ class Schedule:
             holders.remove(buyer.name)
         if kind == "stops":
             buyer.status = "stopped"
-            facts = [self._look()]
+            facts = [self._observe_state()]
         if kind == "ends":
             buyer.status = "ended"
-            facts[-1] = self._look()
+            facts[-1] = self._observe_state()
         self.trace.events.append([buyer.name, kind] + facts)
 
-    def _look(self) -> list[Any]:
+    def _observe_state(self) -> list[Any]:
         """Return a state as Moves describes it."""
         report = sale_report(self.sale)
         believers = "".join(sorted(self.trace.holders))
