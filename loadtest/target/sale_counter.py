@@ -19,7 +19,7 @@ from loadtest.target.target import Order, Target, TargetError, call, file_of
 #: A list of orders, each with its number and its buyer's key, or only how many orders there are.
 OrdersOrTotal = int | list[dict[str, Any]]
 #: Seconds between two reads of a shop that has not written all orders yet.
-LOOK_EVERY_SECONDS = 0.1
+POLL_INTERVAL_SECONDS = 0.1
 #: The key of an order that names no buyer: a guest's.
 NO_BUYER = ""
 #: Advice if a shop shows a returning customer the order from an earlier rush.
@@ -64,7 +64,7 @@ class SaleCounter:
                     f"{self.target.settles_s:g} s later (settles_s): let it put up as many as it "
                     "is given; where a cache shows them later, set settles_s higher"
                 )
-            time.sleep(LOOK_EVERY_SECONDS)
+            time.sleep(POLL_INTERVAL_SECONDS)
             stock_shown = self.stock()
         self.opening_stock = stock_shown
         self.orders_before = self._read_all_orders()
@@ -128,7 +128,7 @@ class SaleCounter:
                 half_time = began + self.target.settles_s / 2
                 self.was_growing_at_end = last_growth is not None and last_growth >= half_time
                 return missing
-            time.sleep(LOOK_EVERY_SECONDS)
+            time.sleep(POLL_INTERVAL_SECONDS)
 
     def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
         """Return a sentence on what the shop has not written yet; none if the sale is oversold.

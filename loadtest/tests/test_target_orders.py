@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.commands.target import merged_scope
 from loadtest.target import Order, TargetError
-from loadtest.target.sale_counter import LOOK_EVERY_SECONDS
+from loadtest.target.sale_counter import POLL_INTERVAL_SECONDS
 from loadtest.target.target import Orders
 from loadtest.tests.test_target import STOCK, Shown, listed, rush_of, rushed, rushed_with
 
@@ -280,7 +280,7 @@ def test_stock_of_none_after_a_rush_is_refused() -> None:
 class SlowQueue(Shown):
     """Its third order is there at the second look after the rush, and its fourth never."""
 
-    settles_s = 2 * LOOK_EVERY_SECONDS
+    settles_s = 2 * POLL_INTERVAL_SECONDS
     looks = 0
 
     def orders(self) -> Orders:

@@ -18,7 +18,7 @@ from testing.orders import orders
 from tools.site import event_table
 from tools.site.levels import levels
 from tools.site.narration import narrate
-from tools.site.recorder.recording import FAULTS, SCHEDULES, kept, strategies
+from tools.site.recorder.recording import FAULTS, SCHEDULES, read_recorded_moves, strategies
 from tools.site.turn_lines import NO_WORLD, lines_of
 from tools.site.worlds import MOVES, Moves, World
 
@@ -113,9 +113,9 @@ def render_step_through() -> str:
     main = Template(read_part("steps/index.html")).substitute(
         faults=len(recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
         levels=len(levels()),
-        story=_story(kept()["none"], STORY),
+        story=_story(read_recorded_moves()["none"], STORY),
     )
-    turns = {name: narrate(moves) for name, moves in kept().items()}
+    turns = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
     data = {"turns": packed_json(turns), "strategies": strategies()}
     return frame("Step through", main, data=data, entry="steps/steps.js")
 
@@ -142,7 +142,7 @@ def turn_texts(moves: Moves, key: str, world: World = NO_WORLD) -> list[str]:
 
 def render_schedules() -> str:
     """Return the table of the 20 schedules of two buyers, a row for each pattern of results."""
-    recorded = kept()
+    recorded = read_recorded_moves()
     patterns = strategies_by_pattern(recorded)
     bodies = [
         _rows_of_pattern(names, [outcome(recorded[names[0]], order) for order in ORDERS])

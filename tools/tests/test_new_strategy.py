@@ -34,7 +34,7 @@ def missing_steps(strategy: Strategy) -> Iterator[str]:
         )
     if EXIST_ON.get(name, ()) != strategy.databases:
         yield "give EXIST_ON of loadtest/expected.py the databases of its STRATEGY"
-    if name not in {*recording.kept(), *WITHOUT_SCHEDULES}:
+    if name not in {*recording.read_recorded_moves(), *WITHOUT_SCHEDULES}:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():
         yield "name it in docs/sources.md"

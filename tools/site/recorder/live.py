@@ -33,14 +33,14 @@ NEXT_STOP_SECONDS = 0.15
 #: A buyer that stopped in the recording is waited for as long as this: the machine may be busy.
 EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
 #: A person may look at a move for as long as they like, and so may a busy machine.
-PATIENCE = (
+UNLIMITED_TIMEOUTS_SQL = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
 )
 #: Points of a purchase that become a line.
 SHOWN_POINTS = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
 
 
-def here() -> str:
+def current_buyer() -> str:
     """Return the buyer whose thread this is: testing names it interleaved-A or -B."""
     return threading.current_thread().name.removeprefix("interleaved-")
 
@@ -59,7 +59,7 @@ class Trace:
 
     def add(self, kind: str, *facts: object) -> None:
         """Add an event of the buyer whose thread this is."""
-        self.events.append([here(), kind] + list(facts))
+        self.events.append([current_buyer(), kind] + list(facts))
 
     def turns_made(self) -> str:
         """Return the turns so far."""
@@ -125,7 +125,7 @@ class Recorder:
         connection.ensure_connection()  # later it would look like a wait
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
-                cursor.execute(PATIENCE)
+                cursor.execute(UNLIMITED_TIMEOUTS_SQL)
         self._move()
         self._record_statements()
         try:
@@ -136,18 +136,18 @@ class Recorder:
         self.trace.add("ends", outcome, self._observe_state())
 
     def _attempt(self) -> Attempt:
-        return Attempt(PRODUCT, here(), self.lock)
+        return Attempt(PRODUCT, current_buyer(), self.lock)
 
     def _move(self) -> None:
         """End a move with the state that can be seen now, and stop until the next turn."""
-        name = here()
+        name = current_buyer()
         if [name, "begins"] in self.trace.events:
-            self._let_next_holder_come(OTHER_BUYER[name])
+            self._wait_for_next_holder(OTHER_BUYER[name])
             self.trace.add("stops", self._observe_state())
         step("move")
         self.trace.add("begins")
 
-    def _let_next_holder_come(self, buyer: str) -> None:
+    def _wait_for_next_holder(self, buyer: str) -> None:
         """Wait for a buyer that the other, whose move has not ended, has given the lock to."""
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
@@ -156,7 +156,7 @@ class Recorder:
             time.sleep(0.002)
 
     def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
-        name = here()
+        name = current_buyer()
         if name not in BUYERS:
             return
         if place == "acquired":

@@ -13,7 +13,7 @@ from servers.valkey import Valkey, client_at
 
 #: A port at which no server listens: a replica of it has lost its link.
 NO_SERVER = ("127.0.0.1", 1)
-SYNCHRONIZED_AFTER_SECONDS = 10.0
+SYNCHRONIZATION_TIMEOUT_SECONDS = 10.0
 
 
 class LockServers:
@@ -43,7 +43,7 @@ class LockServers:
             self._cut_off(self._replica)
 
     def _cut_off(self, replica: Valkey) -> None:
-        deadline = time.monotonic() + SYNCHRONIZED_AFTER_SECONDS
+        deadline = time.monotonic() + SYNCHRONIZATION_TIMEOUT_SECONDS
         with client_at(replica.port) as client:
             while _replication(client)["master_link_status"] != "up":
                 assert time.monotonic() < deadline, "the replica does not synchronize"

@@ -15,7 +15,13 @@ from django.conf import settings
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, Polling
-from tools.site.recorder.live import EXPECTED_STOP_TIMEOUT_SECONDS, PRODUCT, Recorder, Trace, here
+from tools.site.recorder.live import (
+    EXPECTED_STOP_TIMEOUT_SECONDS,
+    PRODUCT,
+    Recorder,
+    Trace,
+    current_buyer,
+)
 
 #: Points of a purchase at which a buyer stops, besides its read and its commit.
 STOPS = ("setnx:before_expire", "acquired")
@@ -89,7 +95,7 @@ class ProcessRecorder(Recorder):
         return RETRY_PAUSE_SECONDS
 
     def _attempt(self) -> Attempt:
-        return Attempt(PRODUCT, here(), self.lock, key=self._key)
+        return Attempt(PRODUCT, current_buyer(), self.lock, key=self._key)
 
     def _move(self) -> None:
         if self._has_begun:

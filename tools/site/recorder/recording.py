@@ -89,26 +89,26 @@ def schedules(
                 yield lock, moves
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def read_recorded_moves() -> dict[str, dict[str, Any]]:
     """The moves that are recorded, by strategy."""
     return dict(json.loads(SCHEDULES.read_text())["moves"])
 
 
-def keep(lock: str, moves: dict[str, Any]) -> None:
+def save_moves(lock: str, moves: dict[str, Any]) -> None:
     """Write the moves of a strategy among the others, in the order of the registry."""
-    all_moves = kept() | {lock: moves}
+    all_moves = read_recorded_moves() | {lock: moves}
     in_order = {name: all_moves[name] for name in strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
     text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
     SCHEDULES.write_text(text + "\n")
 
 
-def differences(locks: Sequence[str] = ()) -> list[str]:
+def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
     """Return the strategies that move otherwise now than was recorded.
 
     Each move that differs is written to stderr, as recorded and as seen now.
     """
-    recorded_by_strategy = kept()
+    recorded_by_strategy = read_recorded_moves()
     names = []
     for name, moves in schedules(locks, recorded_by_strategy):
         recorded = recorded_by_strategy.get(name, {})
@@ -168,11 +168,11 @@ def main(arguments: Sequence[str]) -> int:
     names = arguments[1:]
     if command == "schedules":
         for lock, moves in schedules(names):
-            keep(lock, moves)
+            save_moves(lock, moves)
     elif command == "compare":
-        differ = differences(names)
-        print(f"otherwise than recorded: {', '.join(differ) or 'none'}")
-        return 1 if differ else 0
+        differing = differing_strategies(names)
+        print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
+        return 1 if differing else 0
     elif command == "faults":
         data = faults([Path(folder) for folder in names])
         text = json.dumps(data, separators=(",", ":")).encode()

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from servers.embedded import ROOT
 from tools.site import pages
-from tools.site.recorder.recording import kept
+from tools.site.recorder.recording import read_recorded_moves
 from workshop.lessons import lessons
 
 #: Every state of every strategy that can be reached in the step-through, one after the other.
@@ -179,7 +179,7 @@ def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
 
 
 def test_verdict_line_has_a_sentence_in_every_state(site: Path, page: Page) -> None:
-    recorded = kept()
+    recorded = read_recorded_moves()
     locks = [names[0] for names in pages.strategies_by_pattern(recorded)]
     states = [f"{lock}/{key}" for lock in locks for key in ("", *recorded[lock])]
     page.goto((site / "index.html").as_uri())

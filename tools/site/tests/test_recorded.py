@@ -25,13 +25,13 @@ SHARED = ("DATABASE_URL", "REDIS_URL")
 
 
 def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
-    moves = recording.kept()["none"]
+    moves = recording.read_recorded_moves()["none"]
     twice = [order for order in ORDERS if outcome(moves, order)[0] == "bad"]
     assert sorted(set(ORDERS) - set(twice)) == ["AAABBB", "BBBAAA"]
 
 
 def test_every_order_of_every_strategy_comes_to_an_end() -> None:
-    recorded = recording.kept()
+    recorded = recording.read_recorded_moves()
     # `reserve` is a script in Redis, and `autocommit` has no transaction that it commits.
     assert set(recording.strategies()) - set(recorded) == {"reserve", "autocommit"}
     for lock, moves in recorded.items():
@@ -46,7 +46,7 @@ def test_every_order_of_every_strategy_comes_to_an_end() -> None:
 def test_only_what_any_rush_breaks_sells_twice() -> None:
     bad = {
         lock
-        for lock, moves in recording.kept().items()
+        for lock, moves in recording.read_recorded_moves().items()
         if any(outcome(moves, order)[0] == "bad" for order in ORDERS)
     }
     assert bad == {"none", "redis-in-transaction"}, "process is right in one process"
@@ -78,13 +78,13 @@ def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
 
 
 def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = recording.kept()
+    changed = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "schedules", lambda *_: [("none", changed["none"])])
-    assert recording.differences(["none"]) == []
+    assert recording.differing_strategies(["none"]) == []
     other = json.loads(json.dumps(changed["none"]))
     other["AB"]["did"].pop()
     monkeypatch.setattr(recording, "schedules", lambda *_: [("none", other)])
-    assert recording.differences(["none"]) == ["none"]
+    assert recording.differing_strategies(["none"]) == ["none"]
 
 
 @pytest.mark.django_db(transaction=True)
