@@ -1,4 +1,9 @@
-"""The result of a check: passed, refused for an effect, or undecided."""
+"""The result of a check of a participant's solution: passed, refused, or undecided.
+
+A refusal is the answer to a solution that has a harmful effect, such as a unit that is sold twice.
+It names the effect. Undecided means that the check itself failed, for example because a server did
+not start.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +26,11 @@ class Undecided(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A forbidden effect of the participant's code.
+    """The reason why a participant's solution was not accepted.
 
     code   the refusal's name in lessons.toml, which has its headline, reason and question
     facts  the values of the placeholders in the headline and the reason
-    story  the lines of what happened
+    story  the timeline of the check up to the harmful effect, in lines of text
     """
 
     code: str
@@ -37,10 +42,10 @@ class Refusal:
 class Result:
     """The result of a check.
 
-    refusal    None if the exercise passed, or if the check was undecided
-    undecided  the reason, or empty
+    refusal    why the solution was not accepted; None if it passed or the check was undecided
+    undecided  why the check was undecided; empty if it was not
     printed    the output of the participant's code
-    cells      the verdicts of the faults, for a check that runs all of them
+    cells      the runs under each fault, for a check that makes all faults
     """
 
     refusal: Refusal | None = None

@@ -219,7 +219,8 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
 def find_pids(stack: Stack) -> dict[str, list[int]]:
     """Return the pids of the nodes, of PostgreSQL and of Valkey.
 
-    The list is empty for external servers, whose processes are unknown.
+    A node is its gunicorn master and its order consumer, which writes queued orders to the
+    database. The list is empty for external servers, whose processes are unknown.
     """
     pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
     for node in stack.nodes:

@@ -111,8 +111,8 @@ def _add_faults(commands: Any) -> None:
         type=names_parser("fault", FAULTS),
         default=(),
         metavar="NAMES",
-        help="faults, comma-separated; default: all, and on another database than "
-        f"{POSTGRES} {', '.join(DATABASE_FAULTS)}",
+        help="faults, comma-separated; default: all of them; on a database other than "
+        f"{POSTGRES} only {', '.join(DATABASE_FAULTS)}",
     )
     _add_server(parser)
     parser.add_argument(

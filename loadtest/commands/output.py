@@ -106,8 +106,8 @@ class Output:
     def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
         """Return the summary of these runs.
 
-        stack  the stack of all runs; None for the shop of a target, whose nodes and servers are
-               unknown
+        stack  the nodes and servers of all runs; None for a third-party shop (the command
+               `target`), whose nodes and servers are unknown
         """
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
@@ -121,7 +121,7 @@ class Output:
             summary["nodes"] = len(stack.nodes)
             summary["workers"] = stack.workers
             summary["threads"] = stack.threads
-            summary["server"] = stack.server
+            summary["server"] = stack.server  # gthread or asgi: how gunicorn serves the shop
         return summary
 
     def write(

@@ -26,8 +26,9 @@ class Judged(TypedDict, total=False):
     lost_updates: int | None
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers of the run who never became ready to buy
-    never_asked: int  # buyers who were ready to buy and never asked
-    never_answered: int  # buyers who asked, and whose last answer was neither sold nor sold_out
+    never_asked: int  # buyers who were ready to buy and sent no request
+    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out.
+    never_answered: int
     violations: list[str]  # names of the rules that the sale broke
     findings: list[str]  # the evidence of the violations, one sentence per finding
     verdict: Required[str]  # exact, oversold, undersold, deadlock, unknown or not_run
@@ -56,13 +57,18 @@ class RushFigures(TypedDict, total=False):
     attempts: str  # the prefix of the Idempotency-Keys of a rush
     buyers: int
     hold_ms: int
-    began_s: float  # when the first request was sent, by the monotonic clock of its machine
-    duration_s: float  # from the first request to the last answer
-    arrival_spread_ms: float  # from the first request to the last one
-    buy_ms: Mapping[str, float]  # the buyers' waits for their last answer: p50, p95, p99, max
-    requests: Mapping[str, float]  # every request, retries too: p50, p99, max, in ms
-    in_flight: int  # the highest number of requests that waited for an answer at the same time
-    grown: Mapping[str, Any]  # the resources that a rush of tools/growth.py took
+    #: When the first request of the first purchase was sent, by the monotonic clock of the machine
+    #: that opened the sale. Purchases without an answer do not count, nor in duration_s.
+    began_s: float
+    duration_s: float  # from began_s to the last answer
+    arrival_spread_ms: float  # from the first buyer's first request to the last buyer's first one
+    #: p50, p95, p99 and max of the time from a buyer's first request to its last answer.
+    buy_ms: Mapping[str, float]
+    requests: Mapping[str, float]  # p50, p99 and max of each request's duration in ms, retries too
+    #: The highest number of buyers who waited for their first answer at the same time. Buyers
+    #: without an answer do not count, nor do retries.
+    in_flight: int
+    grown: Mapping[str, Any]  # memory, CPU and threads of the rush; only of tools/growth.py
     lost: list[str]  # Locust's processes that ended in the rush before their buyers were answered
     round: int  # number of the repetition; only of load, chaos and targets
 
@@ -97,7 +103,7 @@ class Summary(TypedDict, total=False):
     nodes: Required[int]
     workers: Required[int]
     threads: Required[int]  # of each worker
-    server: str  # the worker kind of the nodes' gunicorn: gthread or asgi
+    server: str  # how the nodes' gunicorn serves the shop: gthread or asgi
     runs: Required[Sequence[Run]]
     seed: int  # of chaos
     minutes: float  # of chaos

@@ -1,4 +1,9 @@
-"""The record of a sale: its orders, its history, and the run's requests to the shop."""
+"""The record of a sale: its orders, its history, and the run's requests to the shop.
+
+Words of the judge: a promised order is one that the shop has accepted in its queue and has not
+written to the database yet. The drain is the time at the end of a run in which the remaining buyers
+buy, and promised orders are written. A robbed buyer is one from whom a fault took the lock.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,32 +21,34 @@ from loadtest.judge.required_fields import readable_order
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SaleRecord(ProductHistory):
-    """One sale after its drain or its deadline.
+    """The record of one sale, made after the last buyer has finished or the deadline has passed.
 
-    The events are those of the sale's product, at least the requests of its buyers. The key of a
-    buyer is the Idempotency-Key, which is also the id of the buyer's attempt.
+    `events` has the events of the sale's product. The requests of the buyers are always among them;
+    events of nodes and faults are there only if they were recorded. The key of a buyer is the
+    Idempotency-Key, which is also the id of the buyer's attempt.
 
-    initial_stock       units that the run asked the shop to sell
-    opening_stock       units with which the sale opened, according to the shop
-    stock_left          units that the shop still shows
+    initial_stock       the number of units that the run put up for sale
+    opening_stock       the stock that the shop showed just after the sale was opened
+    stock_left          the stock that the shop shows at the end
     orders              the orders as GET /sales/<id>/orders lists them
     buyer_keys          keys of the buyers of the run; if empty, keys are not compared
-    arrivals            number of the buyers who were ready to buy; None for all
+    arrivals            number of the buyers who were ready to buy; None if all were
     strategy            the strategy that the buyers asked for; if empty, it is not compared
     product             the product that the buyers asked for; if empty, it is not compared
-    sale                number of the sale; if 0, as in another shop, it is not compared
+    sale                number of the sale; 0 in a third-party shop, where it is not compared
     nodes_recorded      whether the nodes recorded events; then a missing event is a finding
-    undisturbed         whether no fault took a lock from its holder; then two holders at a time
-                        prevent an exact verdict
-    robbed_buyers       keys of the buyers from whom a fault took the lock; None for any buyer
-    excused_buyers      keys of the buyers who were not to ask again
+    undisturbed         True if no fault took a lock from its holder; then a sale in which two
+                        buyers held the lock at the same time is not exact
+    robbed_buyers       keys of the buyers from whom a fault took the lock; None if it may have been
+                        any buyer
+    excused_buyers      keys of the buyers who send one request only, even if it gets no answer
     ttl                 seconds that a lock survives its holder; if None, no deadlock is looked for
     fault_fired         whether the fault happened; a failed `prove` event also means that it did
                         not
     orphan_lock         the key of a lock that is left without a holder; empty if there is none
     leaked_keys         keys left on the lock servers that no lock should leave there
-    unsettled_promises  number of promised orders that are not written yet; None if the shop does
-                        not know it
+    unsettled_promises  number of orders that are accepted in the queue but not yet in the database;
+                        None if the shop does not know it
     """
 
     initial_stock: int
@@ -70,7 +77,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def is_own_shop(self) -> bool:
-        """Return whether this project's shop held the sale; other shops number no sales."""
+        """Return whether the sale was in this project's shop; third-party shops number no sales."""
         return bool(self.sale)
 
     @property
@@ -82,11 +89,12 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def orders_by_commit_time(self) -> list[Mapping[str, Any]]:
-        """The orders in the sequence of their commits, which is that of their numbers.
+        """The orders, sorted by their numbers.
 
-        The two sequences are the same if every buyer writes the same row first, because PostgreSQL
-        lets no other buyer write that row before the commit. Orders whose number is text, as in
-        another shop, come last and keep their sequence.
+        This is the sequence of their commits if every buyer writes the same row before it inserts
+        its order: no other buyer can write that row until the commit. Evidence.one_row says for
+        which strategies that holds. Orders whose number is text, as in a third-party shop, come
+        last and keep their sequence.
         """
 
         def position(order: Mapping[str, Any]) -> tuple[bool, int]:
@@ -101,7 +109,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def ordered_units(self) -> int:
-        """Units in all orders. An order that does not name its amount is of one unit."""
+        """Units in all orders. An order without an amount counts as one unit."""
         return sum(int(order.get("amount", 1)) for order in self.orders)
 
     @property
@@ -178,7 +186,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def acknowledged_numbers_by_key(self) -> dict[str, set[OrderNumber | None]]:
-        """Key of a buyer -> the order numbers in the answers `sold`; None for one without."""
+        """Key of a buyer -> the order numbers in its answers `sold`; None if an answer had none."""
         numbers_by_key: dict[str, set[OrderNumber | None]] = {}
         for request in self.requests:
             if request.type == "ok":
@@ -187,7 +195,10 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def recovered_orders(self) -> dict[str, OrderNumber]:
-        """Key of a buyer -> its order, if no answer named the order and a request was left open."""
+        """Key of a buyer -> the number of its order, if the buyer does not know that it bought.
+
+        No answer named the order, and one of the buyer's requests may have sold it.
+        """
         return {
             key: number
             for key, number in self.order_numbers_by_key.items()

@@ -196,7 +196,9 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
     try:
         seconds = 0.0
         for pid in pids:
-            seconds += sum(sum(process.cpu_times()[:4]) for process in family(pid))
+            for process in family(pid):
+                times = process.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
         return seconds
     except psutil.Error:
         return None

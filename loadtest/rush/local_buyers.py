@@ -37,8 +37,9 @@ def wait_forever() -> NoReturn:
 class LocalBuyers:
     """The buyers of this process in one rush.
 
-    They are released once all have arrived at the barrier, so that they buy within some tens of
-    milliseconds. Locust's `spawning_complete` is too early: some buyers are still connecting then.
+    The barrier is the instant just before a buyer's first request is sent. All buyers are released
+    once the last of them has arrived there, so that they buy within some tens of milliseconds.
+    Locust's `spawning_complete` is too early: some buyers are still connecting then.
 
     id            the id of the rush
     numbers       the numbers of the buyers of this process
@@ -125,7 +126,8 @@ class LocalBuyers:
     def ask(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer send its purchase, and record its times and its answer.
 
-        The first request waits at the barrier once it is built, and only its bytes are to be sent.
+        The buyer's first request waits at the barrier after it has been built: at the release only
+        its bytes have to be sent.
         """
         self._purchasing.add(buyer.key)
         answer = buy(buyer)
@@ -140,13 +142,14 @@ class LocalBuyers:
         return answer
 
     def wait_before_retry(self, answer: Answer) -> bool:
-        """Wait for the pause that this answer asks for. Return whether to ask again.
+        """Wait before a retry. Return whether the buyer should send the request again.
 
-        Return False at once if the answer is final, the buyer is late, or a retry might buy twice.
+        Return False at once if the answer is final, the rush or the deadline is over, or a retry
+        might buy a second unit.
         """
         if answer.outcome not in RETRIED_OUTCOMES:
             return False
-        # Another shop may sell twice to a buyer who repeats a request, but not after `busy`.
+        # A third-party shop may sell twice to a buyer who repeats a request, but not after `busy`.
         may_repeat = self.target.repeatable or answer.outcome == "busy"
         deadline = self.released_at + self.plan.deadline
         must_stop = self._rush_is_over or time.monotonic() > deadline
@@ -156,14 +159,14 @@ class LocalBuyers:
         return True
 
     def leave(self) -> NoReturn:
-        """Note that a buyer has its last answer, and wait. The last buyer reports for all."""
+        """Count a buyer as finished, and wait. The last buyer to finish sends the report."""
         self.finished += 1
         if self.finished == self.arrived:
             self.report()
         wait_forever()
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
-        """Report that the target is wrong, so that the rush ends without a verdict, and wait."""
+        """Report an error in the target's file, so that the rush ends without a verdict; wait."""
         self.send_message(messages.BROKEN, error=str(error))
         wait_forever()
 
@@ -175,7 +178,7 @@ class LocalBuyers:
             self.close()
 
     def close(self) -> None:
-        """End the rush: let the buyers send no more requests, and report those so far."""
+        """End the rush: the buyers send no more requests, and those sent so far are reported."""
         self._rush_is_over = True
         self._barrier.set()
         self.report()

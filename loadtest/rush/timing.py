@@ -9,10 +9,10 @@ from loadtest.judge.intervals import Request, group_by
 
 
 def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the timing figures of a run in summary.json; judge/run.py describes them.
+    """Return the durations and the concurrency of a run, by their names in summary.json.
 
-    `buy_ms` has the durations of whole purchases, `requests` those of single requests, repeated
-    requests included.
+    RushFigures in judge/run.py describes them. A purchase is all requests with one key: the first
+    request, and the retries.
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
@@ -36,18 +36,19 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": percentiles(request_ms, 50, 99),
+        # Only until the first answer: between two requests a buyer waits for no answer.
         "in_flight": max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
 
 
 def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
-    """Return the largest number of unanswered requests at one instant.
+    """Return the largest number of these intervals that contain one instant.
 
-    intervals  when each request was sent and answered
+    intervals  the begin and the end of each interval
     """
     changes: list[tuple[float, int]] = []
-    for sent, answered_at in intervals:
-        changes += [(sent, 1), (answered_at, -1)]
+    for begin, end in intervals:
+        changes += [(begin, 1), (end, -1)]
     changes.sort()
     return max(accumulate(change for _, change in changes), default=0)
 

@@ -1,8 +1,10 @@
 """The orders and the stock of a target's shop after a rush.
 
-A shop may show less than the judge can use: only how many orders there are, no stock, no
-idempotency keys. The run lists what the verdict is based on as `judged`, and what it leaves open
-as `not_judged`.
+A target is a third-party shop, described by a file of its user (target.py). It may show less than
+the judge can use: only the number of its orders, no stock, no idempotency keys. The run lists the
+facts on which the verdict is based as `judged`, and those that the verdict leaves open as
+`not_judged`. A promised order is one that the shop has accepted and has not written yet; to settle
+means to write all promised orders.
 """
 
 import time
@@ -88,17 +90,17 @@ class SaleCounter:
         return left
 
     def unsettled(self) -> int | None:
-        """Return how many orders are promised and not written.
+        """Return the number of orders that are promised and not written yet.
 
         None if the shop does not know the number; only this project's own shop may return None.
         Raises ShopUnreachable, TargetError.
         """
-        waiting = call(self.target, self.target.unsettled)
-        is_known = _is_number(waiting) and int(waiting or 0) >= 0
-        if not is_known and not (waiting is None and self.target.records_keys):
+        unwritten_count = call(self.target, self.target.unsettled)
+        is_known = _is_number(unwritten_count) and int(unwritten_count or 0) >= 0
+        if not is_known and not (unwritten_count is None and self.target.records_keys):
             expected = "how many promised orders are not written yet, or leave the method out"
-            raise self._return_error("unsettled", waiting, expected)
-        return waiting
+            raise self._return_error("unsettled", unwritten_count, expected)
+        return unwritten_count
 
     def settle(self, sold: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
@@ -274,8 +276,8 @@ def match_orders_to_buyers(
     The requests are changed in place: they name orders as orders() does, and an answer `sold` that
     names no order gets the order of its buyer.
 
-    If only the number of orders is known, each answer `sold` gets an order first, then each answer
-    with an open outcome. The remaining orders have no buyer. Then only the totals are judged.
+    If only the number of orders is known, orders are made up: one for each answer `sold`, then one
+    for each request of unknown outcome; any others have no buyer. Then only the totals are judged.
 
     Raises TargetError if the answers cannot be compared with the orders: they name orders from
     before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
@@ -480,10 +482,14 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
 
 
 def _make_orders_from_count(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """Return `count` orders, each with the key of a buyer who may have it."""
-    sold = [request.attempt for request in requests if request.outcome == "sold"]
-    sold += [request.attempt for request in requests if request.type == "info"]
-    keys = list(dict.fromkeys(sold))[:count]
+    """Make `count` orders, for a shop that shows only how many orders it has.
+
+    Each order gets the key of a buyer who may have it: first the buyers who were answered `sold`,
+    then those with a request of unknown outcome (Jepsen's type "info").
+    """
+    possible_buyers = [request.attempt for request in requests if request.outcome == "sold"]
+    possible_buyers += [request.attempt for request in requests if request.type == "info"]
+    keys = list(dict.fromkeys(possible_buyers))[:count]
     keys += [NO_BUYER] * (count - len(keys))
     return [{"order": f"{n} of {count}", "key": key} for n, key in enumerate(keys, 1)]
 

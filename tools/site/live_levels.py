@@ -1,7 +1,9 @@
-"""python -m tools.site.live_levels: the levels for a wall, played on real servers.
+"""python -m tools.site.live_levels: the page of the levels, played live on real servers.
 
-Each press plays its schedule from the beginning, on a PostgreSQL (or MariaDB) and a Valkey of its
-own, by the code that made the recording. Ctrl-C ends it.
+It is made for a screen on the wall of an exhibition. A level asks visitors to find a schedule, by
+pressing a button for each turn (levels.py). Each time a visitor presses a button, the schedule so
+far is played from its beginning on a PostgreSQL (or MariaDB) and a Valkey that this command
+starts. The code is that of the recordings (tools/site/recorder/). Ctrl-C ends the command.
 """
 
 import argparse
@@ -39,14 +41,14 @@ spawn = multiprocessing.get_context("spawn")
 
 
 class Impossible(Exception):
-    """No such schedule can be played; the message says why."""
+    """The schedule cannot be played. The message says why."""
 
 
 def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
     """Play a schedule of a world up to its last turn.
 
-    Return the words of its turns, as narrate does, and whether they differ from the recording.
-    Raises Impossible.
+    Return as `turns` the texts that narrate() makes of its turns, and as `differs` whether a move
+    differs from the recording. Raises Impossible.
     """
     from tools.site.recorder.live import turns
     from tools.site.recorder.world import Schedule, with_long_enough_ttl
@@ -73,7 +75,10 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
 
 
 def _serve_plays(database: str, pipe: Connection) -> None:
-    """Play what is asked for over the pipe until it is closed. Ctrl-C is for the main process."""
+    """Play the schedules that the pipe names, until it is closed.
+
+    Ctrl-C is ignored: the main process gets it, too, and closes the pipe.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with shop_on_own_servers(database) as servers:
@@ -90,7 +95,7 @@ def _serve_plays(database: str, pipe: Connection) -> None:
 
 
 class Players:
-    """A process for each database, started when its first schedule is asked for."""
+    """The processes that play schedules: one for each database, started at its first schedule."""
 
     def __init__(self) -> None:
         self._pipes: dict[str, Connection] = {}
@@ -99,7 +104,9 @@ class Players:
 
     def play(self, name: str, schedule: str) -> dict[str, Any]:
         """Return what play_schedule returns, or `error`."""
-        with self._lock:  # one at a time: a turn is told by the time that a buyer is silent
+        # One schedule at a time: a turn counts as over when a buyer has been silent for some time,
+        # so another schedule would slow the buyers down and change the result.
+        with self._lock:
             database = WORLDS[name].database
             pipe = self._pipe_to(database)
             try:
@@ -139,7 +146,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").partition(":")[0]
-        if host not in HOST_NAMES:  # a page of another site, by a name that it made up
+        if host not in HOST_NAMES:  # DNS rebinding: another site's own name leads to this address
             self.send_error(HTTPStatus.BAD_REQUEST, "this address is for this machine only")
             return
         url = urlsplit(self.path)
@@ -189,7 +196,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         server = serve(Path(folder), players, options.port)
         print(f"levels  http://127.0.0.1:{server.server_port}/{level_page.PAGE}", flush=True)
-        print("Each press is played on real servers. Ctrl-C ends it.", flush=True)
+        print("Each button plays its turn on real servers. Ctrl-C ends the command.", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

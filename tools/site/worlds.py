@@ -1,4 +1,9 @@
-"""The recorded schedules with an event of the world: recorded/worlds.json, read."""
+"""The recorded schedules with an outside event, which recorded/worlds.json contains.
+
+An outside event is a pause, the end of a process, a restart of the locks' server, or the like. A
+world is a strategy with its database, its stock and its events; its schedules are recorded
+together. A turn is one letter of a schedule: the next move of a buyer, or an outside event.
+"""
 
 import json
 from dataclasses import dataclass
@@ -7,8 +12,9 @@ from typing import Any
 
 from loadtest.stack.databases import POSTGRES
 
-#: The turns that were made -> what the last of them `did`, and the `state` that it left: the stock,
-#: the orders, the buyers who believe to have the lock, and its owner on the locks' server.
+#: The turns so far -> the events that the last one caused (`did`), and the `state` after it: the
+#: stock, the number of orders, the buyers who believe to hold the lock, and the buyer whose token
+#: the locks' server has.
 Moves = dict[str, dict[str, Any]]
 
 #: Moves of a purchase: it reads; it writes, and records its order; it commits.
@@ -32,7 +38,7 @@ FAILOVER = "F"
 ASKS_AGAIN = "L"
 #: A buyer who waits goes on waiting while no other buyer can move.
 WAITS_ON = "W"
-#: The events, each with the fault of the matrix that it is.
+#: Outside event -> the fault of `make faults` that corresponds to it.
 EVENTS = {
     TIME_PASSES: "slow",
     PAUSE: "pause",
@@ -54,8 +60,8 @@ class World:
     """The schedules of a strategy that are recorded together.
 
     events      the events of its schedules; NO_EVENT stands for the schedules without one
-    lock_lasts  one of the three above; empty without a lock on a server of its own
-    fenced      whether its lock gives out fences, and the database checks them
+    lock_lasts  one of the three texts above; empty if the strategy has no lock on a lock server
+    fenced      whether its lock grants fences, and the database checks them
     units       the stock at the beginning
     database    one of loadtest.stack.databases
     """
@@ -69,9 +75,9 @@ class World:
 
 
 NO_EVENT = ""
-#: Those that the server of the locks can meet, or a holder of a lock with a ttl.
+#: The events of a strategy with a lock on a server.
 LOCK_EVENTS = (NO_EVENT, TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
-#: What is recorded, by the name in WORLDS_FILE.
+#: The recorded worlds, by their names in WORLDS_FILE.
 WORLDS = {
     "none": World("none", (NO_EVENT, KILL)),
     "setnx": World("setnx", LOCK_EVENTS, UNTIL_DELETED),
@@ -112,13 +118,16 @@ def by_length(moves: Moves) -> Moves:
 
 
 def whole_schedules(moves: Moves) -> list[str]:
-    """Return the schedules that no other continues."""
+    """Return the schedules that are complete: no other schedule begins with their turns."""
     beginnings = {key[:-1] for key in moves}
     return [key for key in moves if key not in beginnings]
 
 
 def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
-    """Return whether a buyer stops or ends in the last of these turns; False if it is unknown."""
+    """Return whether a buyer stops or ends in the last of these turns.
+
+    False if the recording does not have these turns.
+    """
     did = moves.get(turns_made, {"did": []})["did"]
     return any(event[0] == buyer and event[1] in ("stops", "ends") for event in did)
 

@@ -1,4 +1,9 @@
-"""Finds the cause of an error that ended a check: a mistake in the file, or a dead server."""
+"""Finds the cause of an error that ended a check: a mistake of the participant, or a dead server.
+
+A mistake leads to a Refusal: the participant's solution is not accepted, with the reason. A server
+that does not answer leads to Undecided. `module` is the participant's file, imported. Each
+_find_...() looks for one kind of mistake, and returns its refusal, or None.
+"""
 
 import ast
 import re
@@ -87,7 +92,7 @@ def _servers_answer() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Return a refusal if a function has other parameters than those that the shop passes."""
+    """Find a function of the participant's file with other parameters than the shop passes."""
     call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     if (
@@ -107,9 +112,10 @@ def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None
 
 
 def _count_parameters(function: str, module: ModuleType) -> int | None:
-    """Return the number of positional parameters of a function in the file, or None.
+    """Return the number of positional parameters of a function in the participant's file.
 
-    If the file defines the function several times, the last definition counts.
+    If the file defines the function several times, the last definition counts. None if it does not
+    define the function.
     """
     source = Path(str(module.__file__)).read_text(encoding="utf-8-sig")
     parameter_count = None
@@ -120,7 +126,7 @@ def _count_parameters(function: str, module: ModuleType) -> int | None:
 
 
 def _find_missing_return(error: BaseException) -> Refusal | None:
-    """Return a refusal if the participant's read() returned None to sell_one()."""
+    """Find a read() of the participant's file that returned None to sell_one()."""
     if isinstance(error, AttributeError) and error.obj is None:
         *_, (frame, _) = walk_tb(error.__traceback__)
         if frame.f_code is sell_one.__code__:
@@ -129,7 +135,7 @@ def _find_missing_return(error: BaseException) -> Refusal | None:
 
 
 def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
-    """Return a refusal if a statement was sent in a transaction that an error had ended."""
+    """Find a statement that was sent in a transaction after an error had ended the transaction."""
     root_cause = chain[-1]
     is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
@@ -141,7 +147,7 @@ def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
-    """Return a refusal with the shop's message on a mistake in the file (BrokenFile), or None."""
+    """Find a BrokenFile, with which the shop reports a mistake in the participant's file."""
     for error in chain:
         if isinstance(error, BrokenFile):
             return Refusal("raises" if error.__cause__ else "no-receipt", {"error": str(error)})
@@ -149,7 +155,7 @@ def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Return a refusal if the file lacks a function that the shop calls."""
+    """Find a function that the shop calls and the participant's file lacks."""
     file_name = Path(str(module.__file__)).name
     if isinstance(error, AttributeError) and error.obj is module:
         return Refusal("raises", {"error": f"{file_name} defines no {error.name}"})
@@ -172,7 +178,7 @@ def _raising_function(error: BaseException) -> str:
 
 
 def _find_error_line(chain: list[BaseException], module: ModuleType) -> Refusal | None:
-    """Return a refusal with the last line of the file that led to the error, if one did."""
+    """Find the last line of the participant's file that led to the error."""
     file_name = Path(str(module.__file__)).name
     root_cause = chain[-1]
     for error in chain:

@@ -9,6 +9,9 @@ from loadtest.faults.trial import Trial
 
 #: The point at which a rival has read that the lock has expired, before it takes the lock over.
 TAKEOVER_POINT = "setnx-timestamp:before_takeover"
+#: How long to wait until a resumed rival has taken the lock over and has read the stock. A rival
+#: that does not get the lock never stops there.
+TAKEOVER_TIMEOUT_SECONDS = 0.3
 
 
 class CrashFault(NodeEndFault):
@@ -51,7 +54,11 @@ class CrashFault(NodeEndFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let the rivals buy. If a lock can be taken over, let both rivals take it over at once."""
+        """Wait until a rival has sold, if the lock ends by itself.
+
+        If waiters take an expired lock over, both rivals first read that the lock has expired. Then
+        they take the lock over, one after the other, before either of them sells.
+        """
         rivals = trial.rivals
         is_stopped_at = self.testbed.is_stopped_at
         if not trial.strategy["takes_over"]:
@@ -64,5 +71,6 @@ class CrashFault(NodeEndFault):
         )
         for rival in rivals:
             self.testbed.resume(rival, TAKEOVER_POINT)
-            wait_for(partial(is_stopped_at, rival, "after_read"), 0.3)
+            has_read_stock = partial(is_stopped_at, rival, "after_read")
+            wait_for(has_read_stock, TAKEOVER_TIMEOUT_SECONDS)
         trial.resume_rivals()

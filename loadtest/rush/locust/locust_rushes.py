@@ -93,7 +93,10 @@ class LocustRushes:
         self.is_set_up.set()
 
     def _require_usable_target(self) -> None:
-        """End the process with 2 unless there is a target that may be rushed."""
+        """Exit with code 2 if the target's file cannot be loaded, or if a host must not be rushed.
+
+        Without --target, the target is this project's own shop.
+        """
         try:
             plan = build_plan(self.environment)
             load_target(plan)

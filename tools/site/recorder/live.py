@@ -1,7 +1,8 @@
-"""Two buyers and one unit in every order of their moves: each move of the real shop, written down.
+"""Records the moves of two buyers of one unit in the real shop, in every order of their moves.
 
-A purchase is three moves: it reads; it writes, and records its order; it commits. With a lock the
-read waits for the lock, and the commit releases it.
+A purchase has three moves. In the first the buyer reads the stock. In the second it writes the
+stock and inserts its order. In the third it commits. Under a strategy with a lock, the first move
+waits for the lock, and the third releases it.
 """
 
 import re
@@ -28,30 +29,34 @@ from testing.driver import Driver
 from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length, stops_in
 
 PRODUCT = "apple"
-#: Time for a buyer who is let go on to come to its next stop.
+#: How long a buyer that got the lock may take to its next stop.
 NEXT_STOP_SECONDS = 0.15
-#: A buyer that stopped in the recording is waited for as long as this: the machine may be busy.
+#: How long to wait for a buyer that stops at this point in the existing recording. It is long,
+#: because the machine may be busy.
 EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
-#: A person may look at a move for as long as they like, and so may a busy machine.
+#: Lets PostgreSQL end no transaction that waits: on a busy machine a move may take long.
 UNLIMITED_TIMEOUTS_SQL = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
 )
-#: Points of a purchase that become a line.
+#: The points of a purchase (shop/sale/points.py) that the site shows as a line.
 SHOWN_POINTS = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
 
 
 def current_buyer() -> str:
-    """Return the buyer whose thread this is: testing names it interleaved-A or -B."""
+    """Return the buyer whose thread this is: testing names the threads interleaved-A and -B."""
     return threading.current_thread().name.removeprefix("interleaved-")
 
 
 @dataclass(slots=True)
 class Trace:
-    """One order as it happened: a list of turns, each of its events.
+    """The events of the moves in one order of the turns, as they happened.
 
-    An event is [buyer, kind, facts..., state]: `begins` a move, `sends` a statement, comes to a
-    point of SHOWN_POINTS, or `ends` with an outcome. State is what everybody can see after it:
-    stock left, orders, and whose lock it is.
+    An event is a list of the buyer, the kind, and facts. The kinds are `begins` (a move), `sends`
+    (with a statement), the points in SHOWN_POINTS, `stops` (at the end of a move) and `ends` (with
+    an outcome). The last fact of `stops` and `ends` is the state that another connection sees: the
+    stock left, the number of orders, and the holder of the lock.
+
+    holders  the buyers who hold the lock
     """
 
     events: list[list[Any]] = field(default_factory=list)
@@ -66,7 +71,7 @@ class Trace:
         return "".join(event[0] for event in list(self.events) if event[1] == "begins")
 
     def is_let_go(self, buyer: str) -> bool:
-        """Return whether a buyer who waited for the lock can go on, and has not stopped again."""
+        """Return whether a buyer that waited for the lock can go on, and has not stopped since."""
         events = list(self.events)  # another thread may add to them
         kinds = [event[1] for event in events if event[0] == buyer]
         is_free = self.holders in ([], [buyer])
@@ -75,9 +80,9 @@ class Trace:
 
 
 class ReplayDriver(Driver):
-    """A driver that waits for a buyer that stopped in the recording.
+    """A driver that waits longer for a buyer that stops in the same turn of the recording.
 
-    recorded_moves  what each turn did before, if that is known
+    recorded_moves  the moves of each turn in the existing recording; empty without a recording
     """
 
     def __init__(self, recorded_moves: Moves, *args: Any, **options: Any) -> None:
@@ -91,9 +96,9 @@ class ReplayDriver(Driver):
 
 
 class Recorder:
-    """Runs the orders of one strategy.
+    """Runs two purchases under one strategy, in every order of their moves.
 
-    recorded_moves  what each turn did before, if that is known
+    recorded_moves  the moves of each turn in the existing recording; empty without a recording
     """
 
     def __init__(self, lock: str, recorded_moves: Moves | None = None) -> None:
@@ -113,7 +118,7 @@ class Recorder:
             traces.append(self.trace)
 
         restock(product=PRODUCT, amount=1, lock=self.lock)
-        check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
+        check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             interleave(self._buy, self._buy, before=before, at=(), driver=driver)
@@ -122,7 +127,7 @@ class Recorder:
         return traces
 
     def _buy(self) -> None:
-        connection.ensure_connection()  # later it would look like a wait
+        connection.ensure_connection()  # connecting later would look like waiting for a lock
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(UNLIMITED_TIMEOUTS_SQL)
@@ -148,7 +153,7 @@ class Recorder:
         self.trace.add("begins")
 
     def _wait_for_next_holder(self, buyer: str) -> None:
-        """Wait for a buyer that the other, whose move has not ended, has given the lock to."""
+        """If this move has released the lock to the other buyer, wait until that buyer stops."""
         until = time.monotonic() + NEXT_STOP_SECONDS
         if stops_in(self.recorded_moves, self.trace.turns_made(), buyer):
             until = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
@@ -181,29 +186,29 @@ class Recorder:
         commit = wrapper.commit
         rollback = wrapper.rollback
 
-        def stopping() -> None:
+        def recorded_commit() -> None:
             self._move()
             self.trace.add("sends", "COMMIT")
             commit()
 
-        def undoing() -> None:
+        def recorded_rollback() -> None:
             self.trace.add("sends", "ROLLBACK")
             rollback()
 
-        vars(wrapper).update(commit=stopping, rollback=undoing)
+        vars(wrapper).update(commit=recorded_commit, rollback=recorded_rollback)
         wrapper.execute_wrappers.append(self._sends)
 
     def _observe_state(self) -> list[Any]:
-        """Return [stock left, orders, whose lock it is], as another connection sees it."""
+        """Return the state that another connection sees: stock left, orders, holder of the lock."""
         report = self._observer.submit(sale_report, self.sale).result()
         return [report.stock_left, report.orders, "".join(self.trace.holders)]
 
 
 def plain(sql: str, params: Any) -> str:
-    """Return a statement with its values in it.
+    """Return a statement with its values in it, shortened for the site.
 
-    It lacks what differs from one run to the next or says nothing here: columns, numbers of rows
-    and sales, the order's values.
+    Left out are the parts that differ from one run to the next (the ids of rows and sales), and
+    those that do not matter here (the columns, and the values of an order).
     """
     parts = " ".join(re.sub('["`]', "", sql).split()).split("%s")
     values = [repr(int(v)) if isinstance(v, int) else repr(v) for v in params or ()]
@@ -221,16 +226,17 @@ def plain(sql: str, params: Any) -> str:
 
 
 def turns(events: list[list[Any]]) -> Moves:
-    """Return the moves of an order, by the turns that were made.
+    """Return the moves of a trace, by the turns that were made.
 
-    What a buyer does who had waited belongs to the turn that let it go on, after what the mover
-    did: at the end of a turn both run. A buyer whose turn has neither stop nor end `waits`.
+    If a turn releases the lock, the buyer that waited for it goes on in the same turn. Its events
+    then belong to that turn, after those of the buyer whose turn it is. A buyer whose own turn has
+    neither stop nor end `waits`.
     """
     moves: Moves = {}
     turns_made = ""
     state: list[Any] = [1, 0, ""]
     waiting_buyers: set[str] = set()
-    let_go_by: dict[str, str] = {}  # the turn that let a buyer who waited go on
+    let_go_by: dict[str, str] = {}  # buyer that waited -> the turn that released the lock to it
     for event in events:
         buyer, kind = event[:2]
         facts = event[2:]
@@ -268,11 +274,11 @@ def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
 
 
 def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
-    """Return every move of every order.
+    """Return the moves of two purchases under a strategy, in every order of the turns.
 
-    recorded_moves  what each turn did before: a buyer that stopped is waited for
+    recorded_moves  the existing recording, if it is to be compared; see ReplayDriver
 
-    Raises AssertionError where two orders that begin alike differ in what they share.
+    Raises AssertionError if two orders with the same first turns differ in their moves up to there.
     """
     moves: Moves = {}
     for trace in Recorder(lock, recorded_moves).traces():

@@ -1,4 +1,4 @@
-"""The server of the locks and its replica, and what can happen to both."""
+"""The server of the locks and its replica, with the restarts and failovers of both."""
 
 import signal
 import time
@@ -11,13 +11,14 @@ from django.conf import settings
 
 from servers.valkey import Valkey, client_at
 
-#: A port at which no server listens: a replica of it has lost its link.
+#: An address at which no server listens. A replica that is told to follow it gets no more writes.
 NO_SERVER = ("127.0.0.1", 1)
+#: How long to wait until a replica has synchronized.
 SYNCHRONIZATION_TIMEOUT_SECONDS = 10.0
 
 
 class LockServers:
-    """The server of the locks, at whose address a replica answers after a failover.
+    """The server of the locks. After a failover, a replica answers at its address.
 
     Args:
         main: The server, which is running.
@@ -33,7 +34,8 @@ class LockServers:
     def prepare(self, *, with_replica: bool) -> None:
         """Delete all keys, such as a lock without a ttl whose holder was killed.
 
-        A replica has synchronized after that, and has lost its link to the server since.
+        With a replica: start it, wait until it has synchronized, and cut its link to the server, so
+        that it never gets a lock.
         """
         with client_at(self._main.port) as client:
             client.flushall()
@@ -74,7 +76,7 @@ class LockServers:
             self._has_failed_over = False
 
     def owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token is the value of a key, or an empty string."""
+        """Return the buyer whose token is the value of a key; an empty string if there is none."""
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]

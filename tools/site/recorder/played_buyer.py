@@ -25,20 +25,21 @@ from tools.site.recorder.live import (
 
 #: Points of a purchase at which a buyer stops, besides its read and its commit.
 STOPS = ("setnx:before_expire", "acquired")
-#: Strategies whose waiters ask for the lock again and again. Those of others block on its server.
+#: Strategies whose waiters poll the lock's server. Under other strategies a waiter sends one
+#: request, which blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
-#: The ttl of the locks where it must not pass: no machine is that slow.
+#: The ttl of the locks in schedules in which no ttl may pass: no machine is that slow.
 LONG_TTL_SECONDS = 60.0
 
 fork = multiprocessing.get_context("fork")
 
 
 class Differs(Exception):
-    """A schedule went another way than it did before."""
+    """A schedule had other moves than before."""
 
 
 class Gate:
-    """Keeps a waiter from asking for a lock again, once it is between two questions."""
+    """Holds a waiter back between two polls of the lock's server."""
 
     def __init__(self) -> None:
         self._may_poll = fork.Event()
@@ -52,13 +53,13 @@ class Gate:
             self._may_poll.wait()
 
     def close(self) -> None:
-        """Close the gate and wait until the waiter has come to it.
+        """Close the gate, and wait until the waiter stands before it.
 
-        Raises Differs if the buyer does not wait for the lock.
+        Raises Differs if the buyer does not poll, because it does not wait for the lock.
         """
         self._may_poll.clear()
         if not self._is_between_polls.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
-            raise Differs("a buyer does not ask for the lock again")
+            raise Differs("a buyer does not poll the lock's server again")
 
     def open(self) -> None:
         self._may_poll.set()
@@ -76,7 +77,7 @@ class PipedTrace(Trace):
 
 
 class ProcessRecorder(Recorder):
-    """A buyer's side of a recording, in the buyer's process."""
+    """A recorder in a buyer's process, which sends its events to the recording process."""
 
     def __init__(self, strategy: str, key: str | None, pipe: Connection, gate: Gate) -> None:
         super().__init__(strategy)
@@ -113,7 +114,7 @@ class ProcessRecorder(Recorder):
             self._move()
 
     def _observe_state(self) -> list[Any]:
-        return []  # the recording process looks
+        return []  # the recording process reads the state instead
 
 
 def _buy_in_process(
@@ -132,9 +133,11 @@ def _buy_in_process(
 
 
 class PlayedBuyer:
-    """A buyer's process, as the recording process sees it.
+    """The recording process's handle on the process of a buyer.
 
-    key  the Idempotency-Key of its request, or None
+    pipe    carries "go" to the buyer, and the buyer's events back
+    status  see Schedule in world.py
+    key     the Idempotency-Key of the buyer's request, or None
     """
 
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
@@ -156,7 +159,7 @@ class PlayedBuyer:
         os.kill(self.process.pid, number)
 
     def stop_polling(self) -> None:
-        """Stop the process, which waits for the lock, while it has no question on its way."""
+        """Hold back this buyer, who waits for the lock, while it has no request in flight."""
         if self._polls_for_lock:
             self._gate.close()
         else:

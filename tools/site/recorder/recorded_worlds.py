@@ -1,12 +1,12 @@
-"""Writes recorded/worlds.json: all schedules of two buyers, each with at most one event.
+"""Writes recorded/worlds.json: all schedules of two buyers, each with at most one outside event.
 
-A world is a strategy with its database, its stock, and the events that may come between two moves
-of a buyer: a pause, the end of a process, the end of a ttl, ... (worlds.py).
+A world is a strategy with its database, its stock, and the outside events that may come between two
+moves of a buyer: a pause, the end of a process, the end of a ttl, ... (worlds.py).
 
 python -m tools.site.recorder.recorded_worlds
-    record [WORLD ...]   play every schedule of these, or of all
-    compare [WORLD ...]  play them again; name who differs
-    sample [WORLD ...]   the same of a few of each event
+    record [WORLD ...]   play every schedule of these worlds, or of all, and record the moves
+    compare [WORLD ...]  play them again, and name the worlds that differ from the recording
+    sample [WORLD ...]   the same, with a few schedules of each event only
 """
 
 import json
@@ -42,24 +42,24 @@ from tools.site.worlds import (
     whole_schedules,
 )
 
-#: Worlds that are played at a time: their buyers wait most of the time.
+#: How many worlds are played at the same time. Their buyers wait most of the time.
 PARALLEL_WORLDS = 4
-#: Schedules of each world and event that are played again as a sample.
+#: How many schedules of each world and event are played again as a sample.
 SCHEDULES_IN_SAMPLE = 6
-#: The query for the version of a database, by what Django calls it.
+#: The query for the version of a database, by Django's name of its vendor.
 VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version()"}
 
 
 @contextmanager
 def shop_on_own_servers(database: str) -> Iterator[LockServers]:
     """Set up Django in this process on the servers of a new stack; yield the locks' servers."""
-    own = {"SHOP_DB_POOL": "0", "SHOP_DEMO_PAUSES": ""}
+    settings = {"SHOP_DB_POOL": "0", "SHOP_DEMO_PAUSES": ""}
     with (
         tempfile.NamedTemporaryFile() as log,
         tempfile.TemporaryDirectory() as folder,
         Stack(count=1, workers=1, threads=1, log=log, database=database) as stack,
     ):
-        os.environ.update(stack.nodes[0].environment | own)
+        os.environ.update(stack.nodes[0].environment | settings)
         django.setup()
         from tools.site.recorder.world import warm_up
 
@@ -68,9 +68,9 @@ def shop_on_own_servers(database: str) -> Iterator[LockServers]:
 
 
 def record(name: str) -> dict[str, Any]:
-    """Return the moves of all schedules of a world, with what they were recorded on.
+    """Return the moves of all schedules of a world, and the machine on which they were recorded.
 
-    `schedules` and `seconds` are counted by event.
+    `schedules` has the number of schedules of each event, `seconds` how long they took.
     """
     world = WORLDS[name]
     moves: Moves = {}
@@ -99,7 +99,7 @@ def record(name: str) -> dict[str, Any]:
 
 
 def sample(moves: Moves) -> list[str]:
-    """Return a few schedules of each event, spread over all of them."""
+    """Return a few schedules of each event, spread evenly over all schedules of the event."""
     schedules_by_event: dict[str, list[str]] = {}
     for schedule in whole_schedules(moves):
         schedules_by_event.setdefault(event_of(schedule), []).append(schedule)
@@ -111,9 +111,9 @@ def sample(moves: Moves) -> list[str]:
 
 
 def replay_sample(name: str) -> list[str]:
-    """Play a sample of a world again.
+    """Play a sample of a world again, and return the schedules that differ from the recording.
 
-    Return the schedules, with the world's name before each, that do not do what was recorded.
+    Each is returned as the name of the world, a space, and the schedule.
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
@@ -127,7 +127,7 @@ def replay_sample(name: str) -> list[str]:
 
 
 def in_processes(worlds: Sequence[str]) -> ProcessPoolExecutor:
-    """Return a pool with a new process for each world: Django is set up once in each."""
+    """Return a pool with a new process for each world: a process can set up Django only once."""
     return ProcessPoolExecutor(
         min(PARALLEL_WORLDS, len(worlds)),
         mp_context=multiprocessing.get_context("spawn"),
@@ -159,10 +159,12 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
 
 
 def differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the worlds of these recordings whose moves are not those that are kept."""
-    kept_moves = read_moves()
+    """Return the worlds whose moves in `recordings` differ from those in WORLDS_FILE."""
+    recorded_moves = read_moves()
     return [
-        name for name, recording in recordings.items() if recording["moves"] != kept_moves.get(name)
+        name
+        for name, recording in recordings.items()
+        if recording["moves"] != recorded_moves.get(name)
     ]
 
 
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
             for name, recording in zip(worlds, pool.map(record, worlds), strict=True):
                 save_recording(name, recording)
             return 0
-    print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
+    print(f"differing from the recording: {', '.join(differing) or 'none'}")
     if differing:
         return 1
     return 0

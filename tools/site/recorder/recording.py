@@ -1,9 +1,10 @@
-"""Writes recorded/: the moves of two buyers from a live shop, and the cells of `make faults`.
+"""Writes the files in recorded/: the moves of two buyers in a live shop, and the results of faults.
 
 python -m tools.site.recorder.recording
-    schedules [LOCK ...]  runs every order, some ten seconds a strategy
-    compare [LOCK ...]    runs them, and compares with what is recorded
-    faults FOLDER ...     of these folders of results/
+    schedules [LOCK ...]  play every schedule of these strategies, or of all, and record the moves;
+                          this takes some ten seconds for each strategy
+    compare [LOCK ...]    play them again, and name the strategies that differ from the recording
+    faults FOLDER ...     record the results of `make matrix` and `make faults` in these folders
 """
 
 import ast
@@ -29,8 +30,10 @@ SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
 
 
 def strategies() -> dict[str, dict[str, Any]]:
-    """Every strategy by name, in the order in which they are shown: title, summary, file, code, and
-    texts of the lines that decide."""
+    """Return the facts that the site shows of each strategy, by its name, in the order shown.
+
+    `marks` has the texts of the lines of `code` that decide whether the strategy is correct.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
     django.setup()
     from shop.strategies import STRATEGIES
@@ -48,7 +51,7 @@ def strategies() -> dict[str, dict[str, Any]]:
 
 
 def essence(text: str) -> str:
-    """A strategy's file without its imports and its entry in the registry: docstring and code."""
+    """Return a strategy's file without its imports and its STRATEGY: its docstring and its code."""
     code = text.partition("\nSTRATEGY = ")[0]
     lines = code.splitlines()
     for node in reversed(ast.parse(code).body):
@@ -64,10 +67,11 @@ def schedules(
 
     They run on the servers of one node, with Django set up on them in this process.
 
-    locks                 the strategies, or none for all
-    recorded_by_strategy  what was recorded: a buyer that stopped is waited for
+    locks                 the names of the strategies; empty for all
+    recorded_by_strategy  the existing recording, if it is to be compared: a buyer that stopped in a
+                          turn of it gets more time to stop there
     """
-    own = {
+    settings = {
         "SHOP_DB_POOL": "0",
         "SHOP_DEMO_PAUSES": "",
         "SHOP_LOCK_TTL": "60",  # no lock ends while a busy machine takes its time
@@ -77,7 +81,7 @@ def schedules(
         tempfile.NamedTemporaryFile() as log,
         Stack(count=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
-        os.environ.update(stack.nodes[0].environment | own)
+        os.environ.update(stack.nodes[0].environment | settings)
         django.setup()
         from shop.strategies import STRATEGIES
         from tools.site.recorder import live
@@ -90,12 +94,12 @@ def schedules(
 
 
 def read_recorded_moves() -> dict[str, dict[str, Any]]:
-    """The moves that are recorded, by strategy."""
+    """Return the moves in SCHEDULES, by strategy."""
     return dict(json.loads(SCHEDULES.read_text())["moves"])
 
 
 def save_moves(lock: str, moves: dict[str, Any]) -> None:
-    """Write the moves of a strategy among the others, in the order of the registry."""
+    """Replace the moves of a strategy in SCHEDULES. Its strategies stay in the registry's order."""
     all_moves = read_recorded_moves() | {lock: moves}
     in_order = {name: all_moves[name] for name in strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
@@ -104,9 +108,9 @@ def save_moves(lock: str, moves: dict[str, Any]) -> None:
 
 
 def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
-    """Return the strategies that move otherwise now than was recorded.
+    """Play these strategies, or all, and return those whose moves differ from the recording.
 
-    Each move that differs is written to stderr, as recorded and as seen now.
+    Each move that differs is printed to stderr, as it is in the recording and as it is now.
     """
     recorded_by_strategy = read_recorded_moves()
     names = []
@@ -123,10 +127,10 @@ def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
 
 
 def faults(folders: Sequence[Path]) -> dict[str, Any]:
-    """The data of report.html of runs of `make matrix` and `make faults`, times in milliseconds.
+    """Return the data of report.html for the results in these folders, with times in milliseconds.
 
-    Cells of later folders take the place of earlier ones. Rushes come without their timelines: of
-    200 lanes each.
+    A cell of a later folder replaces the same cell of an earlier one. The timelines of rushes are
+    left out, because each has 200 lanes.
     """
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
@@ -153,7 +157,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with numbers of milliseconds as integers."""
+    """Return a value with all its numbers of milliseconds rounded to integers."""
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
@@ -171,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
             save_moves(lock, moves)
     elif command == "compare":
         differing = differing_strategies(names)
-        print(f"otherwise than recorded: {', '.join(differing) or 'none'}")
+        print(f"differing from the recording: {', '.join(differing) or 'none'}")
         return 1 if differing else 0
     elif command == "faults":
         data = faults([Path(folder) for folder in names])

@@ -1,7 +1,12 @@
-"""Two buyers, each in its own process, and one event of the world between two of their moves.
+"""Two buyers, each in its own process, and one outside event between two of their moves.
 
-A schedule is a string of turns, such as `AAPBBBBGAA`: A and B move as in live.py, and stop once
-more when they have the lock. The other letters are those of EVENTS and their consequences.
+An outside event is, for example, a restart of the locks' server, or a pause of a buyer's process.
+A world is a strategy with its database, its stock, and the events that may come (worlds.py).
+
+A schedule is a string of turns, such as `AAPBBBBGAA`. In a turn `A` or `B` this buyer makes its
+next move: it reads, it writes, or it commits (live.py), and stops. If the strategy has a lock, the
+buyer stops once more when it has acquired the lock. The other letters are outside events and their
+consequences; worlds.py lists them.
 """
 
 import signal
@@ -43,16 +48,17 @@ from tools.site.worlds import (
     stops_in,
 )
 
-#: A buyer without news for this long waits for the other.
+#: A buyer that has sent nothing for this long is taken to wait for the other buyer.
 BLOCKED_AFTER_SECONDS = 0.3
-#: After a change of the locks' server a buyer who waits connects again, and may get the lock.
+#: How long to wait after a change of the locks' server: a waiting buyer connects again, and may get
+#: the lock.
 RECONNECTED_AFTER_SECONDS = 1.0
-#: The ttls of the locks where it has to pass. Where a schedule takes longer than a ttl lasts, the
-#: ttl passes in turns that are not meant for it, and the schedule is played with the next one.
+#: The ttls to try in schedules in which a ttl has to pass. On a slow machine the first of them may
+#: pass in a turn in which it must not. Then the schedule is played again with the next, longer one.
 SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
 #: The share of a ttl that a schedule may take between a lock's acquisition and the end of a turn.
 USABLE_SHARE_OF_TTL = 0.8
-#: The events for which the ttl passes.
+#: The events during which the ttl of A's lock passes.
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a waiter to notice that a ttl is over.
 TTL_NOTICED_AFTER_SECONDS = 0.2
@@ -63,16 +69,22 @@ Result = TypeVar("Result")
 
 
 class TtlTooShort(Exception):
-    """The machine was so slow that a ttl may have passed in a turn that is not meant for it."""
+    """The machine was so slow that a ttl may have passed in a turn in which it must not."""
 
 
 class Schedule:
     """One schedule as it is played: the two processes, and the trace of their moves.
 
-    A buyer's status is `new`, `stopped`, `running` (also while it waits), `paused` or `ended`.
+    A buyer's status is `new`, `stopped` (between two moves), `running` (in a move, in which it may
+    wait for the lock or for a row), `paused` or `ended`.
 
-    short_ttl       the ttl of the locks if the event is one of TTL_PASSES_IN, in seconds
-    recorded_moves  what each turn did before, if that is known
+    event              the outside event of the schedule; empty if it has none
+    short_ttl          the ttl of the locks in seconds if the event is one of TTL_PASSES_IN
+    recorded_moves     the moves of each turn in the existing recording; empty without a recording
+    has_happened       whether the event has happened
+    is_stuck           whether a buyer waits forever
+    buyers_by_token    the buyer of each token that a lock has granted
+    acquired_at        the monotonic time at which each buyer acquired its lock
     """
 
     def __init__(
@@ -101,7 +113,7 @@ class Schedule:
         self.buyers = {name: self._new_buyer(name) for name in BUYERS}
 
     def _new_buyer(self, name: str) -> PlayedBuyer:
-        connections.close_all()  # a process that is forked must not share them
+        connections.close_all()  # the forked process must not share connections with this one
         key = None
         if self.event == ASKS_AGAIN:
             key = f"{self.sale}-{name}"
@@ -116,7 +128,7 @@ class Schedule:
         """Return the turns that are possible now."""
         if self.is_stuck:
             return []
-        names = [n for n, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
+        names = [name for name, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
         if self.buyers["A"].status == "paused":
             names.append(GOES_ON)
         if not self.has_happened and self._can_happen(self.event):
@@ -126,21 +138,21 @@ class Schedule:
         return names
 
     def possible_events(self, events: Sequence[str]) -> list[str]:
-        """Return which of these events could come next in a schedule that has had none."""
+        """Return which of these events can come next if the schedule has no event."""
         if self.event:
             return []
         return [event for event in events if event and self._can_happen(event)]
 
     def _can_happen(self, event: str) -> bool:
-        """Return whether A is where the event can meet it."""
+        """Return whether the event can happen now, which depends on what A does."""
         if event == ASKS_AGAIN:
             return any(fact[:3] == ["A", "ends", "sold"] for fact in self.trace.events)
         return self.buyers["A"].status == "stopped"
 
     def play(self, turn: str) -> None:
-        """Make one turn, and let everything come to rest that it sets off.
+        """Make one turn, and wait until no buyer moves any more.
 
-        Raises TtlTooShort if a ttl may have passed that is not meant to pass in this turn.
+        Raises TtlTooShort if a ttl may have passed that must not pass in this turn.
         """
         self.turns_made += turn
         self.trace.events.append([turn, "begins"])
@@ -153,10 +165,10 @@ class Schedule:
         self._require_valid_locks()
 
     def _let_happen(self, turn: str) -> None:
-        """Make a turn of the world."""
+        """Let the outside event of this turn happen, or its consequence."""
         if turn == self.event:
             self.has_happened = True
-        acts: dict[str, Callable[[], None]] = {
+        actions: dict[str, Callable[[], None]] = {
             PAUSE: self._pause,
             GOES_ON: self._go_on,
             TIME_PASSES: self._let_ttl_pass,
@@ -166,12 +178,12 @@ class Schedule:
             ASKS_AGAIN: self._ask_again,
             WAITS_ON: self._wait_on,
         }
-        act = acts[turn]
-        act()
+        action = actions[turn]
+        action()
         self.trace.events.append([turn, "stops", self._observe_state()])
 
     def _require_valid_locks(self) -> None:
-        """Raise TtlTooShort if a lock was acquired so long ago that its ttl may be over."""
+        """Raise TtlTooShort if a buyer acquired its lock so long ago that the ttl may be over."""
         for name, acquired_at in self.acquired_at.items():
             age = time.monotonic() - acquired_at
             if name in self.trace.holders and age > USABLE_SHARE_OF_TTL * self.ttl:
@@ -198,9 +210,9 @@ class Schedule:
         self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _change_servers(self, change: Callable[[], None]) -> None:
-        """Change the locks' server between two questions of the buyers who wait.
+        """Change the locks' server while no waiting buyer has a request to it in flight.
 
-        A waiter whose question meets a server that is down is refused as `unavailable`.
+        Otherwise that buyer would be refused as `unavailable`.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
@@ -215,7 +227,7 @@ class Schedule:
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for buyers who wait; those who have not moved after two ttls are stuck."""
+        """Wait for two ttls. If no waiting buyer has made its move by then, they are stuck."""
         running = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)
         self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
@@ -225,13 +237,12 @@ class Schedule:
                 self.trace.events.append([name, "forever"])
 
     def _read_moves_until_quiet(self, seconds: float, *, whole: bool = False) -> None:
-        """Read what the running buyers do until all have stopped, or are silent for `seconds`.
+        """Read the events of the running buyers until all stop, or send none for `seconds`.
 
-        A buyer that stopped in this turn when it was recorded may be silent for longer, up to
+        A buyer that stopped in this turn in the existing recording gets more time, up to
         EXPECTED_STOP_TIMEOUT_SECONDS.
 
-        whole  wait for all of `seconds` even if all have stopped, and for those who wait
-               BLOCKED_AFTER_SECONDS after their last news
+        whole  whether to wait for all of `seconds` even if all buyers have stopped
         """
         deadline = time.monotonic() + seconds
         expected_stop_deadline = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
@@ -250,6 +261,7 @@ class Schedule:
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
     def _add(self, buyer: PlayedBuyer, event: list[Any]) -> None:
+        """Add an event to the trace, and update the state of the buyer who sent it."""
         kind = event[0]
         facts = event[1:]
         if kind == "token":
@@ -271,15 +283,15 @@ class Schedule:
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
-        """Return a state as Moves describes it."""
+        """Return the present state, as Moves in worlds.py describes it."""
         report = sale_report(self.sale)
-        believers = "".join(sorted(self.trace.holders))
+        believers = "".join(sorted(self.trace.holders))  # the buyers who believe to hold the lock
         owner = self.servers.owner(self.buyers_by_token)
         return [report.stock_left, report.orders, believers, owner]
 
 
 def warm_up() -> None:
-    """Buy once, so that the processes forked later have asked what a process asks once."""
+    """Buy once, so that the processes forked later need no queries for what a process caches."""
     restock(product=PRODUCT, amount=1, lock="none")
     check_out(Attempt(PRODUCT, "first", "none"))
 
@@ -294,8 +306,9 @@ def play(
 ) -> tuple[str, Moves, list[str]]:
     """Play a schedule that begins with `prefix`; at every later turn take the first choice.
 
-    Return the schedule, its moves, and the beginnings of the schedules not taken. Raises Differs if
-    a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl was too short.
+    Return the schedule, its moves, and the beginnings of the schedules that the other choices would
+    have led to. Raises Differs if a turn of `prefix` is impossible, and TtlTooShort if even the
+    longest ttl was too short.
     """
 
     def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
@@ -334,17 +347,18 @@ def with_long_enough_ttl(play_once: Callable[[float], Result]) -> Result:
 
 
 def require_agreement(known_moves: Moves, moves: Moves) -> None:
-    """Raise Differs if a turn of these moves is known and did something else."""
-    for key in moves:
-        if known_moves.get(key, moves[key]) != moves[key]:
-            raise Differs(f"{key} was {known_moves[key]}, is {moves[key]}")
+    """Raise Differs if a turn of `moves` had another effect in `known_moves`."""
+    for turns_made in moves:
+        known_move = known_moves.get(turns_made, moves[turns_made])
+        if known_move != moves[turns_made]:
+            raise Differs(f"{turns_made} was {known_move}, is {moves[turns_made]}")
 
 
 def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
-    """Play every schedule of a world and an event once, add its moves to `known_moves`, and
-    count them.
+    """Play every schedule of a world with one event, and return the number of schedules.
 
-    Raises Differs where two schedules that begin alike differ in what they share, ATTEMPTS times.
+    The moves are added to `known_moves`. Raises Differs if, in each of ATTEMPTS attempts, a
+    schedule had other moves than an earlier schedule with the same first turns.
     """
     beginnings = [""]
     count = 0
@@ -367,7 +381,10 @@ def explore(world: World, event: str, servers: LockServers, known_moves: Moves) 
 
 
 def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
-    """Return whether a whole schedule does what was recorded. Print where it differs."""
+    """Play a whole schedule again, and return whether its moves are those of the recording.
+
+    The first difference is printed.
+    """
     try:
         played, moves, _ = play(
             world, event_of(schedule), schedule, servers, recorded_moves=recorded

@@ -74,7 +74,7 @@ def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
     own = {name: value for name, value in os.environ.items() if name not in SHARED}
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
-    assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]
+    assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
 
 
 def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

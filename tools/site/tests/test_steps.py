@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from loadtest.tests.browser import Watched
 from tools.site.pages import ORDERS
-from tools.site.recorder.recording import kept
+from tools.site.recorder.recording import read_recorded_moves
 
 SIZES = (390, 1280, 1920)
 Scheme = Literal["light", "dark"]
@@ -81,7 +81,9 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
     patterns = page.locator("table.orders tr.pattern")
     assert patterns.count() == 6
     assert patterns.locator("a").count() == 6 * len(ORDERS)
-    assert sorted(page.locator("table.orders .names a").all_inner_texts()) == sorted(kept())
+    assert sorted(page.locator("table.orders .names a").all_inner_texts()) == sorted(
+        read_recorded_moves()
+    )
     page.locator('a[href="index.html#redis-in-transaction/ABAABB"]').click()
     expect(page.locator("#lock")).to_have_value("redis-in-transaction")
     shows(page, "Two orders, one unit")

@@ -26,7 +26,7 @@ def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("world", WORLDS)
 def test_sample_is_played_again_as_recorded(world: str) -> None:
     done = run_module("tools.site.recorder.recorded_worlds", "sample", world)
-    assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]
+    assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
 
 
 def test_slow_machine_does_not_change_a_replay() -> None:
