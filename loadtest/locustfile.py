@@ -45,7 +45,7 @@ class ShopUser(FastHttpUser):
         answer = self.buyers.ask(buyer, steps.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.ask(buyer, steps.buy)
-        self.buyers.leave()
+        self.buyers.finish()
 
     def connect(self, buyer: Buyer) -> None:
         """Do everything that comes before the barrier."""

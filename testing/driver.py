@@ -25,7 +25,7 @@ BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
 #: InnoDB refreshes its view of transactions only if it was not read for 100 ms.
-INNODB_LOOK_INTERVAL_SECONDS = 0.11
+INNODB_POLL_INTERVAL_SECONDS = 0.11
 
 
 class Driver:
@@ -60,13 +60,13 @@ class Driver:
         self._at = at
         self._timeout = timeout
         self._using = using
-        self._next_look_at = 0.0
+        self._next_poll_at = 0.0
         self._undo = ExitStack()
         self._run = Run()
 
     def __enter__(self) -> Self:
         """Install the points and start the threads."""
-        self._undo.enter_context(installed(self.stop, self._at, self._connected))
+        self._undo.enter_context(installed(self.stop, self._at, self._record_connection))
         for actor in self._actors.values():
             self._actors_by_thread[actor.thread] = actor
             actor.start()
@@ -181,7 +181,7 @@ class Driver:
             Whether the call reached its next step or its end.
         """
         if connections[self._using].vendor == "mysql":
-            time.sleep(max(0.0, self._next_look_at - time.monotonic()))
+            time.sleep(max(0.0, self._next_poll_at - time.monotonic()))
         if self._is_blocked(actor):
             return False
         return self.settle(actor, 10 * POLL_INTERVAL_SECONDS)
@@ -217,9 +217,9 @@ class Driver:
             return False
         if connection.vendor == "postgresql":
             return _is_blocked_in_postgresql(connection, actor.backends)
-        if connection.vendor == "mysql" and time.monotonic() >= self._next_look_at:
+        if connection.vendor == "mysql" and time.monotonic() >= self._next_poll_at:
             is_blocked = _is_blocked_in_innodb(connection, actor.backends)
-            self._next_look_at = time.monotonic() + INNODB_LOOK_INTERVAL_SECONDS
+            self._next_poll_at = time.monotonic() + INNODB_POLL_INTERVAL_SECONDS
             return is_blocked
         return False
 
@@ -260,7 +260,7 @@ class Driver:
         if actor is not None:
             actor.stop_before(text)
 
-    def _connected(self, backend: int) -> None:
+    def _record_connection(self, backend: int) -> None:
         actor = self.current_actor() or self._moving
         if actor is not None:
             actor.backends.add(backend)

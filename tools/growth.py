@@ -73,7 +73,7 @@ class Sample:
 
 
 @contextmanager
-def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
+def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
     """Sample the processes of each part and their descendants until the block ends.
 
     Yields the list of samples: one at the beginning, one per interval, and one at the end.
@@ -97,7 +97,7 @@ def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
         samples.append(sample(parts))
 
 
-def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
+def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
     The processor time between the samples around the interval is divided by its length.
@@ -196,7 +196,7 @@ def _measure_rush(
     percent of one processor during the rush: of each part, of its busiest process as `... (one)`,
     and of the whole machine, other programs included.
     """
-    with watched({**find_pids(stack), "Locust": [buyers.pid]}) as samples:
+    with sample_while_running({**find_pids(stack), "Locust": [buyers.pid]}) as samples:
         run = rush(stack, buyers, setting, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
     grown = {
@@ -208,7 +208,7 @@ def _measure_rush(
         "peak_mb": round(peak_mb, 1),
         "kb_per_buyer": round((peak_mb - idle_mb) * 1024 / setting.buyers, 1),
         "threads": max(sample.threads for sample in samples),
-        "cpu": shares(samples, run["began_s"], run["duration_s"]),
+        "cpu": cpu_percentages(samples, run["began_s"], run["duration_s"]),
     }
     return {**run, "grown": grown}
 

@@ -27,13 +27,13 @@ MINE = "mine"
 #: The size of a rush: small enough for a laptop, with more buyers than units.
 BUYERS, STOCK = 40, 20
 #: A rush without a new answer for this long is stuck, and a server that is silent is given up.
-LONGEST_PAUSE_SECONDS = 6.0
+SILENCE_TIMEOUT_SECONDS = 6.0
 #: A rush that takes longer, although answers keep coming, is given up.
-LONGEST_RUSH_SECONDS = 60.0
+RUSH_TIMEOUT_SECONDS = 60.0
 #: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
 CRASH_MESSAGE_START = "the shop failed"
 #: Timeout of a check in its own process. Each step of a check has a shorter one of its own.
-LONGEST_CHECK_SECONDS = 60.0
+CHECK_TIMEOUT_SECONDS = 60.0
 #: Selects the nodes' connections by the application names that Testbed sets.
 FROM_NODE_CONNECTIONS = """
     FROM pg_stat_activity
@@ -80,20 +80,22 @@ class Bench(Testbed):
                 client.function_flush()
             ended = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS))
             still_there = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({ended or 0})"
-            wait_for(lambda: not self.sql(still_there), LONGEST_PAUSE_SECONDS)
+            wait_for(lambda: not self.sql(still_there), SILENCE_TIMEOUT_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
         for number in (VICTIMS_NODE, RIVALS_NODE):
             self._reconnect(number)
         # A pool that is still being filled would slow the rush down.
-        wait_for(lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL_SIZE, LONGEST_PAUSE_SECONDS)
+        wait_for(
+            lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= 2 * POOL_SIZE, SILENCE_TIMEOUT_SECONDS
+        )
 
     def _reconnect(self, number: int) -> None:
         """Send a node requests until one succeeds: the first replaces the ended connections.
 
         Raises Undecided if none succeeds in time.
         """
-        until = time.monotonic() + LONGEST_PAUSE_SECONDS
+        until = time.monotonic() + SILENCE_TIMEOUT_SECONDS
         while True:
             try:
                 self.shop(number).restock(product="clean-slate", stock=1)
@@ -122,9 +124,9 @@ class Bench(Testbed):
             start_new_session=True,
         )
         try:
-            stdout, stderr = process.communicate(timeout=LONGEST_CHECK_SECONDS)
+            stdout, stderr = process.communicate(timeout=CHECK_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise Undecided(f"{check} took more than {LONGEST_CHECK_SECONDS:g} s here") from error
+            raise Undecided(f"{check} took more than {CHECK_TIMEOUT_SECONDS:g} s here") from error
         finally:
             kill(process.pid)  # with its children, which may keep its pipes open
             process.wait()
@@ -165,10 +167,10 @@ class Bench(Testbed):
             last_answer_at = started_at
             while waiting_count:
                 now = time.monotonic()
-                if now - last_answer_at > LONGEST_PAUSE_SECONDS:
+                if now - last_answer_at > SILENCE_TIMEOUT_SECONDS:
                     break
-                if now - started_at > LONGEST_RUSH_SECONDS:
-                    raise Undecided(f"a rush took more than {LONGEST_RUSH_SECONDS:g} s here")
+                if now - started_at > RUSH_TIMEOUT_SECONDS:
+                    raise Undecided(f"a rush took more than {RUSH_TIMEOUT_SECONDS:g} s here")
                 time.sleep(0.02)
                 still_waiting = sum(not buyer.is_done.is_set() for buyer in buyers)
                 if still_waiting < waiting_count:

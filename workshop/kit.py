@@ -31,11 +31,11 @@ recent_leases: deque[Lease] = deque(maxlen=8)
 class Guarded:
     """The `buy` of a shop that holds a lock of this class around each purchase's transaction.
 
-    kind  the class of the lock, which the checks also try without a purchase
+    lock_class  the class of the lock, which the checks also try without a purchase
     """
 
-    def __init__(self, kind: Callable[..., Lock]) -> None:
-        self.kind = kind
+    def __init__(self, lock_class: Callable[..., Lock]) -> None:
+        self.lock_class = lock_class
 
     def __call__(self, attempt: Attempt) -> Receipt:
         with held(self._make_lock(attempt)) as lease:
@@ -46,7 +46,7 @@ class Guarded:
     def _make_lock(self, attempt: Attempt) -> Lock:
         is_rush = attempt.product.startswith(RUSH_PREFIX)
         ttl = RUSH_TTL_SECONDS if is_rush else settings.SHOP_LOCK_TTL
-        return self.kind(locks_client(), attempt.lock_name, ttl=ttl)
+        return self.lock_class(locks_client(), attempt.lock_name, ttl=ttl)
 
 
 #: The name that exercises use, as for a function: `buy = guarded(MyLock)`.

@@ -122,7 +122,7 @@ def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: run[name] for name in RUN_FIELDS}
 
 
-def holds(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
+def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
     """Return whether the observations meet a lesson's `expect`, an expression."""
     return bool(eval(lesson.expect, {"__builtins__": {}}, dict(observations)))
 

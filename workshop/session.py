@@ -22,7 +22,7 @@ POLL_INTERVAL_SECONDS = 0.2
 #: Seconds until a command that was interrupted is killed. It is long, because a killed command
 #: leaves its servers behind, and PostgreSQL's first start, slow on a busy machine, cannot be
 #: interrupted.
-LONGEST_END_SECONDS = 120.0
+END_TIMEOUT_SECONDS = 120.0
 QUIT_COMMANDS = ("quit", "q", "exit")
 #: Modification time in nanoseconds, and size in bytes.
 Stamp = tuple[int, int]
@@ -157,7 +157,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            child.wait(LONGEST_END_SECONDS)
+            child.wait(END_TIMEOUT_SECONDS)
     kill(child.pid)
     child.wait()
 

@@ -321,7 +321,7 @@ class Teaching:
         wrong = [
             lesson.number
             for lesson in lessons().values()
-            if not observe.holds(lesson, observations)
+            if not observe.meets_expectation(lesson, observations)
         ]
         for number in wrong:
             self.out.print(f"lesson {number}: the observations do not meet its `expect`")

@@ -115,7 +115,7 @@ def _load(
     fault = "rush"
     if chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
         fault = ONE_PROCESS
-    stack.settle_for(lock)
+    stack.start_order_consumers_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
     plan = LoadPlan(

@@ -291,7 +291,7 @@ def rush(
     """
     hosts = [node.url for node in stack.nodes]
     plan = setting.plan(lock, hosts, stack.token, locust_report=locust_report)
-    stack.settle_for(lock)
+    stack.start_order_consumers_for(lock)
 
     def run_and_judge() -> dict[str, Any]:
         return _rush_recorded(stack, buyers, plan) if stack.record else buyers.rush(plan)

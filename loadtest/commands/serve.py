@@ -84,7 +84,7 @@ def serving(
         url = f"http://127.0.0.1:{port}"
         locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
         stack.watched_servers.append(locust)
-        stack.settle()  # the page may choose any lock
+        stack.start_order_consumers()  # the page may choose any lock
         yield stack, url, buyers
 
 

@@ -14,7 +14,7 @@ from loadtest.judge import history
 from loadtest.judge.run import Run
 from loadtest.report import html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, NotSold
+from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load
@@ -72,7 +72,7 @@ def run(
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
                 run = _rush_and_reread_orders(crowd, replace(plan, stock=units))
-            except NotSold:
+            except TargetUnusable:
                 Path(out.log.name).unlink()
                 raise
             run["target"] = target.name

@@ -73,21 +73,21 @@ class Disturbance:
 
 
 def make_and_hold(
-    kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random
+    kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, rng: Random
 ) -> str:
     """Make a fault on a random node, hold it for a random time within `seconds`, and heal it.
 
     Returns the evidence. Raises NotFired.
     """
     fault = kind(testbed)
-    fault.node = chance.randrange(2)
+    fault.node = rng.randrange(2)
     try:
         if kind is FailoverFault:
             fault.arm()
-            time.sleep(chance.uniform(0, 1))  # the replica misses the writes of this time
+            time.sleep(rng.uniform(0, 1))  # the replica misses the writes of this time
         fault.fire()
         evidence = fault.prove()
-        time.sleep(chance.uniform(*seconds))
+        time.sleep(rng.uniform(*seconds))
         fault.require(fault.is_in_effect(), "it ended too early")
     finally:
         fault.heal()
@@ -95,23 +95,23 @@ def make_and_hold(
     return evidence
 
 
-def evict(testbed: Testbed, chance: Random) -> str:
+def evict(testbed: Testbed, rng: Random) -> str:
     """Evict keys several times, because only some evictions hit the lock of a living holder."""
     evictions = []
-    for _ in range(chance.randint(5, 8)):
+    for _ in range(rng.randint(5, 8)):
         with suppress(NotFired):  # Redis had no key to evict
-            evictions.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, chance))
+            evictions.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, rng))
     if not evictions:
         raise NotFired("nothing was evicted")
     return "; ".join(evictions)
 
 
-def lose_replies(text: bytes, testbed: Testbed, chance: Random) -> str:
+def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     """Drop the replies to some commands that contain `text`."""
     proxies = testbed.redis
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
-    rules = [chance.choice(proxies).lose_reply(text) for _ in range(chance.randint(1, 10))]
+    rules = [rng.choice(proxies).lose_reply(text) for _ in range(rng.randint(1, 10))]
     time.sleep(1.0)
     for rule in rules:
         rule.cancel()
@@ -120,9 +120,9 @@ def lose_replies(text: bytes, testbed: Testbed, chance: Random) -> str:
     return f"{sum(rule.fired for rule in rules)} replies to {text.decode()} were dropped"
 
 
-def delay_everything(testbed: Testbed, chance: Random) -> str:
+def delay_everything(testbed: Testbed, rng: Random) -> str:
     """Delay the bytes of all proxies for a while."""
-    delay = chance.uniform(0.02, 0.1)
+    delay = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
         for proxy in testbed.redis + [testbed.database_proxy]:
             healing.callback(proxy.pass_on)
@@ -130,7 +130,7 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
         began = time.monotonic()
         measure.run_command(testbed.redis[0], "PING")
         took = time.monotonic() - began
-        time.sleep(chance.uniform(0.5, 2))
+        time.sleep(rng.uniform(0.5, 2))
     evidence = f"to connect and to PING took {took * 1000:.0f} ms"
     if took < 2 * delay:
         raise NotFired(evidence)
@@ -213,7 +213,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     A rush without evidence of a disturbance is inconclusive: its sales are `unknown`, unless they
     are oversold.
     """
-    chance = Random(rush.seed)
+    rng = Random(rush.seed)
     fault = ChaosFault(testbed)
     fault.unique_id = f"r{rush.number}_"
     testbed.new_events()  # skips the events of the rushes before this one
@@ -225,16 +225,14 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         for number in range(BUYERS):
             buyers.append(trial.add_buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
     shops = [testbed.shop(node) for node in range(2)]
-    chance.shuffle(buyers)
+    rng.shuffle(buyers)
     began = time.monotonic()
     with ThreadPoolExecutor(len(rush.disturbances)) as pool:
         for disturbance in rush.disturbances:
-            pool.submit(
-                make_disturbance, testbed, rush, disturbance, Random(chance.getrandbits(32))
-            )
+            pool.submit(make_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
         for place, buyer in enumerate(buyers):
             time.sleep(max(0.0, began + ARRIVAL_SECONDS * place / len(buyers) - time.monotonic()))
-            buyer.start(*chance.sample(shops, 2))
+            buyer.start(*rng.sample(shops, 2))
     testbed.record_fault("chaos", "ok", "heal", "healed")
     if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT_SECONDS):
         for buyer in buyers:
@@ -293,20 +291,20 @@ def _has_expired(first: LockHold, second: LockHold) -> bool:
 
 
 def make_disturbance(
-    testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, chance: Random
+    testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, rng: Random
 ) -> None:
     """Make a disturbance at a random time.
 
     Disturbances that need the same servers wait for each other; all others overlap.
     """
-    time.sleep(chance.uniform(0, DISTURBANCE_START_SECONDS))
+    time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
     # A failure is recorded as `info`, not `fail`, because other disturbances of the rush may have
     # happened.
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
         kind = "info"
         try:
-            outcome = disturbance.make(testbed, chance)
+            outcome = disturbance.make(testbed, rng)
             rush.evidence[disturbance.name] = outcome
             kind = "ok"
         except Exception as error:

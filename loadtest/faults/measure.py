@@ -119,7 +119,7 @@ def longest_session_seconds(hosts: str) -> float | None:
     return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
 
 
-def clock_ahead(url: str) -> float:
+def seconds_ahead(url: str) -> float:
     """Return the seconds by which a node's clock is ahead of this process's clock.
 
     The node's clock is read from the Date header of an answer, which has whole seconds. Raises

@@ -12,7 +12,7 @@ from loadtest.expected import expected_of
 from loadtest.faults.cells import judge_trials, names_product, not_run_cell, unknown_cells
 from loadtest.faults.fault import Fault
 from loadtest.faults.fault_buyer import FaultBuyer
-from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_for_each, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
 from loadtest.faults.trial import BUYERS, NotFired, Trial
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Shop, StrategyFacts
@@ -67,12 +67,12 @@ def _play(fault: Fault) -> list[Cell]:
     testbed.new_events()  # skips the events of the faults before this one
     keys_before = testbed.leaked_keys()
     if any(trial.strategy["deferred"] for trial in trials):
-        testbed.settle()
+        testbed.start_order_consumers()
     testbed.set_ttl(fault.ttl)
-    run_for_each(trials, Trial.open)
+    run_in_parallel(trials, Trial.open)
     with _call_afterwards(fault.clean_up):
         proof = _run_steps(fault)
-        run_for_each(trials, drain)
+        run_in_parallel(trials, drain)
         wait_for(lambda: not any(trial.lock_keys_on_server() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(
             filter(None, (proof, fault.describe_observations(), fault.describe_measurements()))
@@ -104,20 +104,20 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    stops_settling = (
+    kills_consumers = (
         fault.loses_promises and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
     run_buyers = partial(_run_or_mark_inconclusive, fault.run_buyers)
     enter = partial(_run_or_mark_inconclusive, fault.enter)
-    buyers_thread = threading.Thread(target=run_for_each, args=(trials, run_buyers), daemon=True)
+    buyers_thread = threading.Thread(target=run_in_parallel, args=(trials, run_buyers), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
     def end() -> None:
         _resume_all_buyers(fault)
         if buyers_thread.is_alive():
             buyers_thread.join(RUN_BUYERS_TIMEOUT_SECONDS)
-        if stops_settling:
-            testbed.settle()
+        if kills_consumers:
+            testbed.start_order_consumers()
         fault.heal()
         record("ok", "heal", "healed")
 
@@ -125,9 +125,9 @@ def _run_steps(fault: Fault) -> str:
         try:
             fault.arm()
             record("ok", "arm", fault.title)
-            if stops_settling:
-                testbed.stop_settling()
-            run_for_each(trials, enter)
+            if kills_consumers:
+                testbed.kill_order_consumers()
+            run_in_parallel(trials, enter)
             fault.fired_at = time.monotonic()
             record("invoke", "fire", fault.title)
             fault.fire()

@@ -140,7 +140,7 @@ class Testbed(Stack):
         """Restart both nodes with this ttl for every strategy, unless they have it already."""
         if seconds != self.ttl:
             self.ttl = seconds
-            run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
+            run_in_parallel((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def shop(self, node: int = 0) -> Shop:
         """Return a client of one node that waits for an answer for `answer_timeout` seconds."""
@@ -192,15 +192,15 @@ class Testbed(Stack):
         assert process is not None, "the node does not run"
         return process
 
-    def settle(self) -> None:
+    def start_order_consumers(self) -> None:
         """Start a consumer for each node."""
         for node in self.nodes:
-            node.settle()
+            node.start_order_consumer()
 
-    def stop_settling(self) -> None:
-        """Kill every consumer. Until `settle` is called, promises are stored on Redis only."""
+    def kill_order_consumers(self) -> None:
+        """Kill every consumer. Until they are started again, promises are stored on Redis only."""
         for node in self.nodes:
-            node.stop_settling()
+            node.kill_order_consumer()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """Execute a statement directly, bypassing the proxies, and return its rows."""
@@ -239,7 +239,7 @@ class Testbed(Stack):
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL
-        run_for_each((VICTIMS_NODE, RIVALS_NODE), self.restart)
+        run_in_parallel((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault.
@@ -269,7 +269,7 @@ class Testbed(Stack):
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
-def run_for_each(subjects: Iterable[T], action: Callable[[T], object]) -> None:
+def run_in_parallel(subjects: Iterable[T], action: Callable[[T], object]) -> None:
     """Call `action` for all subjects in parallel. Raises the first error after all calls ended."""
     arguments = list(subjects)
     with ThreadPool(len(arguments)) as pool:  # daemon threads: Ctrl-C does not wait for them

@@ -13,27 +13,32 @@ from dataclasses import dataclass
 class Evidence:
     """The evidence that the history of a correct sale shows of each order.
 
-    locked     the stock was read and the order was committed while the node held the lock
-    own_token  no two grants share a token; false if a holder may enter its own lock again
-    fenced     the order carries the fence of its grant
-    absolute   the purchase writes the stock that it read, less one, so each order reads one unit
-               less than the order before it
-    one_row    every buyer writes the product's row before its order, so orders are committed in the
-               order of their numbers
-    numbered   orders are committed in the order of their numbers; false if a number is drawn before
-               the unit is taken
-    own_unit   the stock that an order saw is the number of its unit, which no other order has
-    reserves   a unit is reserved in Redis before the order is committed
-    promises   the reservation promises the order, which a consumer writes later
+    locked      the stock was read and the order was committed while the node held the lock
+    has_unique_tokens
+                no two grants share a token; false if a holder may enter its own lock again
+    fenced      the order carries the fence of its grant
+    writes_absolute_stock
+                the purchase writes the stock that it read, less one (not `amount - 1`), so each
+                order reads one unit less than the order before it
+    writes_product_row_first
+                every buyer writes the product's row before its order, so orders are committed in
+                the order of their numbers
+    commits_in_number_order
+                orders are committed in the order of their numbers; false if a number is drawn
+                before the unit is taken
+    has_unit_numbers
+                the stock that an order saw is the number of its unit, which no other order has
+    reserves    a unit is reserved in Redis before the order is committed
+    promises    the reservation already promises the order, and a consumer writes the order later
     """
 
     locked: bool = False
-    own_token: bool = False
+    has_unique_tokens: bool = False
     fenced: bool = False
-    absolute: bool = False
-    one_row: bool = True
-    numbered: bool = True
-    own_unit: bool = False
+    writes_absolute_stock: bool = False
+    writes_product_row_first: bool = True
+    commits_in_number_order: bool = True
+    has_unit_numbers: bool = False
     reserves: bool = False
     promises: bool = False
 
@@ -45,9 +50,11 @@ PERMANENT_KEYS = re.compile(
 )
 
 NO_EVIDENCE = Evidence()
-_LOCK = Evidence(locked=True, own_token=True, absolute=True)
-_FENCED_LOCK = Evidence(locked=True, own_token=True, fenced=True, absolute=True)
-_ROW = Evidence(absolute=True)
+_LOCK = Evidence(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
+_FENCED_LOCK = Evidence(
+    locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
+)
+_ROW = Evidence(writes_absolute_stock=True)
 
 #: Strategy -> the evidence of a correct sale under it.
 EVIDENCE: Mapping[str, Evidence] = {
@@ -69,7 +76,7 @@ EVIDENCE: Mapping[str, Evidence] = {
     "redis-in-transaction": _LOCK,
     "lock-then-read": _LOCK,
     "lock-then-claim": _FENCED_LOCK,
-    "reentrant": Evidence(locked=True, absolute=True),
+    "reentrant": Evidence(locked=True, writes_absolute_stock=True),
     "redis": _FENCED_LOCK,
     "one-file": _FENCED_LOCK,
     "fence-at-write": _FENCED_LOCK,
@@ -80,7 +87,9 @@ EVIDENCE: Mapping[str, Evidence] = {
     "rollback": NO_EVIDENCE,
     "conditional": NO_EVIDENCE,
     "counter": Evidence(reserves=True),
-    "buckets": Evidence(one_row=False),
-    "skip-locked": Evidence(one_row=False, own_unit=True),
-    "reserve": Evidence(numbered=False, own_unit=True, reserves=True, promises=True),
+    "buckets": Evidence(writes_product_row_first=False),
+    "skip-locked": Evidence(writes_product_row_first=False, has_unit_numbers=True),
+    "reserve": Evidence(
+        commits_in_number_order=False, has_unit_numbers=True, reserves=True, promises=True
+    ),
 }

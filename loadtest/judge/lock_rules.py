@@ -203,7 +203,7 @@ def shared_token(record: SaleRecord) -> Iterator[Case]:
     first_holds: dict[str, LockHold] = {}
     for hold in record.holds:
         first = first_holds.setdefault(hold.token, hold)
-        is_reentry = not record.evidence.own_token and _is_same_owner(first, hold)
+        is_reentry = not record.evidence.has_unique_tokens and _is_same_owner(first, hold)
         if not hold.token or not (first is hold or is_reentry):
             yield Case(
                 f"{first.attempt} and {hold.attempt} were granted the token {hold.token!r}",

@@ -14,39 +14,39 @@ class PurchaseOutcome:
 
     event_type  the type of the answer's event in the history: `ok`, the buyer has a unit; `fail`,
                 the request sold nothing; `info`, the request may have sold a unit
-    final       whether the buyer is served, and needs no further answer
-    retried     whether the buyer asks again with the same key
-    correct     whether a correct shop gives this answer while its servers run; Locust counts it as
+    is_final    whether the buyer is served, and needs no further answer
+    is_retried  whether the buyer asks again with the same key
+    is_correct  whether a correct shop gives this answer while its servers run; Locust counts it as
                 a success
-    begun       whether a node gives this answer only after it has begun the purchase
+    is_begun    whether a node gives this answer only after it has begun the purchase
     """
 
     event_type: str = "fail"
-    final: bool = False
-    retried: bool = False
-    correct: bool = False
-    begun: bool = False
+    is_final: bool = False
+    is_retried: bool = False
+    is_correct: bool = False
+    is_begun: bool = False
 
 
 #: Every outcome of an answer to POST /buy, and `unknown`, which a buyer without an answer records.
-#: `closed`, `throttled` and `error` are neither final nor retried: the buyer gives up, unserved.
+#: `closed`, `throttled` and `error` are neither final nor retried: the buyer gives up without an order.
 OUTCOMES: Mapping[str, PurchaseOutcome] = {
-    "sold": PurchaseOutcome(event_type="ok", final=True, correct=True, begun=True),
-    "sold_out": PurchaseOutcome(final=True, correct=True, begun=True),
-    "closed": PurchaseOutcome(correct=True, begun=True),
-    "busy": PurchaseOutcome(retried=True, correct=True, begun=True),
-    "lost": PurchaseOutcome(retried=True, correct=True, begun=True),
-    "unavailable": PurchaseOutcome(retried=True),
-    "throttled": PurchaseOutcome(correct=True),
-    "full": PurchaseOutcome(retried=True, correct=True),
+    "sold": PurchaseOutcome(event_type="ok", is_final=True, is_correct=True, is_begun=True),
+    "sold_out": PurchaseOutcome(is_final=True, is_correct=True, is_begun=True),
+    "closed": PurchaseOutcome(is_correct=True, is_begun=True),
+    "busy": PurchaseOutcome(is_retried=True, is_correct=True, is_begun=True),
+    "lost": PurchaseOutcome(is_retried=True, is_correct=True, is_begun=True),
+    "unavailable": PurchaseOutcome(is_retried=True),
+    "throttled": PurchaseOutcome(is_correct=True),
+    "full": PurchaseOutcome(is_retried=True, is_correct=True),
     "error": PurchaseOutcome(),
-    "unknown": PurchaseOutcome(event_type="info", retried=True),
+    "unknown": PurchaseOutcome(event_type="info", is_retried=True),
 }
 
-FINAL_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.final)
-RETRIED_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.retried)
-CORRECT_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.correct)
-BEGUN_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.begun)
+FINAL_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_final)
+RETRIED_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_retried)
+CORRECT_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_correct)
+BEGUN_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_begun)
 #: Outcomes of requests that sold nothing, after which the buyer asks again.
 RETRIED_REFUSALS = frozenset(
     name for name in RETRIED_OUTCOMES if OUTCOMES[name].event_type == "fail"

@@ -398,9 +398,9 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
     the commits. Then the rule is weaker: an order that was answered before the stock was read for
     another order has the smaller number.
     """
-    if not record.evidence.numbered:
+    if not record.evidence.commits_in_number_order:
         return
-    if not record.evidence.one_row:
+    if not record.evidence.writes_product_row_first:
         yield from _orders_read_after_later_answers(record)
         return
     begun_at = {number: commit.begun_at for number, commit in record.commits_by_order.items()}

@@ -92,9 +92,9 @@ class SaleRecord(ProductHistory):
         """The orders, sorted by their numbers.
 
         This is the sequence of their commits if every buyer writes the same row before it inserts
-        its order: no other buyer can write that row until the commit. Evidence.one_row says for
-        which strategies that holds. Orders whose number is text, as in a third-party shop, come
-        last and keep their sequence.
+        its order: no other buyer can write that row until the commit. The strategies of which
+        that is true have Evidence.writes_product_row_first. Orders whose number is text, as in a
+        third-party shop, come last and keep their sequence.
         """
 
         def position(order: Mapping[str, Any]) -> tuple[bool, int]:

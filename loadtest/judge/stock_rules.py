@@ -28,8 +28,8 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     buyers write different rows, the rule does not apply.
     """
     has_lost_updates = record.lost_updates > 0
-    writes_absolute_stock = has_lost_updates or record.evidence.absolute
-    if not (record.evidence.one_row and writes_absolute_stock):
+    writes_absolute_stock = has_lost_updates or record.evidence.writes_absolute_stock
+    if not (record.evidence.writes_product_row_first and writes_absolute_stock):
         return
     orders = record.orders_by_commit_time
     amounts = _amounts_seen(record)
@@ -110,8 +110,8 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     The totals do not show such a pair if another unit went without an order. The rule does not
     apply if a server may have lost promises: it may then promise a number again.
     """
-    may_promise_again = not (record.undisturbed or record.evidence.numbered)
-    if not record.evidence.own_unit or may_promise_again:
+    may_promise_again = not (record.undisturbed or record.evidence.commits_in_number_order)
+    if not record.evidence.has_unit_numbers or may_promise_again:
         return
     orders_by_unit: dict[int, object] = {}
     for order in record.orders:
@@ -132,7 +132,7 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
 
     The rule applies to strategies that take a unit or try again after such a read.
     """
-    if record.evidence.one_row and not record.evidence.absolute:
+    if record.evidence.writes_product_row_first and not record.evidence.writes_absolute_stock:
         return
     for request in record.requests:
         if request.outcome != "sold_out":

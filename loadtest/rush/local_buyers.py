@@ -158,7 +158,7 @@ class LocalBuyers:
         gevent.sleep(answer.retry_delay())
         return True
 
-    def leave(self) -> NoReturn:
+    def finish(self) -> NoReturn:
         """Count a buyer as finished, and wait. The last buyer to finish sends the report."""
         self.finished += 1
         if self.finished == self.arrived:
@@ -170,7 +170,7 @@ class LocalBuyers:
         self.send_message(messages.BROKEN, error=str(error))
         wait_forever()
 
-    def hear(self, message: Any) -> None:
+    def handle_message(self, message: Any) -> None:
         """Handle a message of the coordinator."""
         if message.type == messages.GO:
             gevent.spawn(self.release, message.data["at"])

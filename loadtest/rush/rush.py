@@ -56,15 +56,15 @@ class BuyerProcess:
     id        Locust's name of the process: the machine's name and a random part
     buyers    the numbers of its buyers
     pid       its process id; 0 until it has reported that it has buyers
-    arrived   whether all its buyers are at the barrier
-    reported  whether it has sent its report
+    has_arrived   whether all its buyers are at the barrier
+    has_reported  whether it has sent its report
     """
 
     id: str
     buyers: range
     pid: int = 0
-    arrived: bool = False
-    reported: bool = False
+    has_arrived: bool = False
+    has_reported: bool = False
 
     @property
     def machine(self) -> str:
@@ -167,8 +167,8 @@ class Rush:
         if self.is_over or all(map(is_done, self.processes.values())):
             return True
         for process in self.processes.values():
-            if not process.reported and self._is_lost(process):
-                self.lose(process)
+            if not process.has_reported and self._is_lost(process):
+                self.record_loss(process)
         return self.is_over
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
@@ -186,7 +186,7 @@ class Rush:
         client = clients.get(process.id)
         return client is None or client in clients.missing or process.has_ended()
 
-    def lose(self, process: BuyerProcess) -> None:
+    def record_loss(self, process: BuyerProcess) -> None:
         """Record that a process has ended. Its buyers' requests since the release are lost."""
         worker = f"worker {process.buyers.start} on {process.machine}"
         buyers = len(process.buyers)
@@ -198,7 +198,7 @@ class Rush:
             "released. The worker's log says why; start it and the rush again"
         )
 
-    def hear(self, message: Any) -> None:
+    def handle_message(self, message: Any) -> None:
         """Handle a message of a process with buyers. Messages of other processes are ignored."""
         process = self.processes.get(message.node_id)
         if process is None:
@@ -208,9 +208,9 @@ class Rush:
             case messages.HERE:
                 process.pid = content["pid"]
             case messages.ARRIVED:
-                process.arrived = True
+                process.has_arrived = True
             case messages.REPORT:
-                process.reported = True
+                process.has_reported = True
                 self.arrived += content["arrived"]
                 self.requests += [Request(*fields) for fields in content["requests"]]
                 logger.info("worker %d has reported", process.buyers.start)
@@ -243,12 +243,14 @@ class Rush:
     def _collect_reports(self) -> None:
         """End the rush in the processes that have not reported, and wait for their reports."""
         missing = [
-            process for process in self.processes.values() if process.pid and not process.reported
+            process
+            for process in self.processes.values()
+            if process.pid and not process.has_reported
         ]
         for process in missing:
             self.runner.send_message(messages.END, {"rush": self.id}, process.id)
         self._wait(
-            lambda: all(process.reported or self._is_lost(process) for process in missing),
+            lambda: all(process.has_reported or self._is_lost(process) for process in missing),
             REPORT_TIMEOUT_SECONDS,
         )
 
@@ -273,7 +275,7 @@ class Rush:
         """
         last_requests = {request.attempt: request for request in self.requests}
         sold = sum(request.outcome == "sold" for request in last_requests.values())
-        missing_order_findings = self.sale_counter.settle(sold)
+        missing_order_findings = self.sale_counter.wait_until_settled(sold)
         stock_left = self.sale_counter.stock()
         orders_or_total = self.sale_counter.orders()
         self.judged_orders = orders_or_total
@@ -310,7 +312,7 @@ class Rush:
 
         They come from orders that are missing after the wait, and from orders from before the rush.
 
-        missing  the sentences of SaleCounter.settle()
+        missing  the sentences of SaleCounter.wait_until_settled()
         """
         if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
             run |= {"verdict": "unknown", "why": missing[0]}
@@ -339,8 +341,8 @@ class Rush:
 
 
 def _has_arrived(process: BuyerProcess) -> bool:
-    return process.arrived
+    return process.has_arrived
 
 
 def _has_reported(process: BuyerProcess) -> bool:
-    return process.reported
+    return process.has_reported

@@ -70,7 +70,8 @@ class ShopNode:
     group can be killed as a whole.
 
     server          the gunicorn master
-    order_consumer  the process that writes promised orders to the database; started by settle()
+    order_consumer  the process (`manage.py settle`) that writes promised orders to the database; a
+                    node has none before start_order_consumer()
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ShopNode:
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)
         self.order_consumer = ServerProcess(f"consumer {name}", log)
-        self._settles = False
+        self._has_order_consumer = False
 
     def command(self) -> list[str]:
         """Return the command that starts the server."""
@@ -92,23 +93,23 @@ class ShopNode:
     def start(self) -> None:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
-        if self._settles:
-            self._start_order_consumer()
+        if self._has_order_consumer:
+            self._start_order_consumer_process()
 
-    def settle(self) -> None:
+    def start_order_consumer(self) -> None:
         """Start a consumer (`manage.py settle`) for this node, unless one runs."""
-        self._settles = True
+        self._has_order_consumer = True
         if self.order_consumer.process is None:
-            self._start_order_consumer()
+            self._start_order_consumer_process()
 
-    def stop_settling(self) -> None:
+    def kill_order_consumer(self) -> None:
         """Kill the consumer with SIGKILL. Other consumers settle the promises that it leaves.
 
-        `settle` starts the consumer again.
+        `start_order_consumer` starts it again.
         """
         self.order_consumer.stop(how=signal.SIGKILL)
 
-    def _start_order_consumer(self) -> None:
+    def _start_order_consumer_process(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
         embedded.kill_at_exit(

@@ -271,14 +271,14 @@ class Stack:
         """Return the variables of one node. Its name distinguishes it in a history."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
 
-    def settle(self) -> None:
+    def start_order_consumers(self) -> None:
         """Start a consumer of promises (`manage.py settle`) at the first node."""
-        self.nodes[0].settle()
+        self.nodes[0].start_order_consumer()
 
-    def settle_for(self, lock: str) -> None:
+    def start_order_consumers_for(self, lock: str) -> None:
         """Start a consumer if this strategy promises orders, which a consumer then writes."""
         if lock in TRAITS and TRAITS[lock].deferred:
-            self.settle()
+            self.start_order_consumers()
 
     def leaked_keys(self) -> set[str]:
         """Return the keys on the Valkeys of this run that should not be left after a sale.

@@ -36,7 +36,7 @@ class SaleCounter:
     units               the units that the sale was opened with
     opening_stock       the stock that the shop showed when the sale was opened, None without one
     orders_before       the orders that were there when the sale was opened
-    was_growing_at_end  whether orders were still being added at the end of settle()
+    was_growing_at_end  whether orders were still being added at the end of wait_until_settled()
     matched_by_number   how many orders name no buyer of the rush, and were matched to one by the
                         number in an answer
     """
@@ -102,7 +102,7 @@ class SaleCounter:
             raise self._return_error("unsettled", unwritten_count, expected)
         return unwritten_count
 
-    def settle(self, sold: int) -> list[str]:
+    def wait_until_settled(self, sold: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the

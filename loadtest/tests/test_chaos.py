@@ -18,7 +18,7 @@ from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
 from loadtest.faults.cells import read_until_answered
 from loadtest.faults.chaos_rush import DISTURBANCES, LEASE_RAN_OUT_MESSAGE, ChaosRush, Disturbance
-from loadtest.faults.testbed import TTL, Testbed, run_for_each
+from loadtest.faults.testbed import TTL, Testbed, run_in_parallel
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -187,7 +187,7 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(rush: ChaosRush, testbed: Nothing) -> None:
-    run_for_each(
+    run_in_parallel(
         rush.disturbances,
         lambda disturbance: chaos_rush.make_disturbance(
             cast(Testbed, testbed), rush, disturbance, Random(1)

@@ -79,7 +79,7 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     if "stopped" in why:
         rush.stopped = True
     else:
-        rush.lose(BuyerProcess("host_1", range(1, 3, 2)))
+        rush.record_loss(BuyerProcess("host_1", range(1, 3, 2)))
     run = rush.compute_run()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)

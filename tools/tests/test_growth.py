@@ -15,11 +15,11 @@ from tools.tests.conftest import summary
 def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
     seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
     samples = [Sample(t, 0, 0, {"nodes": cpu_seconds}) for t, cpu_seconds in seconds.items()]
-    assert growth.shares(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
+    assert growth.cpu_percentages(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
 
 
 def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
-    with growth.watched({NODES: [os.getpid()], "Locust": []}) as samples:
+    with growth.sample_while_running({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
     first_sample, *later_samples = samples
     assert later_samples, "it looks at the end of a short block, too"

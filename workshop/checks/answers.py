@@ -19,7 +19,7 @@ from workshop.checks.purchases import PRODUCT, describe_run, open_sale
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
-MOVES = 3
+MOVES_PER_BUYER = 3
 #: The arguments that the check passes to the functions of lesson 2, in this order.
 PARAMETERS = ("initial", "orders", "left")
 #: Sales. The first tuple has the initial stock, the orders and the stock left. The second one has
@@ -64,10 +64,10 @@ def schedules(module: ModuleType) -> Refusal | None:
         return Refusal("todo")
     twice, once = map(_normalize_letters, texts)
     for text, letters in zip(texts, (twice, once), strict=True):
-        if sorted(letters) == sorted("AB" * MOVES):
+        if sorted(letters) == sorted("AB" * MOVES_PER_BUYER):
             continue
         facts = {"given": text, "letters": len(letters)}
-        too_many = len(letters) > 2 * MOVES and set(letters) == {"A", "B"}
+        too_many = len(letters) > 2 * MOVES_PER_BUYER and set(letters) == {"A", "B"}
         return Refusal("too-many-moves" if too_many else "not-a-schedule", facts)
     from shop.schedules.two_buyers import run_schedule
 

@@ -150,14 +150,14 @@ class _RecordingPipeline(Pipeline):
 class Probe:
     """A test bench for a participant's class of lock.
 
-    kind    the class of the lock
+    lock_class  the class of the lock
     module  the participant's file
     plain   a client of the server that sends no points
     story   the lines of the story so far
     """
 
-    def __init__(self, kind: Callable[..., Any], module: ModuleType) -> None:
-        self.kind = kind
+    def __init__(self, lock_class: Callable[..., Any], module: ModuleType) -> None:
+        self.lock_class = lock_class
         self.module = module
         self.plain: Any = locks_client()
         self.story: list[str] = []
@@ -169,14 +169,14 @@ class Probe:
         """Return a new lock with a unique name."""
         restart_step_timer()
         name = next(self._names)
-        lock = self.kind(RecordingClient(self.plain), name, ttl=ttl)
+        lock = self.lock_class(RecordingClient(self.plain), name, ttl=ttl)
         self._made_with[id(lock)] = name, ttl  # the participant's class may not keep these
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
         """Return another object for the same lock, as each purchase has its own object."""
         name, ttl = self._made_with[id(lock)]
-        return self.kind(RecordingClient(self.plain), name, ttl=ttl)
+        return self.lock_class(RecordingClient(self.plain), name, ttl=ttl)
 
     def tell(self, text: str) -> None:
         """Add a line to the story."""
@@ -353,5 +353,5 @@ def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
-    probe = Probe(buy.kind, module)
+    probe = Probe(buy.lock_class, module)
     return next(filter(None, (check(probe) for check in checks)), None)

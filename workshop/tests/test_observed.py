@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workshop.lessons import Lesson, lessons
-from workshop.observe import OBSERVED, OBSERVED_BLOCK, block, holds
+from workshop.observe import OBSERVED, OBSERVED_BLOCK, block, meets_expectation
 from workshop.tests.test_lessons import EACH
 
 #: The articles' names are no figures.
@@ -25,7 +25,7 @@ def observe_section(lesson: Lesson) -> str:
 
 @EACH
 def test_the_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
-    assert holds(lesson, observed())
+    assert meets_expectation(lesson, observed())
 
 
 @EACH
@@ -43,7 +43,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
 
 def test_a_predicate_sees_nothing_but_what_was_observed() -> None:
     with pytest.raises(NameError):
-        holds(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
+        meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
 
 
 @EACH
@@ -58,4 +58,4 @@ def test_a_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
     for table in (observations["demo"], observations["matrix"], *observations["cells"].values()):
         for run in table.values():
             run["verdict"] = turned[run["verdict"]]
-    assert not holds(lesson, observations)
+    assert not meets_expectation(lesson, observations)

@@ -43,7 +43,7 @@ class ClockFault(Fault):
 
     def prove(self) -> str:
         for node, expected in zip(self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True):
-            ahead = measure.clock_ahead(node.url)
+            ahead = measure.seconds_ahead(node.url)
             self.require(
                 abs(ahead - expected) < DATE_TOLERANCE_SECONDS,
                 f"node {node.name} is {ahead:.0f} s ahead",

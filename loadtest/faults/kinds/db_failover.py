@@ -47,7 +47,7 @@ class DbFailoverFault(Fault):
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
         # Node A's consumer would write promised orders to the original database.
-        self.testbed.nodes[VICTIMS_NODE].stop_settling()
+        self.testbed.nodes[VICTIMS_NODE].kill_order_consumer()
 
     def _start_copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
         """Start a copy of the PostgreSQL at `of`.

@@ -3,7 +3,7 @@
 from functools import partial
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import run_for_each
+from loadtest.faults.testbed import run_in_parallel
 from loadtest.faults.trial import Trial
 from servers.loopback import free_port
 
@@ -40,7 +40,7 @@ class MisconfFault(Fault):
             before = self._count_refusals(error)
             self.run_redis_command(*begin.format(port=free_port()).split())
             try:
-                run_for_each(self.trials, partial(self._require_refusal, error=error))
+                run_in_parallel(self.trials, partial(self._require_refusal, error=error))
             finally:
                 self.run_redis_command(*end.split())
             self.refusals_by_error[error] = self._count_refusals(error) - before

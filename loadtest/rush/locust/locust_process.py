@@ -25,7 +25,7 @@ from servers.signals import uninterrupted
 BUYERS_HISTORY = "buyers.jsonl"
 
 
-class NotSold(StackError):
+class TargetUnusable(StackError):
     """The target is wrong, or its shop does not answer. The log has no more than the message."""
 
 
@@ -115,7 +115,7 @@ class LocustProcess:
             raise StackError(f"Locust ended in a rush; see {self.log.name}")
         answer = dict(json.loads(line))
         if "error" in answer:
-            raise NotSold(answer["error"])
+            raise TargetUnusable(answer["error"])
         return answer
 
     def _send(self, request: dict[str, Any]) -> None:

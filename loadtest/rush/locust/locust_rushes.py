@@ -82,7 +82,7 @@ class LocustRushes:
         # The announcement of a rush travels in Locust's options; a worker may have it already.
         vars(options).setdefault("rush", None)
         for kind in messages.KINDS:
-            self.runner.register_message(kind, self._hear)
+            self.runner.register_message(kind, self._handle_message)
         if isinstance(self.runner, WorkerRunner):
             environment.process_exit_code = 0  # the verdict is the master's
         else:
@@ -106,11 +106,11 @@ class LocustRushes:
             logger.error("%s", error)
             sys.exit(2)
 
-    def _hear(self, msg: Any, **_: Any) -> None:
+    def _handle_message(self, msg: Any, **_: Any) -> None:
         """Pass a message on to the buyers and to the rush. Messages of other rushes are ignored."""
         for listener in (self.buyers, self.rush):
             if listener is not None and listener.id == msg.data["rush"]:
-                listener.hear(msg)
+                listener.handle_message(msg)
 
     # --- the buyers of this process -------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class LocustRushes:
             buyers_answered = self.buyers.finished
         else:
             arrived = sum(
-                len(process.buyers) for process in rush.processes.values() if process.arrived
+                len(process.buyers) for process in rush.processes.values() if process.has_arrived
             )
             buyers_answered = rush.arrived
         seconds_left = rush.released_at + rush.plan.deadline - time.monotonic()
