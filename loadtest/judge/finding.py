@@ -32,8 +32,8 @@ class Finding:
     description     the evidence of the first case, and the number of further cases
     attempts        the keys of the first case; those of all cases if each concerns one buyer
     prevents_exact  whether a sale with this finding cannot be exact, even if its totals are right
-    voids_record    whether the finding makes the record unreliable, so that the judge concludes
-                    nothing but an oversell from it
+    voids_record    whether the finding shows that the record is unreliable; then the verdict can
+                    only be `oversold` or `unknown`
     """
 
     rule: str

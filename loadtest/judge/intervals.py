@@ -105,8 +105,8 @@ class Request:
     def covers(self, time_ns: int) -> bool:
         """Return whether the shop may have worked on this request at the time `time_ns`.
 
-        The shop works on a request until its answer. Without an answer, or after an answer that
-        leaves the purchase open, it may do so at any later time.
+        The shop works on a request until it answers. If there is no answer, or if the purchase may
+        have happened in spite of the answer (type `info`), it may do so at any later time.
         """
         if self.answered_at is None or self.type == "info":
             return self.sent_at <= time_ns
@@ -128,7 +128,9 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 
 @dataclass(slots=True)
 class LockHold:
-    """The time during which a holder certainly believed that it held the lock, after one grant.
+    """The time in which a holder certainly believed that it held the lock, after one grant.
+
+    A grant is the success of one acquisition.
 
     handler          the handler of the holder's purchase
     asked_at         when the holder asked for the lock; 0 if that was not recorded
@@ -185,7 +187,7 @@ class Commit:
 class ProductHistory:
     """The events of one product, oldest first, and their requests, holds and commits.
 
-    The intervals are computed at the first access.
+    Requests, holds and commits are computed when they are first used.
     """
 
     events: Sequence[Event] = ()

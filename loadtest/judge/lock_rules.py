@@ -5,7 +5,7 @@ lock from its holder, the sale may still be exact, because the storage refuses a
 fence. Without such a fault, the sale is not exact.
 
 A violation of any other rule always prevents an exact verdict: the storage accepted a write that it
-had to refuse, or the lock was not used, so totals that are right are right by luck.
+had to refuse, or the lock was not used. Then correct totals are only luck.
 """
 
 from bisect import bisect_left
@@ -140,7 +140,7 @@ def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
 
 @rule("unlocked", needs_node_records=True)
 def unlocked(record: SaleRecord) -> Iterator[Case]:
-    """For each order of a locked strategy, stock was read and committed inside one hold."""
+    """Under a strategy with a lock, each order's stock was read and committed inside one hold."""
     if not record.evidence.locked:
         return
     buyers_answered_sold = {

@@ -29,7 +29,7 @@ class PurchaseOutcome:
 
 
 #: Every outcome of an answer to POST /buy, and `unknown`, which a buyer without an answer records.
-#: `closed`, `throttled` and `error` are neither final nor retried: the buyer gives up without an order.
+#: `closed`, `throttled` and `error` are neither final nor retried: such a buyer gives up.
 OUTCOMES: Mapping[str, PurchaseOutcome] = {
     "sold": PurchaseOutcome(event_type="ok", is_final=True, is_correct=True, is_begun=True),
     "sold_out": PurchaseOutcome(is_final=True, is_correct=True, is_begun=True),

@@ -1,8 +1,8 @@
 """The rules on the record itself: no part is missing, and no part contradicts another.
 
-If the nodes recorded events, the record shows for each order in which request, under which lock and
-in which sale it was sold. A record with gaps or contradictions proves nothing but an oversell,
-which the orders alone show.
+If the nodes recorded events, the record shows for each order the request, the lock and the sale in
+which it was sold. From a record with gaps or contradictions the judge can conclude only an
+oversell, because the orders alone show that.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 
 
 def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return the fact about an answered request that no node recorded, as a predicate; else ""."""
+    """Return what no node recorded about an answered request, as a predicate; "" if nothing."""
     if request.outcome not in BEGUN_OUTCOMES or request.answered_at is None:
         return ""
     kinds = {
@@ -86,9 +86,9 @@ def _missing_before_answer(request: Request, node_events: Sequence[Event]) -> st
 
 
 def _missing_after_hold(record: SaleRecord, hold: LockHold) -> str:
-    """Return the fact about the end of a hold that its node did not record, as a clause; else "".
+    """Return what a node did not record about the end of a hold, as a clause; "" if nothing.
 
-    Nothing is missing if a request of the hold has no answer: the node may have been killed.
+    If the request of the hold has no answer, the node may have been killed, so nothing is missing.
     """
     requests = [
         request
@@ -339,8 +339,8 @@ def _orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
     """Return whether a failover may have undone a commit, so that its number was used again.
 
-    In the first such case the buyer was answered with this order and does not have it, which is a
-    `lost_ack`. In the second the commit did not end, and the buyer's request was left open.
+    There are two such cases. Either the buyer was answered with this order and does not have it,
+    which is a `lost_ack`. Or no end of the commit was recorded, and the request may have failed.
     """
     key = commit.attempt
     was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
@@ -358,7 +358,10 @@ def _may_be_forgotten(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """The times of two orders are no further apart than the requests, if no clock was changed."""
+    """No two orders are further apart in time than the first and the last request.
+
+    The rule does not apply to a fault, which may change a clock.
+    """
     if not (record.is_own_shop and record.undisturbed and record.requests):
         return
     first_sent_at = min(request.sent_at for request in record.requests)
@@ -391,12 +394,12 @@ def read_time(order: Mapping[str, Any]) -> float:
 def commit_order(record: SaleRecord) -> Iterator[Case]:
     """Orders are committed in the order of their numbers.
 
-    Each buyer writes the product's row first, and no other buyer can write that row before the
-    commit. So this rule also detects a node whose clock is wrong.
+    Each buyer writes the product's row before it inserts its order, and no other buyer can write
+    that row until the commit. So a violation may also mean that a node's clock is wrong.
 
-    If buyers write different rows, purchases overlap, and the order of the numbers is not that of
-    the commits. Then the rule is weaker: an order that was answered before the stock was read for
-    another order has the smaller number.
+    If buyers write different rows, their purchases overlap, and orders may be committed in another
+    order than that of their numbers. Then a weaker rule applies: if one order was answered before
+    the stock was read for another, it has the smaller number.
     """
     if not record.evidence.commits_in_number_order:
         return

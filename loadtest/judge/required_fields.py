@@ -1,8 +1,9 @@
 """The fields that the record of a sale of this project's shop must have.
 
-Most rules skip a missing value, because a correct run may lack it: a request had no answer, or a
-process was killed. This table lists the values that the shop always records. Without the table, a
-field that is renamed would silently disable the rules on it. docs/history.md explains the events.
+Most rules skip a missing value, because it may be missing in a correct run: a request had no
+answer, or a process was killed. The tables here list the values that the shop always records.
+Without them, the rules on a field that was renamed in the shop would silently be skipped; with
+them, the missing field is a finding. docs/history.md explains the events.
 """
 
 from collections.abc import Iterator, Mapping

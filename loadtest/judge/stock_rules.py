@@ -17,14 +17,14 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 
 @rule("stale_write")
 def stale_write(record: SaleRecord) -> Iterator[Case]:
-    """No order was written over a stock that was read too early.
+    """No purchase wrote a stock that it had computed from an outdated read.
 
-    In the sequence of the commits, each order should have read the stock that its predecessor left.
-    An order that read more has erased the decrements in between. This causes a lost update, unless
-    the stock was corrected afterwards.
+    In the sequence of the commits, each order should have read the stock that the order before it
+    left. A purchase that read more has erased the decrements in between. This causes a lost update,
+    unless the stock was corrected afterwards.
 
-    An early read does no harm with relative writes (`amount - 1`). So there is a finding only if an
-    update was lost, or if the strategy is known to write the stock that it read, less one. If
+    An outdated read does no harm to relative writes (`amount - 1`). So there is a finding only if
+    an update was lost, or if the strategy is known to write the stock that it read, less one. If
     buyers write different rows, the rule does not apply.
     """
     has_lost_updates = record.lost_updates > 0
@@ -107,8 +107,8 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """No two orders have the same unit, if the stock that an order saw is the number of its unit.
 
-    The totals do not show such a pair if another unit went without an order. The rule does not
-    apply if a server may have lost promises: it may then promise a number again.
+    The totals do not show such a pair if another unit left the stock without an order. The rule
+    does not apply if Redis may have lost promised orders: it may then promise a unit again.
     """
     may_promise_again = not (record.undisturbed or record.evidence.commits_in_number_order)
     if not record.evidence.has_unit_numbers or may_promise_again:

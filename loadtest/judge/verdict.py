@@ -1,7 +1,7 @@
 """The judge: the verdict on a sale, from its orders and its history.
 
-The judge connects to no server. If an answer left a purchase open (`unknown`, or no answer at all),
-the orders after the drain decide: the purchase happened if an order has the buyer's key.
+The judge connects to no server. If a buyer cannot know whether it bought (`unknown`, or no answer
+at all), the orders at the end decide: the purchase happened if an order has the buyer's key.
 
 The judge's verdict on one sale is not always that of the run. These functions may change it:
 
@@ -166,10 +166,10 @@ class Judgement(SaleRecord):
         }
 
     def _is_deadlocked(self) -> bool:
-        """Return whether buyers asked in vain for DEADLOCK_AFTER_TTLS while stock was left.
+        """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS although stock was left.
 
-        The time counts from the last purchase, because a holder may still finish its purchase after
-        the fault was healed, and only then leave a lock that stays forever.
+        The time counts from the last purchase, not from the end of the fault: a holder may finish
+        its purchase after the fault was healed, and only then leave a lock that stays forever.
         """
         heals = self._fault_events("heal", "ok")
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock

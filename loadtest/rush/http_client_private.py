@@ -1,4 +1,4 @@
-"""All uses of private names of geventhttpclient, the HTTP client of Locust's users.
+"""The only uses of private names of geventhttpclient, the HTTP client of Locust's users.
 
 A new version of geventhttpclient may rename them: `install` says which name is missing. This module
 must not import Locust, which patches the whole process; locust/locust_private.py imports it.
@@ -14,8 +14,8 @@ from geventhttpclient.client import HTTPClient
 from geventhttpclient.connectionpool import ConnectionPool
 from geventhttpclient.useragent import UserAgent
 
-#: Python's own poll(). gevent's poll() would let other greenlets run, and they would read answers
-#: while some buyers have not sent their requests yet.
+#: Python's own poll(). gevent's poll() would let other greenlets run, which would read answers
+#: before all buyers have sent their requests.
 _poll = monkey.get_original("select", "poll")
 _take_connection = ConnectionPool.get_socket
 
@@ -53,7 +53,11 @@ def init_assigns_attribute(owner: type, name: str) -> bool:
 
 
 def raise_for_missing(library: str, names: dict[str, bool], *, used_in: str) -> None:
-    """Raise MissingName if any of these names of a library, which a file uses, does not exist."""
+    """Raise MissingName if one of these names of a library does not exist.
+
+    names    name -> whether it exists
+    used_in  the file that uses the names, for the message
+    """
     missing = [name for name, exists in names.items() if not exists]
     if missing:
         raise MissingName(

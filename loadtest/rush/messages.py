@@ -20,26 +20,29 @@ logger = logging.getLogger("loadtest")
 GO = "rush_go"
 #: To the workers: the rush is over.
 END = "rush_end"
-#: To the master: a process has buyers.
+#: To the master: a process has prepared its buyers.
 HERE = "rush_here"
 #: To the master: all buyers of a process are at the barrier.
 ARRIVED = "rush_arrived"
 #: To the master: all requests of a process's buyers.
 REPORT = "rush_report"
-#: To the master: the target is wrong.
+#: To the master: there is an error in the target's file, or its shop does not answer.
 BROKEN = "rush_broken"
 KINDS = (GO, END, HERE, ARRIVED, REPORT, BROKEN)
 
-#: Clocks that differ by less count as the same clock: reading two clocks takes some microseconds.
+#: Two monotonic clocks that differ by less than this count as the same clock of one machine. A
+#: small difference is measured even then, because reading two clocks takes some microseconds.
 SAME_CLOCK_SECONDS = 0.001
+#: How often both clocks are read for one offset.
 CLOCK_SAMPLES = 5
 
 
 def clock_offset() -> float:
-    """Return the seconds from the monotonic clock to the time of day.
+    """Return the time of day minus the monotonic clock, in seconds.
 
-    All processes of a machine have the same offset, so another offset shows another machine. The
-    result is the fastest of several samples: the process may be descheduled between two readings.
+    The offset is the same for all processes of a machine, so a different offset shows a different
+    machine. Of several samples the one that took least time is returned: in the others the process
+    may have been descheduled between the two readings.
     """
     fastest_duration = float("inf")
     offset = 0.0
@@ -54,7 +57,7 @@ def clock_offset() -> float:
 
 
 def seconds_ahead(remote_offset: float) -> float:
-    """Return by how much this machine's monotonic clock is ahead of another machine's.
+    """Return the seconds by which this machine's monotonic clock is ahead of another machine's.
 
     The result is as exact as the agreement of the two machines on the time of day.
 

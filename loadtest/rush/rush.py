@@ -1,8 +1,9 @@
 """One rush, in the process that opens its sale.
 
-That process announces the rush to the processes with the buyers, releases the buyers when the last
-of them is at the barrier, and gets one report from each process. It judges the rush, unless the
-plan's `judge` is False. A rush that lost a process is never exact.
+In a rush many buyers send their purchases at the same instant. The process that opens the sale
+announces the rush to the processes with the buyers. It releases the buyers when the last of them
+waits at the barrier, just before its first request, and it gets one report from each process. It
+judges the rush, unless the plan's `judge` is False. A rush that lost a process is never exact.
 """
 
 import socket
@@ -45,8 +46,8 @@ POLL_INTERVAL_SECONDS = 0.2
 REPORT_TIMEOUT_SECONDS = 5.0
 #: How long to wait for answers after the buyers' deadline.
 ANSWER_GRACE_SECONDS = 60.0
-#: The lowest rate at which the buyers arrive at the barrier; the timeout is computed from it.
-ARRIVALS_PER_SECOND = 20
+#: The lowest rate at which buyers are expected at the barrier; the timeout is computed from it.
+MIN_ARRIVALS_PER_SECOND = 20
 
 
 @dataclass
@@ -84,12 +85,15 @@ class BuyerProcess:
 class Rush:
     """The buyers of one sale, and their requests.
 
+    id            a unique text, with which the Idempotency-Keys of the buyers begin
+    arrived       the number of buyers who were at the barrier, by the reports
+    requests      the requests of all buyers, by the reports
     runner        Locust's runner
     workers       Locust's ids of the processes with the buyers; empty if this process has them
     released_at   the monotonic time at which the buyers may buy; 0 before the release
     stopped       whether the rush was stopped before every buyer had an answer
-    failure       the reason why there is no verdict: the target is wrong, or a process ended before
-                  the release
+    failure       the reason why there is no verdict: an error in the target's file, or a process
+                  that ended before the release
     lost          a sentence for each process that ended after the release
     judged_orders the orders by which the rush was judged
     judged_stock  the stock by which the rush was judged; None if the shop shows none
@@ -125,10 +129,10 @@ class Rush:
         return SaleCounter(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
-        """Open the sale, and return the announcement. Raises ShopUnreachable.
+        """Open the sale, and return the announcement of the rush. Raises ShopUnreachable.
 
-        The announcement has the share of each process as a range: its first buyer and every n-th
-        after it.
+        Its `shares` are the numbers of each process's buyers as the arguments of range(): the
+        first buyer, and every n-th after it.
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
@@ -145,7 +149,7 @@ class Rush:
 
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all have their answers."""
-        arrival_timeout = self.plan.buyers / ARRIVALS_PER_SECOND + self.target.prepare_s
+        arrival_timeout = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
         self._wait(lambda: self._is_done_or_lost(_has_arrived), arrival_timeout)
         if self.is_over:
             return
@@ -277,7 +281,7 @@ class Rush:
         sold = sum(request.outcome == "sold" for request in last_requests.values())
         missing_order_findings = self.sale_counter.wait_until_settled(sold)
         stock_left = self.sale_counter.stock()
-        orders_or_total = self.sale_counter.orders()
+        orders_or_total = self.sale_counter.orders()  # an int if the shop shows only their number
         self.judged_orders = orders_or_total
         self.judged_stock = stock_left
         orders = match_orders_to_buyers(self.sale_counter, orders_or_total, self.requests)
@@ -308,11 +312,12 @@ class Rush:
     def _add_foreign_shop_findings(
         self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], missing: Sequence[str]
     ) -> None:
-        """Add the findings that only a target's run can have.
+        """Add the findings that only a third-party shop's run can have.
 
-        They come from orders that are missing after the wait, and from orders from before the rush.
+        They concern orders that the shop has not written within `settles_s`, and orders from before
+        the rush that have changed.
 
-        missing  the sentences of SaleCounter.wait_until_settled()
+        missing  the sentences that SaleCounter.wait_until_settled() returned
         """
         if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
             run |= {"verdict": "unknown", "why": missing[0]}

@@ -34,9 +34,10 @@ class TargetSteps:
 
     nodes      the addresses of the shop: the buyer may send requests to their hosts only
     client     the buyer's HTTP client
-    give_up    called if the target is wrong; it ends the rush without a verdict
-    responses  the responses that Locust has not counted yet; True: the target's code has passed
-               catch_response=True, so an error is allowed
+    give_up    called with the error if the target's file has one; it ends the rush without a
+               verdict
+    responses  the responses that Locust has not counted yet, each with whether its request may fail
+               (because the target's code has passed catch_response=True)
     """
 
     target: Target
@@ -130,8 +131,9 @@ def _count(response: Any, failed: bool) -> None:
 def read_answer(target: Target, response: Any) -> Answer:
     """Return the meaning of a response to buy(). If none came, the outcome is unknown.
 
-    Raises TargetError if buy() returned no response, or if read() raises an exception or returns no
-    Answer. If read() raises for a status of 500 or above, the outcome is open instead.
+    Raises TargetError if buy() returned no response, if read() returns no Answer, or if read()
+    raises an exception for a status below 500. If it raises for a higher status, the purchase may
+    have happened, so the answer is an open `error`.
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):

@@ -1,4 +1,4 @@
-"""Targets: shops that the rush can be run against, each described by a file of twenty lines.
+"""Targets: third-party shops under load test, each described by a file of some twenty lines.
 
     locust -f loadtest/locustfile.py --headless --target my_shop.py --host http://127.0.0.1:8001
     python -m loadtest target my_shop.py --host http://127.0.0.1:8001

@@ -20,7 +20,7 @@ class Answer:
     order: int | str | None = None  # the number of the order, if the answer has one
     why: str = ""  # the shop's message on an error
     open: bool = False  # whether the purchase may have happened although the answer has no order
-    after: float = 0.0  # seconds after which a shop with too many waiting buyers asks to retry
+    after: float = 0.0  # the shop's Retry-After in seconds, if too many buyers wait
     #: Further fields of the answer that the judge compares. Only this project's shop has them.
     body: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,10 +65,13 @@ def again(why: str = "") -> Answer:
 
 
 def error(why: str) -> Answer:
-    """The shop failed, or its answer cannot be used. The purchase may have happened, so the buyer
-    does not ask again, and the verdict is unknown unless the sale is oversold."""
+    """The shop failed, or its answer cannot be understood.
+
+    The purchase may have happened. So the buyer does not ask again, and the verdict is `unknown`
+    unless the sale is oversold.
+    """
     return Answer("error", why=why, open=True)
 
 
-#: The answer that a request without an answer is recorded with.
+#: What is recorded for a request that got no answer.
 NO_ANSWER = Answer("unknown", open=True)

@@ -1,4 +1,4 @@
-"""The two ways to count the orders and the stock of a shop: over HTTP, or in its database."""
+"""Two ways to read the orders and the stock of a shop: over HTTP, or from its database."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""The spellings of an order number, which may differ between an answer and orders()."""
+"""The spellings of an order number: `#000101` in an answer may be `101` in orders()."""
 
 import re
 from collections.abc import Callable, Collection
@@ -19,9 +19,9 @@ def as_written(number: object) -> Number:
 
 
 def as_value(number: object) -> Number:
-    """Return a number without its notation: 000101, #101 and 101.0 are 101.
+    """Return a number without leading zeros, `#` or decimals: 000101, #101 and 101.0 are 101.
 
-    A UUID becomes its 32 digits, without dashes, in lower case.
+    A UUID becomes its 32 hexadecimal digits in lower case, without dashes.
     """
     text = str(number).strip().strip("#{}").casefold()
     if re.fullmatch(r"\d+(\.0+)?", text):
@@ -47,9 +47,9 @@ SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 def common_spelling(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
 ) -> Spelling | None:
-    """Return the strictest spelling in which an answered number equals a listed one, or None.
+    """Return the strictest spelling in which a number in an answer equals one in orders(), or None.
 
-    A spelling in which two numbers of one side become equal does not count.
+    A spelling is skipped if it makes two different answered or two different listed numbers equal.
     """
     for spelling in SPELLINGS:
         answered = set(map(spelling, answered_numbers))

@@ -11,7 +11,7 @@ from loadtest.target.target import Target
 
 
 class OurShop(Target):
-    """Buys under one strategy. Its orders have keys, so that asking again is safe."""
+    """This project's shop under one strategy. Its orders have keys, so buyers may retry safely."""
 
     repeatable = True
     records_keys = True
@@ -32,8 +32,9 @@ class OurShop(Target):
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.
 
-        The outcome is `unknown` if there is no answer, or none from the shop. An answer whose
-        status contradicts its outcome is an error, because clients may look at either.
+        The outcome is `unknown` if there is no answer, or if the answer does not come from the shop
+        (but from a proxy). If the status contradicts the outcome, the answer is an `error`, because
+        a client may rely on either of them.
         """
         try:
             body = dict(json.loads(response.text or ""))

@@ -29,7 +29,8 @@ class Buyer:
     number: int  # 0, 1, 2, ...
     key: str  # new in every rush: to be used as an idempotency key, or as the name of a customer
     client: Any  # a Locust FastHttpSession with the buyer's own cookies: get, post, ...
-    kept: dict[str, Any] = field(default_factory=dict)  # from prepare() to buy(): a token, a cart
+    #: For values that prepare() hands over to buy(), such as a CSRF token or the id of a cart.
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -68,8 +69,8 @@ class Target:
     warm_up: str = "/"  # each buyer requests this path before the rush, to connect; "": none
     #: Seconds that all buyers together may take for prepare(), besides 50 ms for each buyer.
     prepare_s: float = 30.0
-    #: Seconds after the answers within which the shop, a queue of it for instance, may still write
-    #: orders and stock.
+    #: Seconds after the last answer in which the shop may still write orders and stock, for example
+    #: from a queue.
     settles_s: float = 10.0
     file: str = ""  # the file that defines this class
     #: The following attributes are for this project's shop alone.
@@ -82,7 +83,7 @@ class Target:
         self.host = host.rstrip("/")
 
     def open(self, stock: int) -> None:
-        """Put `stock` units up for sale. Orders from before may stay: they are not counted."""
+        """Put `stock` units up for sale. Earlier orders may stay: they are not counted."""
         raise NotImplementedError
 
     def prepare(self, buyer: Buyer) -> None:
@@ -97,8 +98,8 @@ class Target:
     def buy(self, buyer: Buyer) -> Any:
         """Send the one request that buys with buyer.client, and return its response.
 
-        It is called before the release: the request is built, and then waits at the barrier. It is
-        called again if read() returned again().
+        It is called before the release: the request waits at the barrier after it has been built.
+        It is called again if read() returned again().
         """
         raise NotImplementedError
 
@@ -157,13 +158,13 @@ def _find_target_class(file: Path) -> type[Target]:
     """Run a file and return its only subclass of Target. Raises TargetError."""
     name = f"target_{file.stem}"
     try:
-        defined = runpy.run_path(str(file), run_name=name)
+        module_globals = runpy.run_path(str(file), run_name=name)
     except Exception as error:  # any: the code is the user's
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
     classes = [
         value
-        for value in defined.values()
+        for value in module_globals.values()
         if isinstance(value, type) and issubclass(value, Target) and value.__module__ == name
     ]
     if len(classes) != 1:

@@ -35,7 +35,7 @@ def install(**_: Any) -> None:
 
 
 def restore(**_: Any) -> None:
-    """Leave SIGINT to Locust, whose run has begun."""
+    """Restore Python's handler of SIGINT: from here on Locust handles a KeyboardInterrupt."""
     handler = signal.getsignal(signal.SIGINT)
     if getattr(handler, "__module__", "") == __name__:
         signal.signal(signal.SIGINT, signal.default_int_handler)

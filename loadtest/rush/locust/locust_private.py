@@ -1,4 +1,4 @@
-"""All uses of private names of Locust.
+"""The only uses of private names of Locust.
 
 A new version of Locust may rename them: `install` says which name is missing.
 loadtest/rush/http_client_private.py has the private names of its HTTP client.

@@ -26,7 +26,7 @@ BUYERS_HISTORY = "buyers.jsonl"
 
 
 class TargetUnusable(StackError):
-    """The target is wrong, or its shop does not answer. The log has no more than the message."""
+    """The target's file has an error, or its shop does not answer. The log has no more details."""
 
 
 @dataclass

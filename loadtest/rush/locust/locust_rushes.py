@@ -84,12 +84,12 @@ class LocustRushes:
         for kind in messages.KINDS:
             self.runner.register_message(kind, self._handle_message)
         if isinstance(self.runner, WorkerRunner):
-            environment.process_exit_code = 0  # the verdict is the master's
+            environment.process_exit_code = 0  # only the master's exit code shows the verdict
         else:
             self._require_usable_target()
             environment.dispatcher_class = FixedDispatcher
             self.opens_sales = True
-            gc.freeze()  # a collection in a rush or at the exit skips the modules loaded so far
+            gc.freeze()  # so that no garbage collection scans the modules loaded so far
         self.is_set_up.set()
 
     def _require_usable_target(self) -> None:
@@ -115,7 +115,7 @@ class LocustRushes:
     # --- the buyers of this process -------------------------------------------------------------
 
     def gather_buyers(self) -> LocalBuyers:
-        """Return the buyers of this process in the present rush; prepare them at the first call."""
+        """Return this process's buyers in the present rush; the first call prepares them."""
         self.is_set_up.wait()  # a worker may have users before that
         with self._gathering:
             announcement = self.options.rush
@@ -193,7 +193,7 @@ class LocustRushes:
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
-        """End Locust's run when all buyers have their answers: by itself it would go on."""
+        """Wait for the end of the rush, conclude it, and end Locust's run, which has no own end."""
         rush.watch()
         if self._conclude(rush):
             self.end_run()
@@ -261,9 +261,9 @@ class LocustRushes:
             return {"error": str(error)}
 
     def _conclude(self, rush: Rush, *, stopped: bool = False) -> bool:
-        """Conclude a rush, unless that was done; keep its run. Return whether this call did it.
+        """Conclude a rush and keep its run. Return False if the rush was concluded before.
 
-        If another greenlet is concluding the rush, wait until that has ended.
+        If another greenlet is concluding the rush, wait for that greenlet first.
         """
         with self._concluding:
             if rush.is_concluded:
