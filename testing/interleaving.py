@@ -45,9 +45,9 @@ def interleave(
         check: Called after each order with its Run, to raise if the state is wrong. Every
             exception but KeyboardInterrupt is a failure, those of `pytest.fail` and `pytest.skip`
             included, and so is False as the return value.
-        at: Where a call may lose its turn: `sql` (before each statement, COMMIT and ROLLBACK) and
-            dotted names of functions (before each call of the function). `step(name)` always
-            counts.
+        at: Where a call may stop and another call may go on: `sql` (before each statement, COMMIT
+            and ROLLBACK) and dotted names of functions (before each call of the function). A call
+            may always stop at `step(name)`.
         expected: Exceptions that a call may raise. Any other is a failure of the order.
         limit: The maximum number of orders. Those with the fewest switches come first.
         within: Seconds for all orders together.
@@ -87,20 +87,20 @@ def interleave(
     deadline = time.monotonic() + within
     steps = _count_steps(run, len(calls))
     total = count_orders(steps)
-    is_late = False
+    is_out_of_time = False
     for schedule in orders(steps, limit):
         if search.has_run(schedule):
             continue
         if search.failures:
             deadline = min(deadline, time.monotonic() + AFTER_A_FAILURE_SECONDS)
         if time.monotonic() > deadline:
-            is_late = True
+            is_out_of_time = True
             break
         run(schedule)
     if search.failures:
         _raise_simplest_failure(search, total)
     tried = search.count_tried()
-    if is_late:
+    if is_out_of_time:
         message = f"{tried} of {total:,} orders were tried in {within:g} s: increase within="
         warnings.warn(message, NotAllTried, stacklevel=2)
     elif tried < total and limit < total:

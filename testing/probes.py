@@ -92,7 +92,7 @@ def _stop_before_statements(stop: Stop, connected: Callable[[int], None]) -> Ite
 
         return stop_and_end
 
-    def watch(connection: Any, **_: Any) -> None:
+    def stop_on(connection: Any, **_: Any) -> None:
         if threading.current_thread() is test_thread or before in connection.execute_wrappers:
             return
         connection.execute_wrappers.append(before)
@@ -103,11 +103,11 @@ def _stop_before_statements(stop: Stop, connected: Callable[[int], None]) -> Ite
         elif connection.vendor == "mysql":
             connected(connection.connection.thread_id())
 
-    connection_created.connect(watch)
+    connection_created.connect(stop_on)
     try:
         yield
     finally:
-        connection_created.disconnect(watch)
+        connection_created.disconnect(stop_on)
 
 
 def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> str:

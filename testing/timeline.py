@@ -42,11 +42,11 @@ def explain_race(run: Run) -> str:
     """
     steps = [step for step in run.steps if step.kind == "step"]
     for actor in sorted({step.actor for step in steps}):
-        own = [index for index, step in enumerate(steps) if step.actor == actor]
-        for first, second in pairwise(own):
-            foreign = steps[first + 1 : second]
-            if any(not step.text.startswith("SELECT") for step in foreign):
-                lines = [f"    {step.text}    ({step.actor})" for step in foreign]
+        indexes = [index for index, step in enumerate(steps) if step.actor == actor]
+        for first, second in pairwise(indexes):
+            steps_between = steps[first + 1 : second]
+            if any(not step.text.startswith("SELECT") for step in steps_between):
+                lines = [f"    {step.text}    ({step.actor})" for step in steps_between]
                 return (
                     f"Between {actor}'s\n    {steps[first].text}\nand {actor}'s\n"
                     f"    {steps[second].text}\ncame\n" + "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Real servers, and two nodes of the shop whose strategy `mine` is the participant's file."""
+"""The servers of the workshop, with two nodes of the shop that sell by the participant's file.
+
+The shop calls the file's strategy `mine`.
+"""
 
 import json
 import os
@@ -26,9 +29,10 @@ from workshop.session import kill
 MINE = "mine"
 #: The size of a rush: small enough for a laptop, with more buyers than units.
 BUYERS, STOCK = 40, 20
-#: A rush without a new answer for this long is stuck, and a server that is silent is given up.
+#: A rush in which no buyer gets an answer for this long is stuck. A server that does not answer for
+#: this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
-#: A rush that takes longer, although answers keep coming, is given up.
+#: A rush that takes longer is undecided, even if answers still come.
 RUSH_TIMEOUT_SECONDS = 60.0
 #: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
 CRASH_MESSAGE_START = "the shop failed"
@@ -63,16 +67,16 @@ class Bench(Testbed):
         self.environment: dict[str, str] = {}
 
     def _environment(self) -> dict[str, str]:
-        own = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL_SIZE)}
-        self.environment = super()._environment() | own
+        settings = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL_SIZE)}
+        self.environment = super()._environment() | settings
         return self.environment
 
     def reset_servers(self) -> None:
         """Empty Redis, and replace the nodes' connections to PostgreSQL.
 
-        A node keeps its connections between two checks. So a session lock, a setting or a temporary
-        table of the previous check's code would still be there. Raises Undecided if a server or a
-        node does not answer.
+        A node keeps its connections between two checks. A session lock, a setting or a temporary
+        table that the code of the previous check left on them would disturb the next check. Raises
+        Undecided if a server or a node does not answer.
         """
         try:
             with redis.Redis(port=self.main.port) as client:

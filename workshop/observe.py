@@ -1,6 +1,6 @@
-"""Records the results of the lessons' commands on real servers: `python -m workshop observe`.
+"""Runs the lessons' commands on real servers, and records the results: `workshop observe`.
 
-They are written to observed.json, and their figures to the Observe sections of the lessons.
+The results are written to observed.json, and their figures to the Observe sections of the lessons.
 """
 
 import json
@@ -72,8 +72,8 @@ def _options_by_command() -> dict[str, dict[str, list[str]]]:
         assert make == "make", lesson.command
         options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
         for option, values in zip(options[::2], options[1::2], strict=True):
-            kept = values_by_option[name][option]
-            kept += [value for value in values.split(",") if value not in kept]
+            known_values = values_by_option[name][option]
+            known_values += [value for value in values.split(",") if value not in known_values]
     return values_by_option
 
 
@@ -128,7 +128,7 @@ def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
 
 
 def block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
-    """Return the generated block of a lesson's Observe section, with its figures."""
+    """Return the block of a lesson's Observe section that this module writes, with the figures."""
     return f"<!-- observed -->\n{lesson.observed.format(**observations)}\n<!-- /observed -->\n"
 
 

@@ -19,7 +19,7 @@ CONTROLS = {
     "pause": "redis",
 }
 #: The faults of lesson 12, in the order in which they are caused.
-ROW = (
+LESSON_12_FAULTS = (
     "crash",
     "slow",
     "late-release",
@@ -71,13 +71,13 @@ def _play(fault: Fault, *controls: str) -> list[Cell]:
 
 
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
-    """Cause the faults of ROW, one after the other, up to the first refusal.
+    """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
 
     Return the refusal, or None, and the cells so far. Raises Undecided.
     """
     cells: list[Cell] = []
     longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
-    for fault in ROW:
+    for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         cell, own_ttl = _cell_with_ttl(bench, fault, longest_own_ttl)
         if own_ttl > LONGEST_TTL_SECONDS:
@@ -116,8 +116,8 @@ def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
 def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
     """Repeat a fault without an effect, together with a strategy that stays exact under it.
 
-    Return the refusal if the fault has an effect on that strategy only. Raises Undecided if not:
-    then the machine is the cause, and not the participant's code.
+    Return the refusal if the fault has an effect on that strategy only. Otherwise raise Undecided:
+    not the participant's code is the cause, but the machine.
     """
     cell, control = make_cells(bench, fault, "redis")
     if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):

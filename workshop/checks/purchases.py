@@ -71,8 +71,8 @@ FINAL_OUTCOMES = ("sold_out", "error")
 OTHER_PRODUCT = "pear"
 #: The stock of OTHER_PRODUCT.
 OTHER_STOCK = 5
-#: SQLSTATE of a deadlock in the database.
-DEADLOCK = "40P01"
+#: PostgreSQL's SQLSTATE for a deadlock.
+DEADLOCK_SQLSTATE = "40P01"
 #: The story of a purchase whose COMMIT has no answer.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
 
@@ -208,14 +208,14 @@ def kill() -> None:
     raise Killed
 
 
-def check_single_buyer(look: Callable[[], None] = lambda: None) -> Refusal | None:
+def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal | None:
     """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
-    look  called after the buyer has read the stock
+    after_read  called when the buyer has read the stock
     """
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
-    with installed(lambda name, facts: look() if name == "after_read" else None):
+    with installed(lambda name, facts: after_read() if name == "after_read" else None):
         outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
         return _explain_missing_unit(sale, outcome)
@@ -341,36 +341,37 @@ def inside_out(module: ModuleType) -> Refusal | None:
 
 def _check_lock_is_held() -> Refusal | None:
     """Return a refusal unless the buyer gets the unit, holding the lock, and releases it."""
-    free: list[bool] = []
+    was_free_at_read: list[bool] = []
     keys_during_sale: set[str] = set()
 
-    def look() -> None:
+    def inspect_redis() -> None:
         keys_during_sale.update(_keys_in_redis())
-        free.append(_is_free())
+        was_free_at_read.append(_is_lock_free())
 
-    refusal = check_single_buyer(look)
+    refusal = check_single_buyer(inspect_redis)
     if refusal is not None:
         return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
-    if any(free):
-        # The counter of fences stays after a release; a lock goes.
+    if any(was_free_at_read):
+        # After a release the key of the fence stays; the key of a lock is deleted.
         if held_keys := keys_during_sale - _keys_in_redis():
             return Refusal("another-lock", {"other": min(held_keys)})
         return Refusal("not-held")
-    return None if _is_free() else Refusal("never-released")
+    return None if _is_lock_free() else Refusal("never-released")
 
 
 def _check_release_without_sale() -> Refusal | None:
     """Return a refusal if a buyer for whom no unit is left does not release the lock."""
     open_sale(0)
     describe_answer(partial(try_to_buy, "A"))
-    return None if _is_free() else Refusal("released-after-a-sale-only")
+    return None if _is_lock_free() else Refusal("released-after-a-sale-only")
 
 
 def _keys_in_redis() -> set[str]:
     return {str(key, "utf-8", "replace") for key in locks_client().scan_iter()}
 
 
-def _is_free() -> bool:
+def _is_lock_free() -> bool:
+    """Return whether another buyer could acquire the lock now."""
     lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
     if lease is not None:
         lease.release()
@@ -531,7 +532,7 @@ def _check_schedules() -> Refusal | None:
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):
-            is_deadlock = getattr(cause.__cause__, "sqlstate", None) == DEADLOCK
+            is_deadlock = getattr(cause.__cause__, "sqlstate", None) == DEADLOCK_SQLSTATE
             code = "locks-knotted" if is_deadlock else "conflict-not-retried"
             return Refusal(code, {"error": str(cause).splitlines()[0]})
         raise
@@ -540,10 +541,10 @@ def _check_schedules() -> Refusal | None:
 
 @contextmanager
 def _other_buyer_moves_in_sleep() -> Iterator[None]:
-    """Make a buyer's sleep between two transactions last until the other buyer's next move.
+    """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
-    Such a buyer has nothing locked, and tries again after its sleep, like a buyer who was answered
-    `busy`.
+    A buyer who sleeps there has locked nothing, and tries again after its sleep, like a buyer who
+    was answered `busy`.
     """
     sleep = time.sleep
 

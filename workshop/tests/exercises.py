@@ -16,7 +16,7 @@ from workshop.checker import check
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import MARKED_PART, Lesson, lessons
 from workshop.refusal import Result
-from workshop.shop_faults import ROW
+from workshop.shop_faults import LESSON_12_FAULTS
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
 
 #: Every exercise as it is shipped, with the code that it is refused with.
@@ -73,7 +73,7 @@ def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) ->
     result = result_of(body.lesson, body.file, bench)
     assert (result.undecided, result.refusal) == ("", None)
     if body in SOLUTIONS and "boss" in body.lesson.checks:  # no column may drop out unnoticed
-        assert [cell["fault"] for cell in result.cells] == list(ROW)
+        assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
 
 @each([*SHIPPED, *WRONG])
