@@ -24,15 +24,16 @@ POLL_INTERVAL_SECONDS = 0.002
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: InnoDB refreshes its view of transactions only if it was not read for 100 ms.
+#: InnoDB refreshes its list of transactions only if nobody has read the list for 100 ms.
 INNODB_POLL_INTERVAL_SECONDS = 0.11
 
 
 class Driver:
     """The calls of one order, each in its own thread.
 
-    A subclass may add steps: it calls `stop` in the thread that reaches such a step. It
-    may override `wake` and `settle` to recognize other ways of waiting.
+    A turn of a call is one step: the call runs from the point before the step to the point before
+    its next step. A subclass may add steps: it calls `stop` in the thread that reaches such a step.
+    It may override `wake` and `settle` to recognize other ways of waiting.
     """
 
     def __init__(

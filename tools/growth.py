@@ -58,11 +58,11 @@ PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of all parts at one moment.
+    """The resources of all parts at one moment. A part is the nodes, a server, or Locust.
 
-    t        monotonic seconds
-    memory   bytes of the nodes, the proportional set size if the system has it
-    threads  of the nodes
+    t        the moment, in monotonic seconds
+    memory   the bytes of the nodes, as the proportional set size if the system has it
+    threads  the number of threads of the nodes
     cpu      part -> pid -> processor seconds since the start of the process
     """
 
@@ -74,7 +74,7 @@ class Sample:
 
 @contextmanager
 def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
-    """Sample the processes of each part and their descendants until the block ends.
+    """Sample the processes of each part and their descendants while the block runs.
 
     Yields the list of samples: one at the beginning, one per interval, and one at the end.
 

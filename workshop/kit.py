@@ -49,12 +49,12 @@ class Guarded:
         return self.lock_class(locks_client(), attempt.lock_name, ttl=ttl)
 
 
-#: The name that exercises use, as for a function: `buy = guarded(MyLock)`.
+#: The exercises use the class under this name, like a function: `buy = guarded(MyLock)`.
 guarded = Guarded
 
 
 class RenewedLock(TokenLock):
-    """The correct lock of lessons 4 and 5, with a thread that calls `renew(token)` meanwhile.
+    """The correct lock of lessons 4 and 5, with a thread that calls `renew(token)` until release.
 
     PERIOD  the time between two renewals, as a fraction of the ttl
     """

@@ -1,8 +1,7 @@
 """A folder with everything for a room without internet: `python -m workshop pack [FOLDER]`.
 
-It has this checkout, and the wheels of the requirements in shop.lock for this system and this
-Python. Other systems and
-other Pythons need a pack of their own.
+It has this checkout, and the wheels of the requirements in shop.lock for this operating system and
+this version of Python. Any other system or version needs another pack.
 """
 
 import platform

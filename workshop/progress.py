@@ -27,7 +27,7 @@ class DamagedProgress(RuntimeError):
 
 
 class Progress:
-    """The present lesson, and the prediction and the tries of each lesson."""
+    """The present lesson, and the predictions and tries of each lesson, saved after each change."""
 
     def __init__(self, folder: Path = MINE) -> None:
         self.folder = folder
@@ -97,7 +97,7 @@ class Progress:
         self._save()
 
     def record_undecided(self, lesson: Lesson, code: bytes) -> bool:
-        """Keep that a check was undecided. Return whether the last one with this code was too.
+        """Record an undecided check. Return whether the previous check of the same code was one.
 
         The second undecided check of the same code counts as a try.
 
@@ -113,7 +113,7 @@ class Progress:
         return is_repeated
 
     def has_passed(self, lesson: Lesson) -> bool:
-        """Return whether the exercise has passed a check, this one or an earlier one."""
+        """Return whether the exercise has ever passed a check."""
         return "passed_at" in self.record_of(lesson)
 
     def may_see_solution(self, lesson: Lesson) -> bool:

@@ -2,7 +2,9 @@
 
 A refusal is the answer to a solution that has a harmful effect, such as a unit that is sold twice.
 It names the effect. Undecided means that the check itself failed, for example because a server did
-not start.
+not start. In workshop/checks a function `_check_...` returns the Refusal for the mistake that it
+looks for, or None: so `_check_a() or _check_b()` is the first refusal, and `refusal is None` means
+that the solution passed.
 """
 
 from collections.abc import Mapping, Sequence

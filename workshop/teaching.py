@@ -62,7 +62,7 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
     """Return the lines of a plan.
 
     Each part has its beginning, its length and its subject, and below them what to say, type or
-    open. The last lines say what to drop when late.
+    open.
 
     minutes  the length of the plan
     begins   the beginning, in minutes since midnight; None: the plan counts from 0
@@ -90,7 +90,7 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
 
 
 def _clock(at: int, begins: int | None) -> str:
-    """Return a minute of a plan as a time of day, or as it is if the plan has no beginning."""
+    """Return a minute of a plan as a time of day; the minute itself if no beginning is known."""
     return str(at) if begins is None else f"{(begins + at) // 60 % 24}:{(begins + at) % 60:02}"
 
 

@@ -156,7 +156,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return the complaints about a trial, besides its verdict."""
+    """Return what is wrong with a trial besides its verdict, one sentence each."""
     judgement = trial.judgement
     complaints = []
     if complaint := trial.strategy.get("complaint"):

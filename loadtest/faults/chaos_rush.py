@@ -38,8 +38,8 @@ from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
-#: All buyers start within this time. If purchases have a hold, buyers arrive faster than the shop
-#: serves them.
+#: All buyers start within this time. If the shop holds each purchase for some milliseconds
+#: (hold_ms), buyers arrive faster than the shop serves them.
 ARRIVAL_SECONDS = 1.2
 #: All disturbances start within this time.
 DISTURBANCE_START_SECONDS = 1.3

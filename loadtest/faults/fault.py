@@ -1,4 +1,9 @@
-"""The base class of the faults. runner.py calls their steps in this sequence:
+"""The base class of the faults, with the vocabulary of `make faults`.
+
+A victim is the buyer whom the fault hits; it is stopped at a point of its purchase
+(shop/sale/points.py) until it is resumed. Rivals are buyers who come in the meantime. A fault fires
+when it happens. A trial is one strategy under one fault. runner.py calls the steps of a fault in
+this sequence:
 
     arm             start the servers and proxies that the fault needs
     enter           send a victim in each trial, and wait until it stops at its point
@@ -47,17 +52,18 @@ class Fault(ABC):
     ttl             seconds that a lock survives a silent holder. It is longer than TTL if the fault
                     takes the lock away, so that the lock does not expire before the fault
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
-                    may hold the lock, and the fence refuses the stale one
+                    may believe to hold the lock, and the fence refuses the write of the stale one
     two_servers     whether two servers grant the lock independently of each other
-    loses_promises  whether Redis loses its data. Then consumers are killed before the victims buy,
+    loses_promises  whether Redis loses its data, and with it promised orders, which are accepted
+                    and not written yet. Then the order consumers are killed before the victims buy,
                     and started when the rivals have bought: otherwise chance would decide which
-                    promises are settled before the loss
+                    promised orders are written before the loss
     measures_recovery
                     whether to measure the time from firing to the next sale. Then a victim whose
                     answer is lost does not ask again with its key
     node            the index of the node on which the fault is made
     fired_at        the time of firing by the monotonic clock, from which the recovery is measured
-    trials          one trial for each strategy that the fault concerns
+    trials          a trial for each strategy that the fault concerns
     healing         callbacks that undo the fault after the buyers have acted, in reverse order
     cleanup         callbacks that stop and close what was started for the fault
     unique_id       makes the names of products and the keys of attempts unique
@@ -110,7 +116,10 @@ class Fault(ABC):
 
     @abstractmethod
     def prove(self) -> str:
-        """Return the evidence in one sentence, without pids and ports. Raises NotFired if none."""
+        """Return the evidence that the fault happened, in one sentence without pids and ports.
+
+        Raises NotFired if there is no evidence.
+        """
 
     def run_buyers(self, trial: Trial) -> None:
         """Run a trial's buyers while the fault lasts; called in a thread for each trial."""
@@ -127,7 +136,7 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def act_on_servers(self) -> None:  # noqa: B027
-        """Act on the servers while `run_buyers`, which may wait for this method, runs in parallel.
+        """Change the servers while `run_buyers` runs in other threads, which may wait for this.
 
         For example, `pause` sleeps here and then resumes its node.
         """

@@ -23,7 +23,7 @@ class FaultBuyer:
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
     sale        the number of the sale to buy from; 0 for the open sale
     stop_at     the points at which the purchase stops until it is resumed, comma-separated
-    asks_again  whether the buyer asks again until an answer is final
+    asks_again  whether the buyer retries, with its key, until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
                 outcome of the first answer; empty before it

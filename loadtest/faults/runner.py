@@ -1,4 +1,8 @@
-"""Makes one fault for every strategy that it concerns; the results are judged in cells.py."""
+"""Makes one fault for every strategy that it concerns; cells.py judges the results.
+
+The drain is the last phase: the fault is undone, and all buyers who have no final answer yet buy
+until the stock is sold.
+"""
 
 import threading
 import time

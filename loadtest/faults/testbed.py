@@ -1,4 +1,4 @@
-"""The stack on which faults are made: proxies stand before its servers, and purchases can stop."""
+"""The stack for faults: its nodes reach their servers through proxies, and purchases can stop."""
 
 import os
 import signal

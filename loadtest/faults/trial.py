@@ -16,7 +16,7 @@ STOCK = 10
 BUYERS = 20
 #: How long to wait until a victim reaches its point.
 ENTER_TIMEOUT_SECONDS = 10.0
-#: How long to wait for the answer of a resumed buyer, which a rival may block.
+#: How long to wait for the answer of a resumed buyer, whom a rival may block.
 RESUME_TIMEOUT_SECONDS = 0.4
 #: Tolerated ratio of a lock's measured ttl to the fault's ttl, because Redis rounds and watchdogs
 #: renew early.
@@ -28,7 +28,7 @@ class NotFired(RuntimeError):
 
 
 class Trial:
-    """One product under one strategy.
+    """One strategy under one fault, with a product that no other trial sells.
 
     point                the point at which the victim's purchase stops
     ttl                  seconds that a lock survives a silent holder under this fault
@@ -107,7 +107,10 @@ class Trial:
         return buyer
 
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
-        """Let a new buyer ask once, and return the outcome. The buyer retries only in the drain."""
+        """Let a new buyer send one request, and return the outcome.
+
+        The buyer retries only in the drain (runner.py).
+        """
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
     def send_victim(self, *, asks_again: bool) -> None:

@@ -28,7 +28,7 @@ from tools.site.worlds import (
 EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
 #: The events that concern a lock in Redis only.
 EVENTS_OF_THE_LOCK = (TIME_PASSES, RESTART, FAILOVER)
-#: The outcomes of a schedule, the worst first, with the look of each.
+#: The outcomes of a schedule, the worst first -> the CSS class of each.
 OVERSOLD = "oversold"
 STUCK = "waits forever"
 REFUSED = "the late buyer is refused"

@@ -1,4 +1,7 @@
-"""The levels of levels.html: a goal in a recorded world, and the moves that reach it."""
+"""The levels of levels.html: puzzles in which a visitor looks for a schedule that reaches a goal.
+
+The schedules are recorded ones of a world (worlds.py). A goal is, for example, an oversell.
+"""
 
 import tomllib
 from dataclasses import dataclass, field

@@ -25,7 +25,7 @@ class LockState:
     owner      the buyer who has the lock; empty if it is free, or if the owner was not recorded
     lacks_ttl  whether SETNX has been sent, and EXPIRE has not
     fences     the fence of each buyer's last lock; the first fence is 1
-    grants     the number of times that the lock was given out
+    grants     how often the lock was acquired so far
     """
 
     owner: str = ""
@@ -86,7 +86,7 @@ def lock_text(moves: Moves, key: str, world: World) -> str:
 
 
 def believers(moves: Moves, key: str) -> str:
-    """Return the buyers who believe that they have the lock, without a killed one."""
+    """Return the living buyers who believe that they have the lock."""
     buyers = str(moves[key]["state"][2])
     if KILL in key:
         return buyers.replace("A", "")

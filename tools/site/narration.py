@@ -24,7 +24,7 @@ from tools.site.worlds import (
     event_of,
 )
 
-#: The button of each turn of the world.
+#: The text of the button for each outside event and its consequences (worlds.py).
 WORLD_BUTTONS = {
     TIME_PASSES: "Time passes, longer than a ttl",
     PAUSE: "A's process is paused for longer than a ttl",
@@ -35,7 +35,7 @@ WORLD_BUTTONS = {
     ASKS_AGAIN: "A's answer is lost, A asks again with the same key",
     WAITS_ON: "Wait",
 }
-#: The phase of a purchase that begins with an event of the recording.
+#: Event of the recording -> the phase of the purchase that begins with it.
 PHASES = {"setnx:before_expire": "sent", "acquired": "locked"}
 
 
@@ -44,7 +44,7 @@ class BuyerProgress:
     """The progress of a buyer in its purchase.
 
     phase    new, sent (SETNX is sent, EXPIRE is next), locked, read, written or ended
-    halt     what keeps the buyer from moving: waits, paused, killed or forever; empty: nothing
+    halt     why the buyer cannot move: waits, paused, killed or forever; empty if it can
     amount   the stock that the buyer read
     outcome  the outcome of the purchase
     """
@@ -171,7 +171,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
 
 
 def first_move_of(moves: Moves) -> str:
-    """Return the name of a buyer's first move, which follows from what it did."""
+    """Return the name of a buyer's first move, by the events of A's first turn."""
     events = [event[1] for event in moves["A"]["did"]]
     if "setnx:before_expire" in events:
         return "SETNX"

@@ -7,7 +7,7 @@ from servers.embedded import ROOT
 from tools.site import pages
 
 PICTURE = ".webp"
-#: Folders with code to copy or to read as a whole: files are not cut, and folders have pages.
+#: Folders whose files are shown whole, because readers copy them, and which have a page themselves.
 COPIED = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
 #: The number of lines that are shown of any other file.
 MAX_LINES = 400

@@ -37,7 +37,8 @@ OUTCOMES = {
     "lost": "lost the lock: nothing sold",
     "replayed": "is given the order that it has",
 }
-#: Each turn of the world -> the buyer under whom its line stands (empty: both), and the line.
+#: Outside event, or its consequence -> the buyer in whose column its line stands (empty: both), and
+#: the line.
 WORLD_LINES = {
     TIME_PASSES: ("", "time passes"),
     PAUSE: ("A", "is paused"),
@@ -74,7 +75,7 @@ WAITS_FOR_A_ROW = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
 class TurnLine:
     """A line of a turn.
 
-    buyer  the buyer under whom the line stands; empty: both
+    buyer  the buyer in whose column the line stands; empty: both columns
     kind   sql, end, world, or empty
     """
 

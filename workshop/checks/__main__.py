@@ -3,6 +3,7 @@
     python -m workshop.checks CHECK FILE
 
 CHECK names a function of this package as `module.function`; `module` alone means `module.refusal`.
+The function returns the refusal of a solution that is not accepted, or None (workshop/refusal.py).
 The last line of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 """
 

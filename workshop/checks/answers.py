@@ -34,7 +34,7 @@ SALES = [
     ((10, 10, 1), (0, 1)),
     ((10, 5, 5), (0, 0)),
 ]
-#: Cell -> the belief behind a wrong answer.
+#: Strategy and fault -> the code of the refusal that corrects the belief behind a wrong answer.
 BELIEFS = {
     ("token", "failover"): "replication-keeps-it",
     ("token-watchdog", "restart"): "a-restart-keeps-it",
@@ -130,7 +130,7 @@ def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
 def _check_parameter_order(
     name: str, function: Callable[..., object], place: int
 ) -> Refusal | None:
-    """Return a refusal if the function counts right only with its arguments in another sequence.
+    """Return a refusal if the function is right only with its arguments in another sequence.
 
     Args:
         name: The name of the function.

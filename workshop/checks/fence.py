@@ -36,7 +36,8 @@ from workshop.refusal import Refusal
 
 #: The allowed answers to a late holder, after which the buyer asks again.
 OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
-#: Refusals of purchases that would be correct if their row lock had been sent.
+#: Refusals of purchases that would be correct if select_for_update() had been evaluated, which
+#: sends its SELECT ... FOR UPDATE only then.
 RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
@@ -68,7 +69,7 @@ def _check_sequential_buyers() -> Refusal | None:
 
 
 def _check_other_product() -> Refusal | None:
-    """Return a refusal unless a sale of one product leaves the row of another one as it is."""
+    """Return a refusal if a sale of one product changes the row of another product."""
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     # A wrong try of the exercise may have left a high fence.
     Product.objects.filter(name=OTHER_PRODUCT).update(fence=0)

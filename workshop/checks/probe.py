@@ -1,8 +1,8 @@
 """Tests a participant's lock without the shop, on a real server.
 
-The checks acquire and release the lock. They interrupt its code after each of its commands to let
-another buyer act, or to kill the process. They judge the lock by the keys on the server, and by
-whether a second buyer gets the lock.
+The checks acquire and release the lock. They interrupt the participant's code after each command
+that it sends to Redis. At this point another buyer uses the lock, or the process is killed. The
+checks judge the lock by the keys on the server, and by whether a second buyer gets the lock.
 """
 
 import datetime
@@ -33,7 +33,7 @@ LONG_TTL_SECONDS = 60.0
 SHORT_TTL_SECONDS = 0.3
 #: How long other buyers may be refused after the death of a holder with SHORT_TTL_SECONDS.
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
-#: The lead of a buyer's wrong clock. Less than LONG_TTL_SECONDS.
+#: By how much a buyer's wrong clock is ahead. Less than LONG_TTL_SECONDS.
 SECONDS_AHEAD = 20.0
 #: The point that is sent after each command of the tested lock.
 COMMAND = "own:command"
@@ -148,7 +148,7 @@ class _RecordingPipeline(Pipeline):
 
 
 class Probe:
-    """A test bench for a participant's class of lock.
+    """Makes locks of the participant's class, interrupts their code, and writes the story.
 
     lock_class  the class of the lock
     module  the participant's file

@@ -1,4 +1,4 @@
-"""Records mistakes that the participant's own code catches and hides."""
+"""Records mistakes of the participant's code that an `except` of the same code hides."""
 
 import ast
 import linecache
@@ -21,9 +21,9 @@ CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-
 
 
 class Handler(NamedTuple):
-    """An `except` of the participant's file.
+    """An `except` clause of the participant's file.
 
-    tried    the lines of the `try` block
+    tried    the lines of its `try` block
     lines    the lines of the `except` block
     errors   the names of the errors that the `except` names
     """
@@ -64,7 +64,7 @@ class SwallowedMistakes:
             threading.settrace(trace_of_new_threads)
 
     def cause_of(self, refusal: Refusal) -> Refusal:
-        """Return a refusal for the caught mistake that led to `refusal`, or `refusal` itself."""
+        """Return a refusal that names the first hidden mistake; `refusal` itself without one."""
         if not self._caught or refusal.code in CODES_WITH_ERROR:
             return refusal
         line, error = self._caught[0]

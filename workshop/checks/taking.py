@@ -32,7 +32,7 @@ PTTL_ROUNDING_MS = 2.0
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: If a ttl is below this part of the requested ttl, seconds and milliseconds were confused.
 WRONG_UNIT_RATIO = 0.2
-#: Time in which a holder and a contender must act, so that the lock has not ended meanwhile.
+#: A check in which a lock must not end has to be done within this time, or else it is repeated.
 QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
 #: Tries of a check that a busy machine may be too slow for.
 TRIES = 10
@@ -115,7 +115,7 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_second_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B, and C after B, are refused while A has the lock."""
+    """Return a refusal unless B, and C after it, do not get the lock while A has it."""
     lock = probe.make_lock()
     if refusal := _check_refused_here(probe, lock, "a"):
         return refusal

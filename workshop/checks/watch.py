@@ -1,4 +1,7 @@
-"""Gives up a check whose step takes too long, and finds the line that is the cause."""
+"""Ends a check of which one step takes too long, and finds the participant's line that hangs.
+
+A step is a part of a check between two calls of restart_step_timer().
+"""
 
 import linecache
 import os
@@ -15,12 +18,12 @@ from workshop.refusal import Refusal, Undecided
 
 #: How long one step of a check may take.
 STEP_TIMEOUT_SECONDS = 12.0
-#: How long the threads are observed.
+#: For how long the threads of a check that hangs are observed.
 OBSERVATION_SECONDS = 0.5
 #: A thread that uses more processor time than this within OBSERVATION_SECONDS is in an endless
 #: loop.
 SPINNING_SECONDS = 0.01
-#: Observations within OBSERVATION_SECONDS.
+#: How often the threads are observed within OBSERVATION_SECONDS.
 OBSERVATION_COUNT = 25
 #: Modules in which a thread waits for another thread of its process.
 WAITING_MODULES = ("threading.py", "queue.py")
@@ -48,7 +51,7 @@ def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]
 
 
 def _find_cause(file: str) -> Refusal | Undecided:
-    """Return why the threads that run this file do not go on: a loop, a sleep, or a wait."""
+    """Return why the threads that run this file hang: an endless loop, a sleep, or a wait."""
     line_by_thread = _innermost_line_by_thread(file)
     if not line_by_thread:
         limit = f"{STEP_TIMEOUT_SECONDS:g} s"

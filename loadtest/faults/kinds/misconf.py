@@ -7,8 +7,8 @@ from loadtest.faults.testbed import run_in_parallel
 from loadtest.faults.trial import Trial
 from servers.loopback import free_port
 
-#: Error -> the command that makes Redis answer writes with it, and the command that undoes that.
-#: Nothing listens at `port`.
+#: Error -> the command that makes Redis answer writes with this error, and the command that undoes
+#: that. `port` is replaced by a port at which nothing listens.
 WRITE_ERRORS = {
     "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
@@ -23,11 +23,11 @@ class MisconfFault(Fault):
     """Redis refuses writes before and while the victims hold their locks.
 
     Before the victims come, Redis is out of memory, then has too few replicas, then is a replica
-    itself: a buyer asks during each. Later a snapshot fails while victims hold their locks, and
-    Redis refuses their releases (stop-writes-on-bgsave-error).
+    itself. In each of these states one buyer of each trial tries to buy. Later a snapshot fails
+    while victims hold their locks, and Redis refuses their releases (stop-writes-on-bgsave-error).
 
-    RedisLock can be acquired without free memory: its script begins with an LPOP, and Redis lets a
-    script that has written go on. So its buyers may buy meanwhile, under the lock.
+    RedisLock can be acquired without free memory: its script begins with an LPOP, and Redis does
+    not stop a script that has already written. So its buyers may buy in that state, under the lock.
     """
 
     name = "misconf"

@@ -85,8 +85,9 @@ class PauseFault(Fault):
 
 
 class PauseAcquiredFault(PauseFault):
-    """The same pause between acquiring the lock and claiming the fence.
+    """The same pause, after the lock is acquired and before the fence is claimed.
 
+    To claim a fence is to write it to the product's row, which fails if the row has a higher one.
     Only a pause before the claim tests the fence: after the claim, the row lock of the victim's
     transaction blocks rivals. If the fence works, the victim is answered `lost`. The locks without
     a fence show that the pause was long enough to break a lock.

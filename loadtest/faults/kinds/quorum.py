@@ -6,9 +6,9 @@ from loadtest.faults.trial import Trial
 
 
 class QuorumFault(Fault):
-    """The shop sells while two of Redlock's five servers are cut off, and refuses with three.
+    """The shop sells while two of Redlock's five servers are cut off, and refuses if three are.
 
-    The fault `restart` shows that a server that comes back empty leads to two holders.
+    What happens if a server comes back empty is shown by the fault `restart`.
     """
 
     name = "quorum"

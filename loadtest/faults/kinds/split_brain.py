@@ -8,7 +8,7 @@ from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 
 
 class SplitBrainFault(FailoverFault):
-    """Each node has a master of its own, and only that of node A has the victim's lock.
+    """Each node uses a different Redis master, and only that of node A has the victim's lock.
 
     Replication is a black hole when the victim acquires its lock. Then the replica is promoted, and
     node B uses it. Node A keeps the old master, where renewals and releases succeed as before, so
