@@ -1,9 +1,9 @@
 """A pytest plugin: which test modules `make test` runs, and in which order.
 
 Modules whose tests each run for seconds are left to `make test-whole`, unless the command names
-them: those of whole commands in a clone, a browser, a cluster or a second database. The longest
-modules run first, so that no worker runs a long one alone at the end. xdist keeps this order
-because of `--no-loadscope-reorder`; its own order begins with the modules that have most tests.
+them. Such tests run whole commands, a browser, a cluster or a second database. The longest modules
+run first, so that no worker runs a long one alone at the end. xdist keeps this order because of
+`--no-loadscope-reorder`; its own order begins with the modules that have most tests.
 """
 
 import gc
@@ -105,8 +105,8 @@ FLAKY = {
     "shop/tests/schedules/": "timeouts of the database",
     "testing/tests/": "a wait is noticed by polling",
 }
-#: The lines of a repeated test's first failure that the summary shows, the last ones.
-FAILURE_LINES = 15
+#: How many of the last lines of a repeated test's first failure the summary shows.
+MAX_FAILURE_LINES = 15
 #: Each repeated test -> the text of its first failure.
 repeated: dict[str, str] = {}
 
@@ -193,7 +193,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, failure in repeated.items():
         reason = next(why for prefix, why in FLAKY.items() if name.startswith(prefix))
         terminalreporter.line(f"REPEATED {name}: {reason}")
-        for line in failure.splitlines()[-FAILURE_LINES:]:
+        for line in failure.splitlines()[-MAX_FAILURE_LINES:]:
             terminalreporter.line(f"    {line}")
 
 

@@ -18,7 +18,7 @@ from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 
 ROOT = RESULTS.parent
-#: A run with more strategies than this was a run of all of them.
+#: A run with more strategies than this counts as a run of all strategies.
 MAX_SELECTED_STRATEGIES = 20
 #: The strategies of the demo -> their descriptions.
 DEMO_STRATEGIES = {
@@ -56,7 +56,7 @@ def end(table: str) -> str:
     return f"<!-- {table}: end -->"
 
 
-def put(page: Path, name: str, table: str) -> None:
+def replace_table(page: Path, name: str, table: str) -> None:
     """Replace the table between the markers of a name in a page. Raises ValueError without them."""
     before, first, rest = page.read_text().partition(begin(name))
     _, last, after = rest.partition(end(name))
@@ -139,28 +139,28 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     if demo is None:
         print("README.md needs the results of make demo; the old table stays")
     else:
-        put(readme, "demo", contrast_table(demo))
+        replace_table(readme, "demo", contrast_table(demo))
     if matrix is None or faults is None:
         print(
             "the tables of locks need whole runs of make matrix and make faults; the old ones stay"
         )
     else:
-        put(readme, "faults", faults_table(matrix, faults))
-        put(strategies, "locks", locks_table(matrix, faults))
+        replace_table(readme, "faults", faults_table(matrix, faults))
+        replace_table(strategies, "locks", locks_table(matrix, faults))
         cells = cast(Sequence[Cell], faults["runs"])
         (root / "docs" / "faults.md").write_text(fault_report.markdown(faults, cells))
     if matrix is not None:
         put_databases(results, root / "docs" / "databases.md", matrix)
     if tables := load_tables(results):
-        put(scale, "load", tables)
+        replace_table(scale, "load", tables)
     else:
         print("docs/scale.md needs make load with --rounds 3; the old tables stay")
     growth_on_threads = newest(results, "growth.md", is_growth)
     if growth_on_threads is not None:
-        put(scale, "growth", growth.markdown(growth_on_threads))
+        replace_table(scale, "growth", growth.markdown(growth_on_threads))
     growth_on_asgi = newest(results, "growth.md", partial(is_growth, server="asgi"))
     if growth_on_asgi is not None:
-        put(scale, "growth-asgi", growth.markdown(growth_on_asgi))
+        replace_table(scale, "growth-asgi", growth.markdown(growth_on_asgi))
 
 
 def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
@@ -180,7 +180,7 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
         else:
             print(f"docs/databases.md needs make matrix with --database {name}")
             return
-    put(page, "databases", databases_table(summaries, on_postgres))
+    replace_table(page, "databases", databases_table(summaries, on_postgres))
 
 
 def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:

@@ -58,7 +58,7 @@ class FakeStack(nullcontext[Any]):
     def strategies(self, names: Sequence[str] = ()) -> list[StrategyFacts]:
         return [strategy(name) for name in names or LOCKS]
 
-    def ready(self) -> dict[str, Any]:
+    def read_readyz(self) -> dict[str, Any]:
         parts = self.parts.pop()
         return {"parts": [{"name": name, "detail": detail} for name, detail in parts.items()]}
 

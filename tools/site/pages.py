@@ -122,11 +122,11 @@ def render_step_through() -> str:
 
 def _story(moves: Moves, order: str) -> str:
     """Return the moves of a schedule as a list, for a browser without JavaScript."""
-    way = reached(moves, order)
+    turns_made = turns_in_order(moves, order)
     items = [
         f"<li>{text}</li>"
-        for length in range(1, len(way) + 1)
-        for text in turn_texts(moves, way[:length])
+        for length in range(1, len(turns_made) + 1)
+        for text in turn_texts(moves, turns_made[:length])
     ]
     return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
@@ -184,20 +184,20 @@ def _rows_of_pattern(names: Sequence[str], outcomes: Sequence[tuple[str, list[st
     )
 
 
-def reached(moves: Moves, order: str) -> str:
-    """Return the moves that are made in an order of turns, until both buyers have ended.
+def turns_in_order(moves: Moves, order: str) -> str:
+    """Return the turns that are made if the buyers move in this order, until both have ended.
 
-    Turns of a buyer who waits or has ended are left out.
+    The turn of a buyer who waits or has ended is left out.
     """
-    so_far = ""
+    turns_made = ""
     for buyer in [*order, *"AB" * 4 * MOVES]:
-        so_far += buyer if so_far + buyer in moves else ""
-    return so_far
+        turns_made += buyer if turns_made + buyer in moves else ""
+    return turns_made
 
 
 def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
     """Yield the recorded turns of an order."""
-    key = reached(moves, order)
+    key = turns_in_order(moves, order)
     for length in range(1, len(key) + 1):
         yield moves[key[:length]]
 

@@ -37,7 +37,7 @@ def stage(path: Path, folder: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
-        body = _list_offiles(path)
+        body = _list_of_files(path)
         for file in files(path):
             stage(file, folder)
     else:
@@ -71,7 +71,7 @@ def files(folder: Path) -> list[Path]:
     ]
 
 
-def _list_offiles(folder: Path) -> str:
+def _list_of_files(folder: Path) -> str:
     items = [
         f'<li><a href="{escape(path.name)}.html"><code>{escape(path.name)}</code></a></li>'
         for path in files(folder)

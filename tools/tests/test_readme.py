@@ -84,7 +84,7 @@ def test_a_page_without_its_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# no markers")
     with pytest.raises(ValueError, match=r"README\.md lacks the lines '<!-- demo: begin"):
-        readme.put(page, "demo", "| table |\n")
+        readme.replace_table(page, "demo", "| table |\n")
 
 
 def run_of(lock: str, fault: str, verdict: str, **facts: object) -> Any:

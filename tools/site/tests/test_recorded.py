@@ -14,7 +14,7 @@ from loadtest.expected import EXPECTED
 from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tools.site.pages import ORDERS, outcome, reached
+from tools.site.pages import ORDERS, outcome, turns_in_order
 from tools.site.recorder import recording
 
 README = (ROOT / "README.md").read_text()
@@ -36,7 +36,7 @@ def test_every_order_of_every_strategy_comes_to_an_end() -> None:
     assert set(recording.strategies()) - set(recorded) == {"reserve", "autocommit"}
     for lock, moves in recorded.items():
         for order in ORDERS:
-            key = reached(moves, order)
+            key = turns_in_order(moves, order)
             ended = {
                 e[0] for n in range(len(key)) for e in moves[key[: n + 1]]["did"] if e[1] == "ends"
             }
