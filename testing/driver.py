@@ -24,7 +24,7 @@ POLL_INTERVAL_SECONDS = 0.002
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: InnoDB refreshes its list of transactions only if nobody has read the list for 100 ms.
+#: InnoDB refreshes its list of transactions only if no query has read it for 100 ms.
 INNODB_POLL_INTERVAL_SECONDS = 0.11
 
 

@@ -1,8 +1,8 @@
 """Rushes for the sound strategies and for canaries, with random faults at random times.
 
-Every rush has its own seed, drawn from the run's seed. It decides which faults come, when and for
-how long. A seed repeats the faults but not the interleaving of threads and servers, so the history
-of a violation is kept.
+Every rush has its own seed, drawn from the run's seed, which decides which faults happen, when and
+for how long. The same seed repeats the faults, but not the interleaving of threads and servers. So
+the history of a violation is written to the results.
 
 Canaries are locks that break under such faults. A run in which a canary does not break is
 inconclusive: it could have missed a flaw of a sound strategy as well.

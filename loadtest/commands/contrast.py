@@ -1,7 +1,7 @@
 """The rush under three locks on a running shop; with arguments, a plain Locust run on that shop.
 
     python -m loadtest.commands.contrast                          none, token and redis, in turn
-    python -m loadtest.commands.contrast --headless --lock redis  the same as `locust` with these
+    python -m loadtest.commands.contrast --headless --lock redis  `locust` with these arguments
 
 LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN is the token that opens its sales, or
 SHOP_RESTOCK_TOKEN_FILE names a file with the token. Only Locust is started.

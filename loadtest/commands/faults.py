@@ -131,7 +131,7 @@ def exit_code(cells: Sequence[Cell]) -> int:
 def is_inconclusive(cell: Cell) -> bool:
     """Return whether an unexpected verdict proves nothing against the strategy.
 
-    That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault did
+    That is so if the verdict is unknown, or if a flawed strategy stayed exact because the fault did
     not hit the flaw. On a busy machine, for instance, a ttl may pass before its holder runs again.
     """
     if cell["wrong"]:

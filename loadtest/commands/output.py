@@ -56,7 +56,7 @@ class Output:
 
     results/latest links to the newest results that are complete.
 
-    A context manager: a run that fails leaves only its log; a run that is stopped leaves nothing.
+    A context manager. If the command fails, only its log is kept; if it is stopped, nothing is.
 
     path  the folder of the results
     log   the log, outside `path` until the results are complete: an incomplete folder is removed

@@ -28,13 +28,14 @@ from loadtest.target.sale_counter import describe_judging_scope
 from servers import embedded
 from servers.waiting import wait_for
 
-#: Without a lock, with A1's, with RedisLock.
+#: The strategies of the demo: no lock, the lock of article A1 (docs/sources.md), and RedisLock.
 CONTRAST = ("none", "token", "redis")
-#: Without a transaction, in one, with RedisLock.
+#: The same on SQLite: no transaction, a transaction without a lock, and RedisLock.
 SQLITE_CONTRAST = ("autocommit", "none", "redis")
-#: Time until a key of a lock counts as leaked: its release may still be on its way.
+#: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
+#: not have arrived yet.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
-#: Seconds after the last rush at which the orders are read again. Later changes go unseen.
+#: Seconds after the last rush at which the orders are read again. Later changes are not noticed.
 REREAD_AFTER_SECONDS = 1.0
 #: The finding for a sale whose orders changed after it was judged.
 CHANGED_LATER = "changed_later"
@@ -172,7 +173,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 def stack_and_buyers(
     setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Run the stack of a setting, and Locust for its buyers, while the block lasts.
+    """Run the servers and nodes of a setting, and Locust for its buyers, while the block runs.
 
     Raises EmbeddedError if a part does not start, and StackError if a process may not open as many
     files as a rush needs.
@@ -204,7 +205,8 @@ def stack_and_buyers(
         )
         stack.watched_servers.append(buyers)
         parts.enter_context(stack)
-        parts.push(buyers)  # is stopped before the stack, so that no node waits for a connection
+        # Entered again, so that Locust is stopped before the stack: then no node waits for it.
+        parts.push(buyers)
         yield stack, buyers
 
 

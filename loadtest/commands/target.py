@@ -1,4 +1,4 @@
-"""The rush against a shop of your own; a file of yours describes how to buy from it."""
+"""The command `target`: the rush against a third-party shop, which a file of the user describes."""
 
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -45,7 +45,7 @@ def run(
     target      the file with the subclass of Target
     i_may_load  the host name of another machine that may be rushed
     deadline    seconds after which buyers give up
-    expect      the expected verdict; of a sound shop `exact`
+    expect      the expected verdict; a sound shop's is `exact`
 
     Returns 0 if the last verdict was the expected one, else 1. Raises ShopUnreachable or
     StackError, with what to do, if the target is wrong or its shop does not answer; then no results
@@ -57,14 +57,14 @@ def run(
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as crowd:
-        recorded = out.path / BUYERS_HISTORY
+        buyers_history = out.path / BUYERS_HISTORY
         plan = RushPlan(
             hosts=[host],
             buyers=buyers,
             deadline=deadline,
             target=str(target),
             i_may_load=i_may_load,
-            history=str(recorded),
+            history=str(buyers_history),
         )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
@@ -87,8 +87,8 @@ def run(
         scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
-        events = history.read([recorded])
-        recorded.unlink()
+        events = history.read([buyers_history])
+        buyers_history.unlink()
         table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
@@ -161,7 +161,7 @@ def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
 
 
 def conclusion(runs: Sequence[Run]) -> str:
-    """Return a sentence on the result: exact rushes are no proof, and it says so."""
+    """Return a sentence on the result. If all rushes were exact, it says that this is no proof."""
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"
     if not any(0 < run["initial_stock"] < run["buyers"] for run in runs):

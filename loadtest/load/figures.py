@@ -12,8 +12,8 @@ from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.rush.timing import percentiles
 
-#: The shortest window: the sales are divided by its length, which must not be 0.
-MIN_SECONDS = 1e-9
+#: The minimum length of the window: the sales are divided by it, so it must not be 0.
+MIN_WINDOW_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class MeasuredWindow:
 
     @property
     def seconds(self) -> float:
-        return max((self.end - self.begin) / 1e9, MIN_SECONDS)
+        return max((self.end - self.begin) / 1e9, MIN_WINDOW_SECONDS)
 
     @cached_property
     def arrived(self) -> list[list[Request]]:

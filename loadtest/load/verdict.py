@@ -15,8 +15,8 @@ from loadtest.stack.client import Shop
 #: How long to wait for promised orders, which a consumer writes later.
 SETTLE_TIMEOUT_SECONDS = 30.0
 #: A buyer who came within this time before the end, and got RETRIED_REFUSALS only, had no time to
-#: ask again, so its requests are not judged. If such a request sold a unit all the same, the judge
-#: reports the order as a `ghost_order`, because no judged request has its key.
+#: ask again, so its requests are not judged. If such a request did sell a unit, the judge reports
+#: the order as a `ghost_order`, because no judged request has its key.
 LATE_SECONDS = 5.0
 WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 #: Fields of a run that are sums over its products.

@@ -1,4 +1,4 @@
-"""One script made of ES modules, for a page that is opened from disk and cannot import a file.
+"""Joins ES modules to one script, for a page that is opened from disk and cannot import a file.
 
 Each imported module becomes a function that is called once and returns the module's exports; its
 other names stay local. The entry module comes last and is not wrapped. Comments on lines of their

@@ -20,7 +20,7 @@ Row: TypeAlias = list[object]
 
 
 class CommitState(IntEnum):
-    """The effect of a commit, as the page draws it."""
+    """The effect of a commit, which decides how the page draws it."""
 
     #: No event shows whether the commit happened.
     UNKNOWN = 0

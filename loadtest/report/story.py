@@ -20,9 +20,9 @@ from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.outcomes import RETRIED_REFUSALS
 from loadtest.judge.verdict import Judgement
 
-#: The length of a story, with its last line, which sums up the rest.
+#: The maximum number of lines of a story, including the last one, which sums up the rest.
 MAX_LINES = 14
-#: The number of buyers whose steps are shown.
+#: The maximum number of buyers whose steps are shown: the cast of the story.
 MAX_CAST = 3
 #: The rules whose findings explain a broken sale, the best explanation first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
@@ -55,12 +55,12 @@ def tell_story(sale: Judgement) -> list[str]:
     lines += _answers(sale, cast)
     lines.sort(key=attrgetter("t"))
     lines.sort(key=attrgetter("weight"), reverse=True)  # stable: equal weights stay sorted by time
-    kept = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
+    shown_lines = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
     start = 0
-    if kept:
-        start = kept[0].t
-    texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
-    unlisted_orders = len(sale.orders) - sum(line in kept for line in sales)
+    if shown_lines:
+        start = shown_lines[0].t
+    texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in shown_lines]
+    unlisted_orders = len(sale.orders) - sum(line in shown_lines for line in sales)
     texts.append(f" ...      {_summary(sale, start, unlisted_orders)}")
     return texts
 

@@ -1,7 +1,7 @@
 """The strategies of a run, described by loadtest/expected.py and not by the shop.
 
-A shop that is judged does not define the criteria. If GET /strategies differs from the expected
-facts, the strategy has a complaint, and none of its verdicts counts as expected.
+The shop under test must not define the criteria by which it is judged. If GET /strategies differs
+from the expected facts, the strategy has a complaint, and none of its verdicts counts as expected.
 """
 
 from collections.abc import Mapping, Sequence

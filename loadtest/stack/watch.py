@@ -12,7 +12,7 @@ from servers.waiting import wait_for
 T = TypeVar("T")
 #: Time between two checks of the servers.
 INTERVAL_SECONDS = 0.2
-#: How long to wait, after `work` has failed, for a server's end to show.
+#: How long to wait, after `work` has failed, until the end of a server is noticed as its cause.
 NOTICE_SECONDS = 1.0
 
 
@@ -26,8 +26,8 @@ class Watched(Protocol):
 def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
     """Return the result of `work`, or raise StackError as soon as a server ends.
 
-    `work` runs in a thread, which is abandoned when a server ends, because its request may take a
-    minute to fail. Stopping the other servers ends that request.
+    `work` runs in a thread. If a server ends, the thread is not waited for, because its request may
+    take a minute to fail. The request fails when the other servers are stopped.
 
     Args:
         work: Makes the requests that need the servers. It must not start a process.
