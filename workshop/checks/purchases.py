@@ -291,7 +291,7 @@ def tell_story(log: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def run_every_schedule() -> Iterator[two_buyers.ScheduleRun]:
+def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
     """Yield the run of every schedule of two buyers, for one unit and for two.
 
     Raises the database's error if a buyer has sent a wrong statement.
@@ -380,7 +380,7 @@ def _is_lock_free() -> bool:
 
 def _check_schedules_under_lock() -> Refusal | None:
     """Return a refusal if any schedule of two buyers' moves sells a unit twice."""
-    runs = list(run_every_schedule())
+    runs = list(run_all_schedules())
     bad_runs = [run for run in runs if run.is_wrong]
     if not bad_runs:
         return None
@@ -518,7 +518,7 @@ def _check_schedules() -> Refusal | None:
     """Return a refusal if in any schedule a unit is sold twice, or a buyer gives up or fails."""
     try:
         with _other_buyer_moves_in_sleep():
-            for run in run_every_schedule():
+            for run in run_all_schedules():
                 facts, story = {"schedule": run.schedule}, (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
