@@ -290,14 +290,15 @@ def needed_seconds(lock: str, database: str) -> float:
 
 
 def exists_on(lock: str, vendor: str) -> bool:
-    """Return whether a strategy exists on a database. `vendor` is Django's name of it."""
+    """Return whether a strategy exists on a database, which Django names `vendor`."""
     return lock not in EXIST_ON or vendor in EXIST_ON[lock]
 
 
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    A strategy that is not in the table, such as a workshop's, has them in its field `verdicts`.
+    A strategy that is not in the table, such as a participant's in the workshop, has them in its
+    field `verdicts`.
     """
     verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
     return verdicts

@@ -40,14 +40,14 @@ from loadtest.stack.strategies import complaints_of
 #: Locks that must break in every run.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 MAX_DISTURBANCES_PER_RUSH = 3
-#: Milliseconds between check and decrement. The first list is for rushes with a disturbance that
-#: may take the lock away, the second for the others. With 0 the critical section takes about 1 ms,
-#: and few faults hit it.
+#: The milliseconds between check and decrement from which each rush draws: the first list if a
+#: disturbance may take the lock away, else the second. With 0 the critical section takes about
+#: 1 ms, so few faults hit it.
 HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
 HOLDS_MS_LOCK_KEPT = [60, 0]
 #: A disturbance that was tried this often and never seen to happen does not work.
 MIN_TRIES = 3
-#: Share of the rushes that may fail before the whole run is inconclusive.
+#: If a larger share of the rushes fails, the whole run is inconclusive.
 MAX_FAILED_RUSH_SHARE = 0.01
 
 
@@ -171,8 +171,8 @@ def _run_rushes(
 ) -> None:
     """Run the rushes, and add each to `rushes` before it begins."""
     summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
-    chance = Random(seed)
-    deck = _deal_disturbances(chance)
+    rng = Random(seed)
+    deck = _deal_disturbances(rng)
     strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
@@ -182,12 +182,12 @@ def _run_rushes(
         number = len(rushes) + 1
         left = max(0, end - time.monotonic()) / 60
         out.progress(f"rush {number}, {left:.1f} minutes left")
-        drawn = islice(deck, chance.randint(1, MAX_DISTURBANCES_PER_RUSH))
+        drawn = islice(deck, rng.randint(1, MAX_DISTURBANCES_PER_RUSH))
         disturbances = list({disturbance.name: disturbance for disturbance in drawn}.values())
         holds = HOLDS_MS_LOCK_KEPT
         if any(disturbance.takes_the_lock for disturbance in disturbances):
             holds = HOLDS_MS_LOCK_TAKEN
-        rush = ChaosRush(number, chance.getrandbits(32), disturbances, chance.choice(holds))
+        rush = ChaosRush(number, rng.getrandbits(32), disturbances, rng.choice(holds))
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
@@ -202,7 +202,7 @@ def _run_rushes(
             testbed.repair()
 
 
-def _deal_disturbances(chance: Random) -> Iterator[Disturbance]:
+def _deal_disturbances(rng: Random) -> Iterator[Disturbance]:
     """Yield all disturbances in a random order, then all in another order, and so on."""
     while True:
-        yield from chance.sample(DISTURBANCES, len(DISTURBANCES))
+        yield from rng.sample(DISTURBANCES, len(DISTURBANCES))

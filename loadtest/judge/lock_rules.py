@@ -155,7 +155,7 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 
 
 def _problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
-    """Return how a purchase was outside its hold, as a predicate; empty if it was inside.
+    """Return in which way a purchase was not inside a hold, as a predicate; empty if it was.
 
     was_answered  whether the buyer was answered `sold`
     """

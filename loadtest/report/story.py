@@ -171,7 +171,7 @@ def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
 
 
 def _fault_lines(event: Event) -> Iterator[Line]:
-    """Yield the line for an event of a fault: it fires, or its evidence. `arm` has no line."""
+    """Yield the line for an event of a fault, except for its preparation (`arm`)."""
     text = event.get("what", event["f"])
     phase = event.get("phase")
     if phase == "prove" and event["type"] == "fail":
@@ -199,23 +199,27 @@ def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
 
 def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
     """Return a line for each order of the cast, at its commit."""
-    numbers = dict(sale.recovered_orders)
+    order_numbers = dict(sale.recovered_orders)
     for request in sale.requests:
         if request.order is not None:
-            numbers[request.attempt] = request.order
+            order_numbers[request.attempt] = request.order
     commits = last_commits(sale)
     stale_writes = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
-    erased = {attempts[0]: attempts[1:] for attempts in stale_writes}
+    erased_by_writer = {attempts[0]: attempts[1:] for attempts in stale_writes}
     lines = []
     for attempt in cast:
         commit = commits.get(attempt)
-        if attempt not in numbers or commit is None:
+        if attempt not in order_numbers or commit is None:
             continue
-        text = f"{buyer_name(attempt)} sells order {numbers[attempt]}"
+        text = f"{buyer_name(attempt)} sells order {order_numbers[attempt]}"
         if commit.amount is not None:
             text += f", writes back {commit.amount - 1}"
-        if attempt in erased:
-            orders = [str(numbers[victim]) for victim in erased[attempt] if victim in numbers]
+        if attempt in erased_by_writer:
+            orders = [
+                str(order_numbers[erased])
+                for erased in erased_by_writer[attempt]
+                if erased in order_numbers
+            ]
             text += f": the decrement of order {', '.join(orders)} is lost"
         if attempt in sale.recovered_orders:
             text += " (its buyer does not know)"

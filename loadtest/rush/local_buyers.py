@@ -89,9 +89,10 @@ class LocalBuyers:
         return TargetSteps(self.target, self.plan.hosts, user.client, self.break_off)
 
     def send(self, key: str) -> None:
-        """Record that a request of this buyer is sent now. The first one waits at the barrier.
+        """Record the time at which a buyer's purchase is sent. The first one waits at the barrier.
 
-        Requests that connect, and the second request of one buy(), are not recorded.
+        Only the first request of each buy() is recorded: those of prepare() and connect(), and
+        further ones of the same buy(), are not.
         """
         if key not in self._purchasing:
             return

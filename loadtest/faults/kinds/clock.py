@@ -28,9 +28,8 @@ class ClockFault(Fault):
 
     name = "clock"
     title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
-    rival_timeout_seconds = (
-        TTL * 0.6
-    )  # later the victim's lock may have expired by the correct clock
+    # Less than a ttl: later the victim's lock may have expired by the correct clock, too.
+    rival_timeout_seconds = TTL * 0.6
 
     def arm(self) -> None:
         folder = self.testbed.folder / "wrong-clock"

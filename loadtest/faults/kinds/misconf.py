@@ -75,7 +75,10 @@ class MisconfFault(Fault):
         return f"while the victims held their locks: {refusals} {LASTING_ERROR}"
 
     def _require_refusal(self, trial: Trial, error: str) -> None:
-        """Let a new buyer ask. It must be refused, or may buy where RedisLock needs no memory."""
+        """Let a new buyer send one request, which must be refused.
+
+        Under RedisLock it may also sell while Redis is out of memory.
+        """
         outcomes = ["unavailable"]
         if error == "OOM" and trial.strategy["fenced"]:
             outcomes.append("sold")
