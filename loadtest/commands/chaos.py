@@ -180,10 +180,12 @@ def _run_rushes(
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end and not find_violations(rushes):
         number = len(rushes) + 1
-        left = max(0, end - time.monotonic()) / 60
-        out.progress(f"rush {number}, {left:.1f} minutes left")
-        drawn = islice(deck, rng.randint(1, MAX_DISTURBANCES_PER_RUSH))
-        disturbances = list({disturbance.name: disturbance for disturbance in drawn}.values())
+        minutes_left = max(0, end - time.monotonic()) / 60
+        out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
+        drawn_disturbances = islice(deck, rng.randint(1, MAX_DISTURBANCES_PER_RUSH))
+        disturbances = list(
+            {disturbance.name: disturbance for disturbance in drawn_disturbances}.values()
+        )
         holds = HOLDS_MS_LOCK_KEPT
         if any(disturbance.takes_the_lock for disturbance in disturbances):
             holds = HOLDS_MS_LOCK_TAKEN

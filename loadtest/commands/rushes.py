@@ -349,8 +349,8 @@ def reread_closed_sales(shop: Shop, runs: Sequence[Any]) -> None:
     `unknown`. Raises ShopUnreachable.
     """
     for run in runs:
-        whole = {name: run.get(name) for name in ("sale", "orders")}
-        for judged in run.get("products") or [{**whole, "left": run.get("stock_left")}]:
+        whole_sale = {name: run.get(name) for name in ("sale", "orders")}
+        for judged in run.get("products") or [{**whole_sale, "left": run.get("stock_left")}]:
             if judged["sale"] is None or judged["left"] is None:
                 continue
             sale, left, orders = int(judged["sale"]), judged["left"], judged["orders"]

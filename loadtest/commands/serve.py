@@ -100,8 +100,8 @@ def make_admin(stack: Stack) -> str:
         return ""
     password = secrets.token_urlsafe(9)
     environment = {**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password}
-    words = ("createsuperuser", "--no-input", "--username", ADMIN_NAME, "--email", "")
-    manage(*words, environment=environment, log=stack.log)
+    arguments = ("createsuperuser", "--no-input", "--username", ADMIN_NAME, "--email", "")
+    manage(*arguments, environment=environment, log=stack.log)
     return password
 
 
@@ -119,8 +119,8 @@ def plain_locust_command(stack: Stack) -> str:
     locust = Path(sys.executable).with_name("locust")
     if locust.is_relative_to(ROOT):
         locust = locust.relative_to(ROOT)
-    words = [str(locust), "--headless", "--lock", "redis"] + _host_options(stack)
-    return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(words)}"
+    arguments = [str(locust), "--headless", "--lock", "redis"] + _host_options(stack)
+    return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(arguments)}"
 
 
 def _print_if_moved(console: Console, url: str, usual_port: int) -> None:

@@ -31,7 +31,7 @@ from loadtest.faults.kinds.redis_down import RedisDownFault
 from loadtest.faults.kinds.shutdown import ShutdownShortFault
 from loadtest.faults.kinds.stall import StallFault
 from loadtest.faults.runner import describe_error
-from loadtest.faults.testbed import TTL, Testbed, wait_for
+from loadtest.faults.testbed import TTL_SECONDS, Testbed, wait_for
 from loadtest.faults.trial import BUYERS, NotFired
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.lock_rules import find_overlaps
@@ -241,7 +241,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     def has_no_orphans() -> bool:
         return not any(trial.lock_keys_on_server() for trial in fault.trials)
 
-    read_until_answered(partial(wait_for, has_no_orphans, TTL + 0.5))
+    read_until_answered(partial(wait_for, has_no_orphans, TTL_SECONDS + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
@@ -286,8 +286,8 @@ def _has_expired(first: LockHold, second: LockHold) -> bool:
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
-    expired_by_fences = second.fence is not None and second.fence - first.fence >= TTL * 1e6
-    return expired_by_fences or second.start - first.start >= TTL * 1e9
+    expired_by_fences = second.fence is not None and second.fence - first.fence >= TTL_SECONDS * 1e6
+    return expired_by_fences or second.start - first.start >= TTL_SECONDS * 1e9
 
 
 def make_disturbance(

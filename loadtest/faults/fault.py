@@ -30,7 +30,7 @@ import redis
 
 from loadtest.expected import VICTIM_POINTS
 from loadtest.faults import measure
-from loadtest.faults.testbed import RIVALS_NODE, TTL, VICTIMS_NODE, Testbed, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import StrategyFacts
 
@@ -49,8 +49,8 @@ class Fault(ABC):
                     connections and loads scripts
     rival_timeout_seconds
                     how long to wait for a rival to get the lock while the victim is stopped
-    ttl             seconds that a lock survives a silent holder. It is longer than TTL if the fault
-                    takes the lock away, so that the lock does not expire before the fault
+    ttl             seconds that a lock survives a silent holder. It is longer than TTL_SECONDS if
+                    the fault takes the lock away, so that the lock does not expire before the fault
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
                     may believe to hold the lock, and the fence refuses the write of the stale one
     two_servers     whether two servers grant the lock independently of each other
@@ -72,8 +72,8 @@ class Fault(ABC):
     name: str
     title: str
     point = "after_read"
-    rival_timeout_seconds = TTL + 0.7
-    ttl = TTL
+    rival_timeout_seconds = TTL_SECONDS + 0.7
+    ttl = TTL_SECONDS
     takes_the_lock = False
     two_servers = False
     measures_recovery = False

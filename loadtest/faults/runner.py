@@ -37,8 +37,8 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     If the fault does not fire, or a step fails, all its cells are `unknown` with the reason, and
     the testbed is repaired. Raises an error only if the repair fails.
     """
-    chosen = strategies_affected_by(fault.name, strategies)
-    available = [strategy for strategy in chosen if strategy["available"]]
+    affected_strategies = strategies_affected_by(fault.name, strategies)
+    available = [strategy for strategy in affected_strategies if strategy["available"]]
     for strategy in available:
         fault.add_trial(strategy)
     cells: list[Cell] = []
@@ -53,7 +53,7 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         _resume_all_buyers(fault)
         fault.testbed.repair()
         cells = unknown_cells(fault.name, available, describe_error(error))
-    missing = [strategy for strategy in chosen if not strategy["available"]]
+    missing = [strategy for strategy in affected_strategies if not strategy["available"]]
     return cells + [not_run_cell(fault.name, strategy) for strategy in missing]
 
 

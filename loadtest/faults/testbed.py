@@ -25,7 +25,7 @@ from servers.waiting import wait_for as wait_for
 
 T = TypeVar("T")
 #: Seconds that a lock survives a silent holder, the same for every strategy.
-TTL = 1.0
+TTL_SECONDS = 1.0
 #: Settings of both nodes. SHOP_DB_POOL is large because some buyers of every strategy are stopped
 #: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because consumers are dead
 #: for the whole of some faults.
@@ -66,7 +66,7 @@ class Testbed(Stack):
         for kind in ("at", "go"):  # see _mark
             (self.records / kind).mkdir()
         self.history = History(self.records / "buyers.jsonl")
-        self.ttl = TTL
+        self.ttl = TTL_SECONDS
         self.answer_timeout = ANSWER_TIMEOUT_SECONDS
 
     # --- servers and nodes ----------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Testbed(Stack):
             proxy.switch(self.address(self.main))
         for proxy in self.proxies:
             proxy.pass_on()
-        self.ttl = TTL
+        self.ttl = TTL_SECONDS
         run_in_parallel((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:

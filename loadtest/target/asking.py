@@ -63,8 +63,9 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             file = dsn.removeprefix("sqlite:///")
             # mode=rw: a wrong path is an error, and does not create an empty database.
             address = f"file:{quote(file)}?mode=rw"
-            with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)) as own, own:
-                return own.execute(query, values).fetchall()
+            database = sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)
+            with closing(database), database:
+                return database.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:
                 rows = connection.execute(query, values or None)

@@ -18,7 +18,7 @@ from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
 from loadtest.faults.cells import read_until_answered
 from loadtest.faults.chaos_rush import DISTURBANCES, LEASE_RAN_OUT_MESSAGE, ChaosRush, Disturbance
-from loadtest.faults.testbed import TTL, Testbed, run_in_parallel
+from loadtest.faults.testbed import TTL_SECONDS, Testbed, run_in_parallel
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -131,20 +131,20 @@ def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken:
 @pytest.mark.parametrize(
     ("changed", "after", "violations", "is_the_machines"),
     [
-        ({}, TTL, ["overlap"], True),
-        ({}, TTL - 0.1, ["overlap"], False),
-        ({"fence": 1 - round(TTL * 1e6)}, TTL - 0.1, ["overlap"], True),
-        ({"fence": 2 - round(TTL * 1e6)}, TTL - 0.1, ["overlap"], False),
-        ({"fence": None}, TTL, ["overlap"], False),
-        ({"release_outcome": "released"}, TTL, ["overlap"], False),
-        ({}, TTL, ["overlap", "orphan_lock"], False),
+        ({}, TTL_SECONDS, ["overlap"], True),
+        ({}, TTL_SECONDS - 0.1, ["overlap"], False),
+        ({"fence": 1 - round(TTL_SECONDS * 1e6)}, TTL_SECONDS - 0.1, ["overlap"], True),
+        ({"fence": 2 - round(TTL_SECONDS * 1e6)}, TTL_SECONDS - 0.1, ["overlap"], False),
+        ({"fence": None}, TTL_SECONDS, ["overlap"], False),
+        ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
+        ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),
     ],
 )
 def test_two_holders_are_excused_only_after_the_first_lease_expired(
     changed: dict[str, Any], after: float, violations: list[str], is_the_machines: bool
 ) -> None:
     def hold(attempt: str, start: float, **facts: Any) -> LockHold:
-        times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL + 1) * 1e9)}
+        times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
         hold_facts = {"fence": 1, "release_outcome": "expired", **times, **facts}
         return LockHold(("A", 1, 1, attempt), attempt, **hold_facts)
 

@@ -17,7 +17,7 @@ MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: Ttls that are not whole seconds.
 FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
 #: Tries of a check that a busy machine may be too slow for.
-TRIES = 10
+MAX_TRIES = 10
 #: Time that a busy machine may lose between two commands.
 LATENESS_MS = 5_000
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
@@ -47,16 +47,16 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
     probe.plain.set(lock.key, "b", px=REMAINING_MS)
     returned_for_another = lock.renew("a")
     value = probe.plain.get(lock.key)
-    left = int(probe.plain.pttl(lock.key))
+    pttl = int(probe.plain.pttl(lock.key))
     probe.tell(
         f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {returned_for_another!r}, "
-        f"PTTL {left}"
+        f"PTTL {pttl}"
     )
     if value is not None and value != b"b":
         probe.tell(f"the key held b, B's token; now it holds {value.decode(errors='replace')}")
-        return probe.refuse("takes-over", left=left)
+        return probe.refuse("takes-over", left=pttl)
     if not _is_unchanged_lock_of_b(probe, lock.key):
-        return probe.refuse("renews-anybody", left=left)
+        return probe.refuse("renews-anybody", left=pttl)
     probe.plain.delete(lock.key)
     returned_for_free_lock = lock.renew("a")
     probe.tell(f"nobody has it; A renews: renew() says {returned_for_free_lock!r}")
@@ -65,23 +65,23 @@ def _check_each_owner(probe: Probe) -> Refusal | None:
     probe.plain.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
     returned_for_own = lock.renew("a")
-    left = int(probe.plain.pttl(lock.key))
+    pttl = int(probe.plain.pttl(lock.key))
     probe.tell(
-        f"A has it for {REMAINING_MS} ms and renews: renew() says {returned_for_own!r}, PTTL {left}"
+        f"A has it for {REMAINING_MS} ms and renews: renew() says {returned_for_own!r}, PTTL {pttl}"
     )
     facts = {
         "before": REMAINING_MS,
-        "left": left,
+        "left": pttl,
         "ttl": WHOLE_TTL_MS,
         "returned": repr(returned_for_own),
     }
-    if left == -1 or left > WHOLE_TTL_MS * MAX_TTL_RATIO:
+    if pttl == -1 or pttl > WHOLE_TTL_MS * MAX_TTL_RATIO:
         return probe.refuse("just-longer", **facts)
-    if REMAINING_MS - LATENESS_MS < left <= REMAINING_MS:
+    if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:
         return probe.refuse(_explain_missing_renewal(lock, returned_for_own), **facts)
-    if left <= REMAINING_MS:
+    if pttl <= REMAINING_MS:
         return probe.refuse("wrong-unit", **facts)
-    if left < WHOLE_TTL_MS * MIN_TTL_RATIO:
+    if pttl < WHOLE_TTL_MS * MIN_TTL_RATIO:
         return probe.refuse("too-short", **facts)
     if returned_for_own is None:
         return probe.refuse("no-return", function="renew")
@@ -103,11 +103,11 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
     probe.plain.set(lock.key, "a", px=REMAINING_MS)
     with clock_ahead(probe.module):
         lock.renew("a")
-    left = int(probe.plain.pttl(lock.key))
-    if left <= WHOLE_TTL_MS * MAX_TTL_RATIO:
+    pttl = int(probe.plain.pttl(lock.key))
+    if pttl <= WHOLE_TTL_MS * MAX_TTL_RATIO:
         return None
-    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {left}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=WHOLE_TTL_MS)
+    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A renews its lock, PTTL says {pttl}")
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=WHOLE_TTL_MS)
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
@@ -115,19 +115,19 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
     for seconds in FRACTIONAL_TTLS_SECONDS:
         ttl = round(seconds * 1000)
         lock = probe.make_lock(ttl=seconds)
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             began = time.monotonic()
             probe.plain.set(lock.key, "a", px=ttl // 2)
             lock.renew("a")
-            left = int(probe.plain.pttl(lock.key))
+            pttl = int(probe.plain.pttl(lock.key))
             elapsed = (time.monotonic() - began) * 1000
             if elapsed < ttl / 2:  # otherwise the lock may have ended before the renewal
                 break
         else:
             raise Undecided(f"a renewal took more than {ttl / 2:g} ms: this machine is too busy")
-        if not MIN_TTL_RATIO * ttl - elapsed <= left <= MAX_TTL_RATIO * ttl:
-            probe.tell(f"A has a lock of {ttl} ms and renews it: PTTL {left}")
-            return probe.refuse("whole-seconds", left=left, ttl=ttl)
+        if not MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
+            probe.tell(f"A has a lock of {ttl} ms and renews it: PTTL {pttl}")
+            return probe.refuse("whole-seconds", left=pttl, ttl=ttl)
     return None
 
 
@@ -145,9 +145,9 @@ def _check_between_commands(probe: Probe) -> Refusal | None:
         prepare=lambda lock: probe.plain.set(lock.key, "a", px=REMAINING_MS),
     ):
         if not _is_unchanged_lock_of_b(probe, lock.key):
-            left = int(probe.plain.pttl(lock.key))
-            probe.tell(f"A goes on, and so renews the lock of B: PTTL {left}")
-            return probe.refuse("not-atomic-renewal", left=left, **facts)
+            pttl = int(probe.plain.pttl(lock.key))
+            probe.tell(f"A goes on, and so renews the lock of B: PTTL {pttl}")
+            return probe.refuse("not-atomic-renewal", left=pttl, **facts)
     return None
 
 
@@ -184,7 +184,7 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     lock.renew = renew_unreliably
     lease = lock.acquire(0)
     time.sleep(1.6 * TTL_SECONDS)
-    kept = probe.plain.get(lock.key) is not None
+    is_kept = probe.plain.get(lock.key) is not None
     lease.release()
     if len(renewal_times) > MAX_RENEWALS_PER_TTL:
         return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
@@ -193,7 +193,7 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
         f"A works for {1.6 * TTL_SECONDS:.1f} s, ttl {TTL_SECONDS:g} s; renewals at {times}, "
         "the first is lost"
     )
-    if kept:
+    if is_kept:
         return None
     if len(renewal_times) == 1 and answers:
         probe.tell(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")

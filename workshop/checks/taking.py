@@ -35,7 +35,7 @@ WRONG_UNIT_RATIO = 0.2
 #: A check in which a lock must not end has to be done within this time, or else it is repeated.
 QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
 #: Tries of a check that a busy machine may be too slow for.
-TRIES = 10
+MAX_TRIES = 10
 
 
 def one_command(module: ModuleType) -> Refusal | None:
@@ -102,12 +102,12 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
     If the key is already gone, try further locks: on a slow machine the key may just have ended.
     """
-    for _ in range(TRIES):
-        left = int(probe.plain.pttl(lock.key))
-        if 0 <= left < LONGEST_PURCHASE_MS:
-            probe.tell(f"PTTL says {left}: the lock ends by itself, and A has only begun")
-            return probe.refuse("ends-too-early", left=left)
-        if left != -2 or not lock.client.sent or probe.plain.keys(f"*{lock.name}*"):
+    for _ in range(MAX_TRIES):
+        pttl = int(probe.plain.pttl(lock.key))
+        if 0 <= pttl < LONGEST_PURCHASE_MS:
+            probe.tell(f"PTTL says {pttl}: the lock ends by itself, and A has only begun")
+            return probe.refuse("ends-too-early", left=pttl)
+        if pttl != -2 or not lock.client.sent or probe.plain.keys(f"*{lock.name}*"):
             return None
         lock = probe.make_lock()
         lock.try_lock("a")
@@ -266,17 +266,17 @@ def _check_ttl(probe: Probe) -> Refusal | None:
     lock = probe.make_lock()
     if refusal := probe.check_first_try(lock):
         return refusal
-    left = max(probe.wait_for_pttl(lock.key), -1)
+    pttl = max(probe.wait_for_pttl(lock.key), -1)
     ttl = round(LONG_TTL_SECONDS * 1000)
-    facts = {"left": max(left, 0), "ttl": ttl}
-    probe.tell(f"A has the lock for {ttl} ms; PTTL says {left}")
-    if left == -1 and probe.plain.exists(lock.key):
+    facts = {"left": max(pttl, 0), "ttl": ttl}
+    probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
+    if pttl == -1 and probe.plain.exists(lock.key):
         return _refuse_missing_ttl(probe)
-    if left < WRONG_UNIT_RATIO * ttl:
+    if pttl < WRONG_UNIT_RATIO * ttl:
         return probe.refuse("wrong-unit", **facts)
-    if left < MIN_TTL_RATIO * ttl:
+    if pttl < MIN_TTL_RATIO * ttl:
         return probe.refuse("too-short", **facts)
-    if left > MAX_TTL_RATIO * ttl:
+    if pttl > MAX_TTL_RATIO * ttl:
         return probe.refuse("too-long", **facts)
     lock.unlock("a")
     return next(
@@ -328,22 +328,22 @@ def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
 def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
     """Return a refusal if a ttl with a fraction of a second is wrong. Raises Undecided."""
     ttl = round(seconds * 1000)
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         lock = probe.make_lock(ttl=seconds)
         began = time.monotonic()
         lock.try_lock("a")
-        left = max(probe.wait_for_pttl(lock.key), 0)
+        pttl = max(probe.wait_for_pttl(lock.key), 0)
         elapsed = (time.monotonic() - began) * 1000
         if elapsed < QUICK_SECONDS * 1000:
             break
     else:
         raise Undecided(f"nothing was done within {QUICK_SECONDS:.2f} s: this machine is too busy")
-    if MIN_TTL_RATIO * ttl - elapsed <= left <= MAX_TTL_RATIO * ttl:
+    if MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
         return None
-    probe.tell(f"A has the lock for {ttl} ms; PTTL says {left}")
-    rounded_up = -left % 1000 <= elapsed + PTTL_ROUNDING_MS
-    too_long = left > ttl and not rounded_up
-    return probe.refuse("too-long" if too_long else "whole-seconds", left=left, ttl=ttl)
+    probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
+    rounded_up = -pttl % 1000 <= elapsed + PTTL_ROUNDING_MS
+    too_long = pttl > ttl and not rounded_up
+    return probe.refuse("too-long" if too_long else "whole-seconds", left=pttl, ttl=ttl)
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
@@ -351,12 +351,12 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
     lock = probe.make_lock()
     with clock_ahead(probe.module):
         lock.try_lock("a")
-    left = int(probe.plain.pttl(lock.key))
+    pttl = int(probe.plain.pttl(lock.key))
     ttl = round(LONG_TTL_SECONDS * 1000)
-    if left <= MAX_TTL_RATIO * ttl:
+    if pttl <= MAX_TTL_RATIO * ttl:
         return None
-    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {left}")
-    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=left, ttl=ttl)
+    probe.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; A has the lock, PTTL says {pttl}")
+    return probe.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=ttl)
 
 
 def _check_waiters(probe: Probe) -> Refusal | None:
@@ -364,7 +364,7 @@ def _check_waiters(probe: Probe) -> Refusal | None:
 
     Raises Undecided if the machine is too slow: the lock may have ended meanwhile.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         began = time.monotonic()
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         lock.try_lock("a")
@@ -387,10 +387,10 @@ def _check_deaths(probe: Probe) -> Refusal | None:
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
         if not probe.kill_after(number, partial(lock.try_lock, "a")):
             continue
-        left = int(probe.plain.pttl(lock.key))
-        probe.tell(f"A is killed after command {number} of {commands}; PTTL says {left}")
-        if left > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
-            return probe.refuse("too-long", left=left, ttl=round(SHORT_TTL_SECONDS * 1000))
+        pttl = int(probe.plain.pttl(lock.key))
+        probe.tell(f"A is killed after command {number} of {commands}; PTTL says {pttl}")
+        if pttl > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
+            return probe.refuse("too-long", left=pttl, ttl=round(SHORT_TTL_SECONDS * 1000))
         deadline = time.monotonic() + RECOVERY_TIMEOUT_SECONDS
         rival = probe.make_same_lock(lock)
         while True:
@@ -401,7 +401,7 @@ def _check_deaths(probe: Probe) -> Refusal | None:
                 probe.tell(
                     f"B has asked for {RECOVERY_TIMEOUT_SECONDS:.1f} s, and is still refused"
                 )
-                return probe.refuse("crash-between", command=number, left=left)
+                return probe.refuse("crash-between", command=number, left=pttl)
             time.sleep(0.02)
     return None
 
@@ -410,17 +410,17 @@ def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
     """Return a refusal if the lock of a living holder lasts longer than its ttl."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
-    left = int(probe.plain.pttl(lock.key))
-    if left > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
-        probe.tell(f"A takes a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms; PTTL says {left}")
-        return probe.refuse("too-long", left=left, ttl=round(SHORT_TTL_SECONDS * 1000))
+    pttl = int(probe.plain.pttl(lock.key))
+    if pttl > MAX_TTL_RATIO * SHORT_TTL_SECONDS * 1000:
+        probe.tell(f"A takes a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms; PTTL says {pttl}")
+        return probe.refuse("too-long", left=pttl, ttl=round(SHORT_TTL_SECONDS * 1000))
     time.sleep(2 * SHORT_TTL_SECONDS)
-    left = int(probe.plain.pttl(lock.key))
-    if left == -2:
+    pttl = int(probe.plain.pttl(lock.key))
+    if pttl == -2:
         return None
     probe.tell(
         f"A took a lock of {SHORT_TTL_SECONDS * 1000:.0f} ms {2 * SHORT_TTL_SECONDS:.1f} s ago; "
-        f"PTTL says {left}"
+        f"PTTL says {pttl}"
     )
     return probe.refuse(
         "renewed-here", ttl=round(SHORT_TTL_SECONDS * 1000), waited=round(2000 * SHORT_TTL_SECONDS)
@@ -485,8 +485,8 @@ def _check_late_release(probe: Probe) -> Refusal | None:
     after = probe.state(lock.key)
     if after.kind == "none":
         probe.tell("A, who is late, gives it back: B's lock is gone")
-        same = lock_of_b.content and content_of_a == lock_of_b.content
-        return probe.refuse("value-not-unique" if same else "deletes-blindly")
+        is_same_value = lock_of_b.content and content_of_a == lock_of_b.content
+        return probe.refuse("value-not-unique" if is_same_value else "deletes-blindly")
     if refusal := _check_third_holder(probe):
         return refusal
     if not _is_unchanged(lock_of_b, after):

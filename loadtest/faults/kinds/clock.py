@@ -4,7 +4,7 @@ import os
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS_NODE, TTL
+from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS
 
 #: Seconds by which the clock of node B is ahead.
 CLOCK_AHEAD_SECONDS = 60.0
@@ -29,7 +29,7 @@ class ClockFault(Fault):
     name = "clock"
     title = f"the contender's clock is {CLOCK_AHEAD_SECONDS:g} s ahead"
     # Less than a ttl: later the victim's lock may have expired by the correct clock, too.
-    rival_timeout_seconds = TTL * 0.6
+    rival_timeout_seconds = TTL_SECONDS * 0.6
 
     def arm(self) -> None:
         folder = self.testbed.folder / "wrong-clock"

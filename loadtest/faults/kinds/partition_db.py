@@ -5,7 +5,7 @@ import time
 
 from loadtest.faults.fault import format_range
 from loadtest.faults.kinds.partition import PartitionFault
-from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, TTL
+from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, TTL_SECONDS
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import StrategyFacts
 from servers.proxy.proxy import Proxy
@@ -63,7 +63,7 @@ class PartitionDbFault(PartitionFault):
         # If a renewed lock blocked the other buyers for less time than it must, its holder did not
         # hang in the black hole.
         blocked_seconds = trial.seconds_to_next_sale(self.fired_at)
-        expected_seconds = self._longest_hang(trial.strategy) - TTL - HANG_TOLERANCE_SECONDS
+        expected_seconds = self._longest_hang(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         if (
             trial.strategy["renewed"]
             and blocked_seconds is not None
@@ -80,7 +80,7 @@ class PartitionDbFault(PartitionFault):
 
     def _longest_hang(self, strategy: StrategyFacts) -> float:
         """Return the longest time, in seconds, for which a hanging holder blocks other buyers."""
-        return MAX_HOLD_SECONDS + TTL if strategy["fenced"] else REPLY_TIMEOUT_SECONDS
+        return MAX_HOLD_SECONDS + TTL_SECONDS if strategy["fenced"] else REPLY_TIMEOUT_SECONDS
 
     def describe_observations(self) -> str:
         return (

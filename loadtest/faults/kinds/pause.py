@@ -9,13 +9,13 @@ import psutil
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL
+from loadtest.faults.testbed import TTL_SECONDS
 from loadtest.faults.trial import Trial
 
 #: The length of the pause. It is longer than the ttl and than ZooKeeper's session, which ends on a
 #: tick of half a second. It is shorter than PostgreSQL's timeout for an idle transaction and
 #: gunicorn's timeout for a worker.
-PAUSE_SECONDS = TTL + 1.0
+PAUSE_SECONDS = TTL_SECONDS + 1.0
 #: How long a trial waits for the end of the pause.
 RESUME_TIMEOUT_SECONDS = 30.0
 

@@ -63,7 +63,7 @@ TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a waiter to notice that a ttl is over.
 TTL_NOTICED_AFTER_SECONDS = 0.2
 #: Attempts to record a schedule on a machine that was busy for a moment.
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 Result = TypeVar("Result")
 
@@ -248,12 +248,12 @@ class Schedule:
         expected_stop_deadline = time.monotonic() + EXPECTED_STOP_TIMEOUT_SECONDS
         while True:
             running = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
-            left = deadline - time.monotonic()
+            seconds_left = deadline - time.monotonic()
             if any(stops_in(self.recorded_moves, self.turns_made, buyer.name) for buyer in running):
-                left = expected_stop_deadline - time.monotonic()
-            if left <= 0 or not (running or whole):
+                seconds_left = expected_stop_deadline - time.monotonic()
+            if seconds_left <= 0 or not (running or whole):
                 return
-            if not wait([buyer.pipe for buyer in running], left):
+            if not wait([buyer.pipe for buyer in running], seconds_left):
                 return
             for buyer in running:
                 while buyer.status == "running" and buyer.pipe.poll():
@@ -357,14 +357,14 @@ def require_agreement(known_moves: Moves, moves: Moves) -> None:
 def explore(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with one event, and return the number of schedules.
 
-    The moves are added to `known_moves`. Raises Differs if, in each of ATTEMPTS attempts, a
+    The moves are added to `known_moves`. Raises Differs if, in each of MAX_ATTEMPTS attempts, a
     schedule had other moves than an earlier schedule with the same first turns.
     """
     beginnings = [""]
     count = 0
     while beginnings:
         beginning = beginnings.pop()
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 _, moves, not_taken = play(world, event, beginning, servers)
                 require_agreement(known_moves, moves)
