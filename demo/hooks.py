@@ -56,10 +56,10 @@ def install() -> None:
         if purchase is not None:
             purchase.at_point(name, facts)
 
-    points.install(at_point, may_stop=stops_at)
+    points.install(at_point, may_stop=should_stop_at)
 
 
-def handler_id() -> int:
+def task_or_thread_id() -> int:
     """Return the id of the present task; outside an event loop, that of the present thread."""
     try:
         return id(asyncio.current_task())
@@ -67,7 +67,7 @@ def handler_id() -> int:
         return threading.get_ident()
 
 
-def stops_at(name: str) -> bool:
+def should_stop_at(name: str) -> bool:
     """Return whether the current purchase pauses or stops at this point."""
     purchase = _purchase.get()
     return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
@@ -83,7 +83,7 @@ class TracedPurchase:
         self.writes_at_once = (self.folder / "at").is_dir()
         self.unwritten_events: list[dict[str, Any]] = []
         #: Fields of every event of this purchase: the thread, and the sale once it is known.
-        self.common_fields: dict[str, object] = {"thread": handler_id()}
+        self.common_fields: dict[str, object] = {"thread": task_or_thread_id()}
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
         """Record the facts of a point, and stop there if the buyer asked for it."""
@@ -95,7 +95,7 @@ class TracedPurchase:
     def record(self, event: str, facts: Mapping[str, object]) -> None:
         """Record an event."""
         if event == "begins":  # an event loop may have passed the purchase on to a thread
-            self.common_fields["thread"] = handler_id()
+            self.common_fields["thread"] = task_or_thread_id()
         if facts.get("sale") is not None:
             self.common_fields["sale"] = facts["sale"]
         fields = {

@@ -23,7 +23,7 @@ MAX_VOTES_OF_AN_OPTION = 999
 PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
-def lesson(query: QueryDict) -> dict[str, Any] | None:
+def read_lesson(query: QueryDict) -> dict[str, Any] | None:
     """Return the lesson that an address names, its texts as HTML; None if it names none.
 
     options   letter, text and votes of each option; the votes are None before the vote

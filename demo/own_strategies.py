@@ -17,7 +17,7 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from demo.steps import LeftAlone
+from demo.steps import StepAborted
 from locks.errors import LockError
 from shop.errors import BadInput, ShopError
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
@@ -28,7 +28,7 @@ EXPECTED_ERRORS = (
     ShopError,
     KeyHasBought,
     LockError,
-    LeftAlone,
+    StepAborted,
     redis.RedisError,
     DatabaseError,
     InterfaceError,

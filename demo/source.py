@@ -27,7 +27,7 @@ SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
 MAX_CLASS_LINES = 30
 
 
-def source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
+def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     """Return blocks of source code. A block has a file, lines and the indexes of marked lines.
 
     The blocks of the strategy's own file come first, without its docstring and its entry in the

@@ -63,7 +63,7 @@ class NotNow(ShopError):
     status = 409
 
 
-class LeftAlone(Exception):
+class StepAborted(Exception):
     """The buyer got no permit in time, or another round began. It rolls back, and sells nothing."""
 
 
@@ -196,11 +196,11 @@ class SteppedBuyer:
         _buyer.set(self)
         end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
         try:
-            with own_connection(**connection_options(self.name)):
+            with own_connection(**make_connection_options(self.name)):
                 receipt = check_out(self.attempt)
             released = receipt.lease.released if receipt.lease else None
             end = {"outcome": "sold", "order": receipt.order_id, "released": released}
-        except LeftAlone as error:
+        except StepAborted as error:
             end = {"outcome": "rolled_back", "said": str(error)}
         except ShopError as error:
             end = {"outcome": error.outcome, "said": str(error)}
@@ -215,7 +215,7 @@ class SteppedBuyer:
         call_with_retry(partial(self._client.expire, self._board_key, ROUND_TTL_SECONDS))
 
     def wait_at(self, stop: str) -> None:
-        """Wait at this stop until its permit arrives. Raises LeftAlone."""
+        """Wait at this stop until its permit arrives. Raises StepAborted."""
         self.publish("stopped", at=stop)
         timeout_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
         deadline = time.monotonic() + timeout_seconds
@@ -228,8 +228,8 @@ class SteppedBuyer:
                 return
             current = call_with_retry(read_round)
             if current is None or current["round"] != self.round_id:
-                raise LeftAlone("another round began: rolled back, nothing sold")
-        raise LeftAlone(f"no step for {timeout_seconds:.0f} s: rolled back, nothing sold")
+                raise StepAborted("another round began: rolled back, nothing sold")
+        raise StepAborted(f"no step for {timeout_seconds:.0f} s: rolled back, nothing sold")
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:
@@ -250,7 +250,7 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
         buyer.wait_at(STOPS[name])
 
 
-def connection_options(buyer: str) -> dict[str, Any]:
+def make_connection_options(buyer: str) -> dict[str, Any]:
     """Return the options of a buyer's connection to PostgreSQL; other databases need none.
 
     The timeouts are long, because a person may think longer than the shop's own timeouts.

@@ -12,12 +12,12 @@ from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 
 from demo import rush_folder, steps
-from demo.lesson import lesson
-from demo.source import source_blocks
+from demo.lesson import read_lesson
+from demo.source import read_source_blocks
 from shop.api.answers import endpoint
 from shop.api.parse import DEFAULT_PRODUCT, parse_integer, parse_product
 from shop.errors import BadInput, Unavailable
-from shop.ops.connections import beside_the_pool
+from shop.ops.connections import spare_connection
 from shop.ops.database import database_name
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
@@ -51,7 +51,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "buyers": steps.BUYERS,
         "deadline": rush_folder.DEADLINE_SECONDS,
         "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
-        "lesson": lesson(request.GET),
+        "lesson": read_lesson(request.GET),
     }
     return render(request, "demo/page.html", context)
 
@@ -63,13 +63,13 @@ def state(request: HttpRequest) -> HttpResponse:
     The page asks up to four times a second, so the answer takes one query and one read of Redis.
     """
     product = parse_product(request.GET)
-    with beside_the_pool():
+    with spare_connection():
         latest_sales = reports.recent_reports(product, steps.PRODUCT)
     sales_by_product = {sale["product"]: sale for sale in latest_sales}
     rushes, runs = rush_folder.read_state()
     sale = None
     if product in sales_by_product:
-        sale = judged_sale(sales_by_product[product], runs, rushes["rush"])
+        sale = judge_sale(sales_by_product[product], runs, rushes["rush"])
     try:
         current_round = steps.read_state()
     except redis.RedisError:
@@ -83,18 +83,18 @@ def state(request: HttpRequest) -> HttpResponse:
 def history(request: HttpRequest) -> HttpResponse:
     """Answer with the newest sales. Closed sales without an order or a rush are left out."""
     product = parse_product(request.GET)
-    with beside_the_pool():
+    with spare_connection():
         sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
     rushes, runs = rush_folder.read_state()
     judged_sales = [
-        judged_sale(sale, runs, rushes["rush"])
+        judge_sale(sale, runs, rushes["rush"])
         for sale in sales
         if sale["open"] or sale["orders"] or sale["sale"] in runs
     ]
     return JsonResponse({"sales": judged_sales})
 
 
-def judged_sale(
+def judge_sale(
     sale: Mapping[str, Any], runs: Mapping[int, dict[str, Any]], rush: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return the sale with its `verdict`, its `lock`, `is_on` and the figures of its `run`.
@@ -139,12 +139,12 @@ def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any], *, is_on: bool) ->
 def code(request: HttpRequest, lock: str) -> HttpResponse:
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
-    return JsonResponse({"blocks": source_blocks(STRATEGIES[lock])})
+    return JsonResponse({"blocks": read_source_blocks(STRATEGIES[lock])})
 
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    with beside_the_pool():
+    with spare_connection():
         return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
 
 
@@ -162,7 +162,7 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis(), beside_the_pool():
+    with _answering_without_redis(), spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 

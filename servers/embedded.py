@@ -24,7 +24,7 @@ from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ended_message
-from servers.registry import end, identity, is_alive, registry
+from servers.registry import end_process, is_alive, read_identity, registry
 from servers.server_errors import EmbeddedError as EmbeddedError
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted
 from servers.valkey import Valkey as Valkey
@@ -89,10 +89,10 @@ def attach() -> None:
     undo = ExitStack()
     with uninterrupted():
         with registry(VAR, undo) as registry_data:
-            _clean_up_after_the_dead(registry_data)
+            _clean_up_after_dead_users(registry_data)
             _start_servers(registry_data, undo)
-            me = {**identity(os.getpid()), "children": [], "databases": []}
-            registry_data["users"].append(me)
+            own_entry = {**read_identity(os.getpid()), "children": [], "databases": []}
+            registry_data["users"].append(own_entry)
         _attached_by = os.getpid()
         atexit.register(detach)
 
@@ -105,9 +105,9 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
     valkey = registry_data.get("valkey")
     if valkey is None or not is_alive(valkey):
         server = Valkey(VAR / "valkey")
-        registry_data["valkey"] = {**identity(server.start()), "port": server.port}
+        registry_data["valkey"] = {**read_identity(server.start()), "port": server.port}
         server.leave_running()
-        undo.callback(end, registry_data["valkey"])
+        undo.callback(end_process, registry_data["valkey"])
 
 
 def kill_at_exit(pid: int) -> None:
@@ -116,7 +116,7 @@ def kill_at_exit(pid: int) -> None:
     If this process is killed before, the next user of the servers kills the child.
     """
     with registry(VAR) as registry_data:
-        _me(registry_data)["children"].append(identity(pid))
+        _find_own_entry(registry_data)["children"].append(read_identity(pid))
 
 
 def detach() -> None:
@@ -138,21 +138,21 @@ def detach() -> None:
 
 
 def _leave(registry_data: dict[str, Any]) -> None:
-    me = _me(registry_data)
-    for child in me["children"]:
-        end(child, signal.SIGKILL)
+    own_entry = _find_own_entry(registry_data)
+    for child in own_entry["children"]:
+        end_process(child, signal.SIGKILL)
     try:
-        for name in me["databases"]:
+        for name in own_entry["databases"]:
             _drop(name)
-        _clean_up_after_the_dead(registry_data)
-        registry_data["users"].remove(me)
+        _clean_up_after_dead_users(registry_data)
+        registry_data["users"].remove(own_entry)
     except (EmbeddedError, psycopg.Error) as error:
         _print_to_stderr(f"could not drop all databases ({error}); the next start will")
-    if not any(is_alive(user) for user in registry_data["users"] if user is not me):
+    if not any(is_alive(user) for user in registry_data["users"] if user is not own_entry):
         _postgres().stop()
         valkey = registry_data.pop("valkey", None)
         if valkey is not None:
-            end(valkey)
+            end_process(valkey)
 
 
 def postgres_pid() -> int | None:
@@ -183,7 +183,7 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
         if name not in _databases():
             _sql("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
-            _me(registry_data)["databases"].append(name)
+            _find_own_entry(registry_data)["databases"].append(name)
     folder = quote(str(_postgres().socket_folder()), safe="")
     return f"postgresql://postgres@/{name}?host={folder}"
 
@@ -228,12 +228,12 @@ def _postgres() -> Postgres:
     return Postgres(VAR / "postgres", runtime=runtime_folder())
 
 
-def _clean_up_after_the_dead(registry_data: dict[str, Any]) -> None:
+def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:
     dead = [user for user in registry_data["users"] if not is_alive(user)]
     abandoned: list[str] = []
     for user in dead:
         for child in user["children"]:
-            end(child, signal.SIGKILL)
+            end_process(child, signal.SIGKILL)
         abandoned += user["databases"]
     if abandoned:
         _postgres().start()
@@ -242,7 +242,7 @@ def _clean_up_after_the_dead(registry_data: dict[str, Any]) -> None:
     registry_data["users"] = [user for user in registry_data["users"] if user not in dead]
 
 
-def _me(registry_data: dict[str, Any]) -> dict[str, Any]:
+def _find_own_entry(registry_data: dict[str, Any]) -> dict[str, Any]:
     for user in registry_data["users"]:
         if user["pid"] == os.getpid():
             return user  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from servers.loopback import MAX_SOCKET_PATH_BYTES
 from servers.process import ServerProcess
-from servers.server_errors import EmbeddedError, with_reason
+from servers.server_errors import EmbeddedError, add_disk_advice
 
 MISSING = "MariaDB is not installed: apt-get install --no-install-recommends mariadb-server-core"
 #: The client of MySQL and MariaDB, which the shop and the load test use.
@@ -150,7 +150,7 @@ class MariaDB:
             )
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(self.data, ignore_errors=True)
-            details = with_reason(self._process.tail())
+            details = add_disk_advice(self._process.tail())
             raise EmbeddedError(f"MariaDB could not make its data: {error}\n{details}") from error
 
     def _answers(self) -> bool:

@@ -14,8 +14,8 @@ from psycopg import sql
 
 from servers import initdb
 from servers.process import ServerProcess, tail_of
-from servers.registry import end, identity
-from servers.server_errors import EmbeddedError, disk_full_advice, explain, with_reason
+from servers.registry import end_process, read_identity
+from servers.server_errors import EmbeddedError, add_disk_advice, disk_full_advice, explain
 from servers.waiting import wait_for
 
 #: Time limit for PostgreSQL's start, including recovery after a crash.
@@ -59,7 +59,7 @@ class Postgres:
                     self._make_data(installed)
                 self._start_server(installed)
         except initdb.ProgramFailed as error:
-            message = with_reason(str(error))
+            message = add_disk_advice(str(error))
             raise EmbeddedError(f"PostgreSQL did not start: {START_ADVICE}\n{message}") from error
         except OSError as error:
             raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
@@ -69,7 +69,7 @@ class Postgres:
         if not self.is_running():
             return
         folder = self.socket_folder()
-        end(identity(self.pid), signal.SIGINT, STOP_TIMEOUT_SECONDS)
+        end_process(read_identity(self.pid), signal.SIGINT, STOP_TIMEOUT_SECONDS)
         with suppress(OSError):
             folder.rmdir()
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.server_errors import NotReady, disk_full_advice, with_reason
+from servers.server_errors import NotReady, add_disk_advice, disk_full_advice
 from servers.signals import uninterrupted
 
 #: Seconds between SIGTERM and SIGKILL.
-STOP_TIMEOUT = 5.0
+STOP_TIMEOUT_SECONDS = 5.0
 #: Limits on the end of the log that an error shows.
 TAIL_BYTES = 4000
 TAIL_LINES = 8
@@ -91,7 +91,9 @@ class ServerProcess:
         if self.process is not None:
             self.process.terminate()
 
-    def stop(self, timeout: float = STOP_TIMEOUT, how: signal.Signals = signal.SIGTERM) -> None:
+    def stop(
+        self, timeout: float = STOP_TIMEOUT_SECONDS, how: signal.Signals = signal.SIGTERM
+    ) -> None:
         """Send the signal `how`, and SIGKILL to the whole session after `timeout` seconds.
 
         If the process ended by itself, the rest of its session is killed. Nothing happens if it was
@@ -144,7 +146,7 @@ class ServerProcess:
         details = f"; see {self.log_name}"
         if advice:
             details += f", or {advice}"
-        details += f"\n{with_reason(self.tail())}"
+        details += f"\n{add_disk_advice(self.tail())}"
         return NotReady(f"{self.name} did not start: {problem}", details.rstrip())
 
 

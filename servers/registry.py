@@ -24,7 +24,7 @@ from servers.waiting import wait_for
 #: time, which changes when the machine's clock is corrected.
 SAME_START_SECONDS = 30.0
 #: Seconds to wait for the end of a process after SIGTERM, and again after SIGKILL.
-STOP_TIMEOUT = 5.0
+STOP_TIMEOUT_SECONDS = 5.0
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {"users": []}
 
 
-def identity(pid: int) -> dict[str, Any]:
+def read_identity(pid: int) -> dict[str, Any]:
     """Return a pid with its start time, because a pid may be reused."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
@@ -73,10 +73,10 @@ def is_alive(process_identity: dict[str, Any]) -> bool:
         return False
 
 
-def end(
+def end_process(
     process_identity: dict[str, Any],
     how: signal.Signals = signal.SIGTERM,
-    timeout: float = STOP_TIMEOUT,
+    timeout: float = STOP_TIMEOUT_SECONDS,
 ) -> None:
     """Send the signal `how` to a process, and SIGKILL after `timeout` seconds.
 

@@ -23,7 +23,7 @@ class NotReady(EmbeddedError):
         self.summary = summary
 
 
-def with_reason(log: str) -> str:
+def add_disk_advice(log: str) -> str:
     """Return the end of a server's log, with advice as its last line if the disk was full."""
     advice = disk_full_advice(log)
     if advice:

@@ -28,7 +28,7 @@ django.setup(set_prefix=False)
 
 # These imports need the settings, which are set up above.
 from shop.api.answers import ANSWERED_ERRORS, ShopResponse, answer_error  # noqa: E402
-from shop.api.parse import MAX_DRAINED_BYTES, parse_attempt, too_large  # noqa: E402
+from shop.api.parse import MAX_DRAINED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
@@ -36,7 +36,7 @@ from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
 from shop.sale.async_checkout import Threads, check_out, in_thread, wait_to_the_end  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
-from shop.views import sold  # noqa: E402
+from shop.views import answer_sold  # noqa: E402
 
 refuse_to_start()
 
@@ -77,7 +77,7 @@ async def read_whole_body(receive: Receive) -> bytes:
         if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise TooSlow from error
     if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-        raise too_large()
+        raise make_too_large_error()
     return body
 
 
@@ -213,7 +213,7 @@ class Application(ASGIHandler):
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
                 await in_thread(self.threads.short, partial(admit, request))
-            return sold(attempt, await check_out(attempt, self.threads))
+            return answer_sold(attempt, await check_out(attempt, self.threads))
         except ANSWERED_ERRORS as error:
             return answer_error(request, error)
         except Exception as error:

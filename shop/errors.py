@@ -149,7 +149,7 @@ class SaleClosed(Lost):
     text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
 
 
-# checkout.shop_errors raises this if a server fails during a purchase. With BUY_RATE_LIMIT,
+# checkout.translate_errors raises this if a server fails during a purchase. With BUY_RATE_LIMIT,
 # throttle.admit raises it before the purchase if Redis does not answer, under any strategy.
 class Unavailable(RetryLater):
     text = (

@@ -25,7 +25,7 @@ from django.urls import resolve
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import is_same_domain
 
-from shop.api.answers import refusal
+from shop.api.answers import make_refusal
 from shop.errors import Forbidden
 from shop.ops.logs import NO_REQUEST, request_id
 
@@ -187,11 +187,11 @@ class CrossSiteMiddleware(MiddlewareMixin):
             host = request.get_host()
         except DisallowedHost:
             foreign_host = str(request.META.get("HTTP_HOST", ""))[:64]
-            return refusal(
+            return make_refusal(
                 Forbidden(f"the host {foreign_host!r} is not allowed here: see ALLOWED_HOSTS")
             )
         if request.method not in SAFE_METHODS and _is_cross_site(request, host):
-            return refusal(
+            return make_refusal(
                 Forbidden(
                     "a page of another site is not allowed here: open the shop's own page, or name "
                     "that site in CSRF_TRUSTED_ORIGINS"

@@ -53,10 +53,10 @@ def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
     if settings.BUY_RATE_LIMIT is not None:
         admit(request)
-    return sold(attempt, check_out(attempt))
+    return answer_sold(attempt, check_out(attempt))
 
 
-def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
+def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     """Return the answer to a successful purchase, with its facts for log and metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
     lease = {} if receipt.lease is None else asdict(receipt.lease)
@@ -115,7 +115,7 @@ def why_unavailable(strategy: Strategy) -> str:
 
 
 #: Cached reports, for requests without the token outside a demo.
-public_reports = reports.KeptReports(seconds=1.0)
+public_reports = reports.CachedReports(seconds=1.0)
 
 
 @endpoint("GET")

@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from demo import own_strategies
-from demo.source import source_blocks
+from demo.source import read_source_blocks
 from shop.sale.fences import claim_fence_and_read_stock
 from shop.sale.locked import held
 from shop.sale.purchase import sell_one
@@ -99,13 +99,13 @@ def test_environment_names_the_files(tmp_path: Path) -> None:
 
 
 def marked_lines(name: str) -> list[str]:
-    blocks = source_blocks(STRATEGIES[name])
+    blocks = read_source_blocks(STRATEGIES[name])
     return [block["lines"][number].strip() for block in blocks for number in block["marked"]]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
-    blocks = source_blocks(STRATEGIES[name])
+    blocks = read_source_blocks(STRATEGIES[name])
     assert 1 <= len(marked_lines(name)) == len(STRATEGIES[name].marks) <= 2
     for block in blocks:
         code = "\n".join(block["lines"])
@@ -129,7 +129,7 @@ def test_shown_function_has_at_most_one_point(
 
 def test_mark_without_a_line_is_an_error() -> None:
     with pytest.raises(LookupError, match="correct `marks` of the strategy"):
-        source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
+        read_source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
 
 
 def test_source_of_a_flawed_lock_includes_the_lock() -> None:
@@ -143,7 +143,7 @@ def test_source_of_a_flawed_lock_includes_the_lock() -> None:
 def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
     file = tmp_path / "ex05.py"
     file.write_text(text)
-    own_block, shared_block = source_blocks(
+    own_block, shared_block = read_source_blocks(
         replace(STRATEGIES["none"], name="mine", marks=(), path=str(file))
     )
     assert (own_block["lines"], own_block["marked"]) == (text.splitlines(), [])

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from demo.lesson import lesson
+from demo.lesson import read_lesson
 from demo.tests.page_rushes import Rushes
 from demo.views import MISSING_SERVERS
 from shop.strategies import STRATEGIES
@@ -156,7 +156,7 @@ def lessons(settings: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_lesson_shows_its_answer_only_after_the_vote() -> None:
-    assert lesson(QueryDict("lesson=5")) == {
+    assert read_lesson(QueryDict("lesson=5")) == {
         "number": 5,
         "title": "Late",
         "question": "What happens?",
@@ -227,9 +227,9 @@ def test_unknown_lesson_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.usefixtures("lessons")
 def test_page_has_no_lesson_unless_the_address_names_one(settings: Any) -> None:
-    assert lesson(QueryDict("")) is None
+    assert read_lesson(QueryDict("")) is None
     settings.SHOP_DEMO_LESSONS = ""
-    assert lesson(QueryDict("lesson=5")) is None
+    assert read_lesson(QueryDict("lesson=5")) is None
 
 
 # --- while the buyers of a rush use every connection of the process's pool ------------------------

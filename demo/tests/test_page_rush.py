@@ -9,7 +9,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from demo.tests.page_rushes import Rushes
-from demo.views import judged_sale
+from demo.views import judge_sale
 from shop.sale import opening
 from shop.sale.reports import SaleReport
 from shop.tests.purchases import buy, open_sale, rolled_back
@@ -168,7 +168,7 @@ def test_verdict_comes_from_run_rush_or_orders(
     of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
     runs = {1: {**run, "lock": "none"}} if run else {}
-    judged = judged_sale(of_sale, runs, rush and {**rush, "sale": 1})
+    judged = judge_sale(of_sale, runs, rush and {**rush, "sale": 1})
     lock = ", ".join(of_sale["locks"])
     if rush:
         lock = "redis"

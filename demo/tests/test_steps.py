@@ -213,7 +213,7 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # for all other buyers
-    timeouts = steps.connection_options("A")["options"]
+    timeouts = steps.make_connection_options("A")["options"]
     assert "idle_in_transaction_session_timeout=65000" in timeouts, "60 s for a stop, and 5 more"
 
 

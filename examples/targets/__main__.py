@@ -37,7 +37,7 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
-START_TIMEOUT = 300.0
+START_TIMEOUT_SECONDS = 300.0
 #: The line of a shop that oversells, and its repair.
 REPAIRS = {
     "fastapi": (
@@ -94,7 +94,8 @@ class ExampleShop:
         embedded.kill_at_exit(process.start(command, folder=self.folder, environment=own))
         try:
             process.wait_until(
-                lambda: urlopen(url + self.page, timeout=60).close() or True, timeout=START_TIMEOUT
+                lambda: urlopen(url + self.page, timeout=60).close() or True,
+                timeout=START_TIMEOUT_SECONDS,
             )
             yield url
         finally:

@@ -14,7 +14,7 @@ from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
 from servers.loopback import free_port
-from servers.process import STOP_TIMEOUT, ServerProcess
+from servers.process import STOP_TIMEOUT_SECONDS, ServerProcess
 
 #: How long to wait for a node's first answer after its start.
 START_TIMEOUT_SECONDS = 30.0
@@ -137,7 +137,7 @@ class ShopNode:
                     os.killpg(server.process.pid, signal.SIGKILL)
                 server.process.wait()
 
-    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = STOP_TIMEOUT_SECONDS) -> None:
         """Send SIGTERM to the node, and SIGKILL to its whole group after `timeout` seconds."""
         self.order_consumer.terminate()
         self.server.stop(timeout)

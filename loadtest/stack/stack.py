@@ -27,7 +27,7 @@ from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.loopback import runtime_folder
 from servers.mariadb import MariaDB
-from servers.process import STOP_TIMEOUT
+from servers.process import STOP_TIMEOUT_SECONDS
 from servers.server_errors import NotReady, full_disk_message
 from servers.signals import uninterrupted
 from servers.valkey import client_at
@@ -199,7 +199,7 @@ class Stack:
         with uninterrupted(self._print_what_is_left):
             self._stop_deadline = time.monotonic()
             if not self.why_ended():  # after a failure nothing needs the nodes' last answers
-                self._stop_deadline += STOP_TIMEOUT
+                self._stop_deadline += STOP_TIMEOUT_SECONDS
             self._print_what_is_left()
             for node in self.nodes:
                 node.terminate()  # all nodes end at the same time; stop() waits for each

@@ -26,7 +26,7 @@ from loadtest.commands import main as program
 from loadtest.stack import stack
 from servers import process
 
-process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
+process.STOP_TIMEOUT_SECONDS = stack.STOP_TIMEOUT_SECONDS = float(sys.argv[1])
 STUBBORN = (
     "import os, signal, time; signal.signal(15, signal.SIG_IGN); "
     "print('up', os.getpid(), flush=True); time.sleep(600)"

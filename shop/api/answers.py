@@ -59,18 +59,18 @@ def endpoint(method: str) -> Callable[[View], View]:
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
     """Return the answer to one of ANSWERED_ERRORS."""
     if isinstance(error, ShopError):
-        return refusal(error)
+        return make_refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
     logger.warning("%s: %s: %s", request.path, database_name(), error)
     discard_dead(error)
     if request.method in ("GET", "HEAD"):
-        return refusal(Unavailable("the database does not answer; nothing was changed"))
+        return make_refusal(Unavailable("the database does not answer; nothing was changed"))
     # The connection may have been lost during the commit, so the change may have been made.
     advice = "send the request again with the same Idempotency-Key"
-    return refusal(Unavailable(f"the database does not answer: {advice}"))
+    return make_refusal(Unavailable(f"the database does not answer: {advice}"))
 
 
-def refusal(error: ShopError) -> ShopResponse:
+def make_refusal(error: ShopError) -> ShopResponse:
     """Return the answer for an error. Only this function turns an error into a status code."""
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:

@@ -142,7 +142,7 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
             parameters.update(_parse_body(request, allowed))
     except RequestDataTooBig as error:
         _drain(request)
-        raise too_large() from error
+        raise make_too_large_error() from error
     except UNREADABLE as error:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
@@ -154,7 +154,7 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     return parameters
 
 
-def too_large() -> TooLarge:
+def make_too_large_error() -> TooLarge:
     """Return the refusal of a body that is too large, with the allowed size."""
     allowed_size = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
     return TooLarge("the body is too large", allowed=[allowed_size])

@@ -46,7 +46,7 @@ def own_connection(**options: Any) -> Iterator[None]:
         connections[DEFAULT_DB_ALIAS] = pooled
 
 
-def beside_the_pool() -> AbstractContextManager[None]:
+def spare_connection() -> AbstractContextManager[None]:
     """Give this thread its own connection if the pool has none left.
 
     Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a

@@ -90,7 +90,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
         return await in_thread(threads.whole, partial(checkout.check_out, attempt))
-    with checkout.shop_errors(attempt), waiting_room.occupy_seat(attempt.product):
+    with checkout.translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
             await _call_in_thread(
                 threads, attempt, partial(known_products.require_on_sale, attempt.product)
@@ -104,7 +104,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
             if attempt.key is None:
                 raise
             return await _call_in_thread(
-                threads, attempt, partial(checkout.order_again, attempt, refusal)
+                threads, attempt, partial(checkout.find_earlier_order, attempt, refusal)
             )
 
 
@@ -132,4 +132,4 @@ async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[],
 
     A broken connection belongs to that thread, so only that thread can discard it.
     """
-    return await in_thread(threads.short, checkout.shop_errors(attempt)(call))
+    return await in_thread(threads.short, checkout.translate_errors(attempt)(call))

@@ -46,16 +46,16 @@ def check_out(attempt: Attempt) -> Receipt:
 
     Raises a ShopError. Except after CommitUnknown, nothing was sold.
     """
-    with shop_errors(attempt), waiting_room.occupy_seat(attempt.product):
+    with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_on_sale(attempt.product)
         point.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
             return STRATEGIES[attempt.lock].buy(attempt)
         except MAY_HAVE_BOUGHT as refusal:
-            return order_again(attempt, refusal)
+            return find_earlier_order(attempt, refusal)
 
 
-def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
+def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
     """Return the order that the attempt's key already has, or raise the refusal."""
     if attempt.key is None:
         raise refusal
@@ -71,7 +71,7 @@ def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
 
 
 @contextmanager
-def shop_errors(attempt: Attempt) -> Iterator[None]:
+def translate_errors(attempt: Attempt) -> Iterator[None]:
     """Translate errors of a server inside the block into errors of the shop."""
     try:
         yield

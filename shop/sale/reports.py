@@ -170,10 +170,10 @@ def _settlement_of(sale_id: int) -> Mapping[str, Any]:
 #: Time for which a thread waits for another thread's count: longer than a connect timeout.
 COUNT_TIMEOUT_SECONDS = 8.0
 #: Sales whose reports are kept at a time.
-MAX_KEPT_REPORTS = 100
+MAX_CACHED_REPORTS = 100
 
 
-class KeptReports:
+class CachedReports:
     """A cache of reports, because the cost of a report grows with the orders of its sale."""
 
     def __init__(self, *, seconds: float) -> None:
@@ -195,7 +195,7 @@ class KeptReports:
                 if time.monotonic() - counted_at < self.seconds:
                     return report
             report = sale_report(sale_id)
-            if len(self._reports) >= MAX_KEPT_REPORTS:
+            if len(self._reports) >= MAX_CACHED_REPORTS:
                 self._reports.clear()
             self._reports[sale_id] = time.monotonic(), report
             return report

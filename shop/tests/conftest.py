@@ -39,7 +39,7 @@ def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_look", None)
-    monkeypatch.setattr(views, "public_reports", reports.KeptReports(seconds=60))
+    monkeypatch.setattr(views, "public_reports", reports.CachedReports(seconds=60))
 
 
 @pytest.fixture(autouse=True)

@@ -140,7 +140,7 @@ def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> N
 
 
 def test_report_is_counted_anew_when_it_is_old() -> None:
-    kept_reports = reports.KeptReports(seconds=0)
+    kept_reports = reports.CachedReports(seconds=0)
     sale = open_sale(3)
     assert kept_reports.report(sale.pk).orders == 0
     buy(buyer="ada")
@@ -150,7 +150,7 @@ def test_report_is_counted_anew_when_it_is_old() -> None:
 def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an outage of the database requests must not wait for each other's failures."""
     monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
-    kept_reports = reports.KeptReports(seconds=1)
+    kept_reports = reports.CachedReports(seconds=1)
     with kept_reports.counting, pytest.raises(Unavailable, match="the database does not answer"):
         kept_reports.report(1)
 
