@@ -1,5 +1,5 @@
-"""Drives real buyers through a given order of steps, on top of the pytest plugin `testing`.
+"""Drives real buyers through a given order of steps, with the actors of the plugin `testing`.
 
-For tests, the workshop and examples. No other part of the shop imports it: an installation has no
-`testing`.
+Tests, the workshop and examples use it. No other part of the shop imports it, because `testing` is
+not installed in production.
 """

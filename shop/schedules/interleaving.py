@@ -1,4 +1,7 @@
-"""Buyers in their own threads, which stop at every point until the test resumes them.
+"""Buyers in their own threads, which stop at the points of a purchase until the test resumes them.
+
+The points are those of shop/sale/points.py, such as `after_read`. A thread stops at each of them,
+except at the SKIPPED_POINTS and at the points inside a lock.
 
     with Interleaving() as run:
         a = run.enter("A", buy_the_last_one)
@@ -7,7 +10,7 @@
         b.finish()                  # all of B happens now
         a.finish()
 
-The test alone decides which step follows which: no sleep, and no luck.
+So the test alone decides the order of the steps, without sleeping and without chance.
 """
 
 import threading
@@ -19,21 +22,27 @@ import testing.actor
 from shop.sale import points
 from testing.actor import ENDED
 
-#: Points at which no thread stops: other points decide the order there.
+#: Points at which no thread stops. Each is close to another point at which threads do stop.
 SKIPPED_POINTS = {"arrives", "begins", "reserve", "acquire", "release", "released"}
-#: Seconds until a thread that reaches no point is given up.
+#: Time limit for a thread to reach its next point.
 TIMEOUT_SECONDS = 15.0
 #: The value of `waits_at` while a thread is on its way to the next point.
 MOVING = "on its way"
 
 
 def is_skipped(point: str) -> bool:
-    """Return whether no thread stops at this point: one of SKIPPED_POINTS, or inside a lock."""
+    """Return whether threads do not stop at this point.
+
+    These are the SKIPPED_POINTS and the points inside a lock, whose names contain a colon.
+    """
     return point in SKIPPED_POINTS or ":" in point
 
 
 class StoppingActor(testing.actor.Actor):
-    """A thread that is stopped at a point, on its way to one, or at its end."""
+    """A thread that the test moves from point to point.
+
+    It is stopped at a point, on its way to the next point, or has ended.
+    """
 
     def run_to(self, point: str) -> Self:
         """Resume until `point` is reached, and stop there."""
@@ -53,7 +62,10 @@ class StoppingActor(testing.actor.Actor):
         return self.result
 
     def resume(self, error: Exception | None = None) -> Self:
-        """Go on, or raise `error` at the current point, without waiting for the next point."""
+        """Resume the thread without waiting until it reaches the next point.
+
+        error  an exception that the thread raises at its current point
+        """
         if self.waits_at not in (MOVING, ENDED):
             self.waits_at = MOVING
             self.go(error)
@@ -67,7 +79,7 @@ class StoppingActor(testing.actor.Actor):
 
 
 class Interleaving:
-    """Threads and the points that they reach. `log` has `A after_read`, ... in order."""
+    """Threads that stop at points. `log` lists the stops in order, as in `A after_read`."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -75,7 +87,7 @@ class Interleaving:
         self._cleanup = ExitStack()
 
     def enter(self, name: str, call: Callable[[], Any]) -> StoppingActor:
-        """Start a thread. It stops at its first point."""
+        """Start a thread that makes this call. It stops at its first point."""
         actor = StoppingActor(name, call)
         self._actors[actor.thread] = actor
         actor.start()

@@ -1,14 +1,15 @@
 """Two buyers driven through one schedule, in the manner of PostgreSQL's isolation tester.
 
-A schedule names the buyer that moves in each turn: `AABABB`. A purchase has three moves: the read;
-the write, the order and everything else up to the COMMIT, before which the buyer stops; the commit
-and everything after it. The last move ends only when the transaction and the lock have ended, so
-that the next buyer finds it done.
+A schedule names the buyer that moves in each turn: `AABABB`. A purchase has three moves:
 
-A buyer that waits in the database or for the lock counts as blocked, and passes its turn to the
-other. The database itself is asked who waits (pg_blocking_pids). A lock is tried without waiting: a
-buyer that is refused tries again after each move of the other. A blocked buyer goes on as soon as
-it can, as it would in a rush.
+1. the read of the stock
+2. the write of the stock and of the order, up to the COMMIT, which is not sent yet
+3. the COMMIT and everything after it, until the transaction has ended and the lock is released
+
+A buyer that waits in the database or for the lock is blocked, and its turns go to the other buyer.
+The database reports which buyer waits (pg_blocking_pids). For a lock a buyer does not wait
+(SHOP_LOCK_WAIT is 0): if the lock is taken, the buyer is refused, and tries again after each move
+of the other buyer. A blocked buyer continues as soon as it can, as in a rush.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +36,9 @@ from testing.orders import orders
 
 #: The product that the buyers of a schedule buy.
 PRODUCT = "apple"
-MOVES_OF_A_BUYER = 3
-#: Points at which a buyer stops.
+MOVES_PER_BUYER = 3
+#: Points at which a buyer stops; see shop/sale/points.py. `begin`, `at_commit` and `refused` are
+#: points of this module.
 STOPS = ("begin", "after_read", "at_commit", "refused")
 #: SQLSTATE of a transaction that idle_in_transaction_session_timeout ended.
 IDLE_IN_TRANSACTION_TIMEOUT = "25P03"
@@ -47,7 +49,7 @@ class TimedOut(RuntimeError):
 
 
 class ScheduleRun(NamedTuple):
-    """The outcome of one schedule. `log` has the stop that each buyer reached, in order."""
+    """The outcome of one schedule. `log` lists the stops of both buyers, in order."""
 
     schedule: str
     log: list[str]
@@ -55,12 +57,12 @@ class ScheduleRun(NamedTuple):
 
     @property
     def is_wrong(self) -> bool:
-        """True if it sold more than there was, or lost an update."""
+        """True if more units were sold than there were, or if a decrement was lost."""
         return bool(self.report.oversold or self.report.lost_updates)
 
 
 #: Every order in which two buyers can make their moves.
-SCHEDULES = sorted(orders([MOVES_OF_A_BUYER, MOVES_OF_A_BUYER], limit=20))
+SCHEDULES = sorted(orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
 class Buyers(Driver):
@@ -107,7 +109,7 @@ class Buyers(Driver):
                 except LockBusy:
                     point.send("refused")
                 except ShopError:
-                    return  # a refusal is an outcome of the schedule; SaleReport counts the orders
+                    return  # a buyer who gets no unit; the report of the sale counts the orders
 
     def _execute(self, execute: Callable[..., Any], *statement: Any) -> Any:
         with self._record_timeouts():
@@ -115,9 +117,10 @@ class Buyers(Driver):
 
     @contextmanager
     def _record_timeouts(self) -> Iterator[None]:
-        """Record a timeout of the database: the strategy may catch its error and try again.
+        """Record that the database ended the transaction in the block by a timeout.
 
-        PostgreSQL ends the connection too, and its message about that may not arrive.
+        It is recorded here, because the strategy may catch the error and try again. PostgreSQL also
+        closes the connection, and its error message may not arrive.
         """
         try:
             yield
@@ -137,16 +140,17 @@ class Buyers(Driver):
             self.stop(name)
 
     def wake(self, actor: Actor) -> bool:
-        """Let a refused buyer try again. Return whether it has reached its next stop."""
+        """Let a buyer who did not get the lock try again. Return whether it is at its next stop."""
         if actor.waits_at == "refused":
-            actor.waits_at = "asks again"
+            actor.waits_at = "tries the lock again"
             actor.go()
         return super().wake(actor)
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """Wait until a buyer stops or is blocked. Return whether it has stopped.
 
-        `blocked_after` is ignored: a buyer reports each stop, so its silence means nothing.
+        `blocked_after` is ignored: a buyer that reports no stop for a while need not be blocked,
+        because the database and the point `refused` tell which buyer is.
         """
         was_blocked = actor.is_blocked
         has_stopped = super().settle(actor, TIMEOUT_SECONDS)
@@ -183,9 +187,11 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
 
 
 def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-    """Make the COMMIT of this thread's connection a point, so that a test decides when it is sent.
+    """Report the point `at_commit` before each COMMIT of this thread's connection.
 
-    surround  a context manager in which the COMMIT is sent
+    A test can stop the thread there, and so decides when the COMMIT is sent.
+
+    surround  returns a context manager, inside which the COMMIT is sent
     """
     commit = connection.commit
 

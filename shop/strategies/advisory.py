@@ -1,9 +1,9 @@
-"""pg_advisory_xact_lock: a lock by name in the database, until the commit.
+"""pg_advisory_xact_lock: a named lock in the database, which ends with the transaction.
 
-Article A1's database lock, but on a name instead of a row. The `xact` form ends with the
-transaction. The other form ends with the session, and behind a connection pooler the session goes
-on. MySQL and MariaDB have only a lock of the session, GET_LOCK. It is acquired before the
-transaction begins and released after its commit. SQLite has no such lock.
+It is the database lock of article A1, but on a name instead of a row. pg_advisory_lock, without
+`xact`, would last until the end of the session, and behind a connection pooler the session goes on
+after the purchase. MySQL and MariaDB have only a lock of the session, GET_LOCK. It is acquired
+before the transaction begins and released after its commit. SQLite has no such lock.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,10 @@ NAME_CHARACTERS = 32
 
 @contextmanager
 def get_lock(attempt: Attempt) -> Iterator[None]:
-    """Hold a named lock of MySQL, which ends with the connection, for a block. Raises LockBusy."""
+    """Hold a named lock of MySQL for a block. Raises LockBusy after SHOP_LOCK_WAIT.
+
+    MySQL also releases the lock if the connection ends.
+    """
     name = sha256(attempt.lock_name.encode()).hexdigest()[:NAME_CHARACTERS]
     with connection.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, %s)", [name, settings.SHOP_LOCK_WAIT])

@@ -4,9 +4,10 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-Article A1's shop has no @Transactional, and most tutorials have no atomic(). So no isolation level
-can help, not even SERIALIZABLE or that of SQLite, whose transactions are serializable
-(docs/databases.md). And if a buyer dies between the two writes, a unit is gone without an order.
+The shop of article A1 has no @Transactional, and most tutorials have no atomic(). Then no isolation
+level can help, not even SERIALIZABLE or that of SQLite, whose transactions are serializable
+(docs/databases.md). And if a buyer's process dies between the two writes, a unit is gone without an
+order.
 """
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

@@ -2,9 +2,9 @@
 
 Under the other strategies all buyers wait for the same row. Here each buyer takes a unit from a
 random bucket that is not empty, by a conditional UPDATE. If other buyers emptied the bucket first,
-the whole purchase begins anew with another bucket. A bucket is never refilled, so a snapshot in
-which all are empty proves `sold_out`. There is a price: the stock is a sum over rows instead of one
-number, and at the end of a sale some tries hit an emptied bucket.
+the buyer tries again with another bucket, in a new transaction. A bucket is never refilled, so if a
+query sees that all are empty, the product is sold out. There is a price: the stock is a sum over
+rows instead of one number, and at the end of a sale some tries meet an empty bucket.
 
 A sale is opened for one strategy. The transaction that opens it moves its units to the rows from
 which the strategy sells. The transaction that closes it moves the unsold units back. In between no
@@ -46,7 +46,7 @@ def choose_bucket(attempt: Attempt) -> Stock:
     if not rows:
         raise UnknownProduct
     product, sale, amount_in_row = rows[0][:3]
-    if amount_in_row:  # the product's row of a sale in buckets has no units
+    if amount_in_row:  # opened for another strategy: buckets leave no units in the product's row
         raise WrongStrategy
     amounts = {number: amount for _, _, _, number, amount in rows if amount}
     if not amounts:

@@ -1,7 +1,8 @@
 """UPDATE ... WHERE amount > 0: check and decrement in one atomic statement.
 
-The shortest correct way. The hold of an attempt comes before the statement, outside any lock, so
-the duration of a rush with a hold cannot be compared with that of other strategies.
+This is the shortest correct strategy. If a rush pauses each buyer between the check and the
+decrement (`hold_ms`), the pause comes before this statement, and no other buyer waits for it. So
+the duration of such a rush cannot be compared with that under other strategies.
 """
 
 from django.db import transaction

@@ -4,7 +4,8 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-Exact as long as buyers come one after another. Any rush breaks it (article A1).
+It sells correctly as long as buyers come one after another. Any rush makes it oversell (article
+A1).
 """
 
 from django.db import transaction

@@ -1,13 +1,13 @@
 """FLAW: the lock stops the threads of its own process, and no other process.
 
-`synchronized` of article A1 (docs/sources.md): right "if it is a single process", but of no use to
-a shop that runs in two processes.
+It is `synchronized` of article A1 (docs/sources.md), which is right "if it is a single process",
+but useless for a shop that runs in two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
     time 0.2   both sell the unit
 
-The rush shows it if there is more than one worker. With one node of one worker it is exact.
+A rush oversells if there is more than one worker. With a single worker it sells correctly.
 """
 
 import math
@@ -24,9 +24,10 @@ from shop.sale.locked import held
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: Lock name -> lock. None is ever removed, since a shop has only one per product.
+#: Lock name -> lock. Locks are never removed, because a shop has only one for each product.
 _locks: dict[str, threading.Lock] = {}
-os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the parent
+# A child process does not have the threads that hold the locks, so nothing would release them.
+os.register_at_fork(after_in_child=_locks.clear)
 
 
 class ProcessLock(Lock):

@@ -1,8 +1,10 @@
-"""RedisLock, with its fence claimed at the read.
+"""RedisLock, whose fencing token the database checks before the read.
 
-The first statement of the transaction claims the fence in the database. A holder that was paused
-until another buyer had the lock sells nothing, because the database has a higher fence. A fence
-claimed at the write would be too late: two holders may have read the same stock (`fence-at-write`).
+A fencing token, here the lease's `fence`, is a number that is higher for every later holder of the
+lock. The first statement of the transaction claims the fence: it writes the number to the product's
+row, unless the row has a higher one. If a holder was paused until another buyer had the lock, the
+row has a higher fence, and the paused holder sells nothing. To claim the fence at the write would
+be too late, because two holders may have read the same stock (`fence-at-write`).
 
 An asgi node takes the lock in its event loop (shop/sale/async_checkout.py) and calls only `sell`.
 """

@@ -4,11 +4,12 @@
     B begins, locks, reads 1: what A wrote is not visible yet
     A commits; B writes 0, commits: two orders for one unit
 
-ATOMIC_REQUESTS around a view that takes a perfect lock does the same. By chance a rush sells 100 to
-102 of 100 units. The demo delays the commit (point `unlocked_before_commit`), so that every rush
-oversells. The remedy is the order in `shop/sale/locked.py`: the lock outside, the transaction
-inside. `held` there refuses the order used here, except for this strategy, and `manage.py check`
-refuses ATOMIC_REQUESTS.
+ATOMIC_REQUESTS around a view that takes a correct lock has the same effect. Without a delay, a rush
+for 100 units sells 100 to 102 of them, by chance. The demo delays the commit (at the point
+`unlocked_before_commit`, see shop/sale/points.py), so that every rush oversells. The remedy is to
+take the lock first and to begin the transaction inside it (`shop/sale/locked.py`). `held` there
+refuses to take a lock inside a transaction, except for strategies that show this flaw, and
+`manage.py check` refuses ATOMIC_REQUESTS.
 """
 
 from django.db import transaction
@@ -30,7 +31,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=180,
     title="RedisLock inside the transaction",
-    summary="Looks right: the lock is perfect, and released before the commit.",
+    summary="Looks right: the lock is correct, but it is released before the commit.",
     marks=("transaction.atomic(", "with held("),
     buy=buy,
     overselling_schedules=18,

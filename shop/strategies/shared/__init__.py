@@ -1,1 +1,1 @@
-"""Code that strategies share: polling, a thread that renews, retries, a channel."""
+"""Code that strategies share: polling a lock, renewing it in a thread, retries, a channel."""

@@ -1,4 +1,7 @@
-"""A channel on which the waiters of a lock in this process learn of its release (article A3)."""
+"""A Redis channel on which the waiters of a lock in this process are told of its release.
+
+Article A3 describes it (docs/sources.md).
+"""
 
 import logging
 import threading
@@ -25,13 +28,14 @@ class Channel:
     """The subscription of all waiters of a lock in this process, read by one thread.
 
     A message may be missed while the connection is down. So a waiter must limit its wait, and then
-    ask the server.
+    try to acquire the lock.
     """
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
         self.waiters = 0
-        #: Set once subscribing succeeded or failed. In both cases the waiters ask the server.
+        #: Set once subscribing has succeeded or failed. In both cases the waiters then try to
+        #: acquire the lock.
         self.subscribed = threading.Event()
         self._messages = threading.Semaphore(0)
         self._client = client
@@ -49,7 +53,7 @@ class Channel:
                     while self._is_wanted():
                         self._read_message(pubsub)
             except Exception as error:  # after any error the connection is replaced
-                logger.warning("the connection on which waiters listen is lost: %s", error)
+                logger.warning("lost the connection that waits for lock releases: %s", error)
                 self.subscribed.set()
                 self._messages.release(max(1, self.waiters))  # wake all: messages may be lost
                 time.sleep(RECONNECT_PAUSE_SECONDS)
@@ -77,7 +81,7 @@ _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 @contextmanager
 def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
-    """Keep the channel open until the block ends. At first it may not be `subscribed` yet."""
+    """Keep the channel open until the block ends. Wait for `subscribed` before relying on it."""
     with _mutex:
         key = (client.connection_pool, name)
         channel = _channels.get(key) or _channels.setdefault(key, Channel(client, name))

@@ -11,14 +11,15 @@ from shop.errors import LockBusy
 from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
-#: Upper bound on the random pause before the second try. It triples with each further try. With
-#: bounds of 1 to 50 ms more tries failed, and a rush took twice as long.
+#: Upper bound of the random pause before the second try. The bound triples with each further try,
+#: up to MAX_PAUSE_SECONDS. With bounds from 1 to 50 ms more tries failed, and a rush took twice as
+#: long.
 FIRST_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0
 
 
 class Conflict(Exception):
-    """Another buyer wrote first; nothing was sold. Read again."""
+    """Another buyer wrote first; nothing was sold. Read the stock again."""
 
 
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:

@@ -1,4 +1,7 @@
-"""The base of the articles' locks, which poll, and a thread that renews a lock."""
+"""The base class of the articles' locks, which a buyer polls, and a thread that renews a lock.
+
+docs/sources.md lists the articles A0 to A4.
+"""
 
 import logging
 import secrets
@@ -22,9 +25,9 @@ RETRY_PAUSE_SECONDS = 0.1
 
 
 def wall_clock() -> float:
-    """Return the seconds since 1970, plus SHOP_DEMO_CLOCK_AHEAD in a demo.
+    """Return the seconds since 1970, for locks whose value in Redis is a time.
 
-    It is for locks whose value is a time.
+    In a demo the clock is SHOP_DEMO_CLOCK_AHEAD seconds ahead.
     """
     if settings.SHOP_DEMO:
         return time.time() + float(settings.SHOP_DEMO_CLOCK_AHEAD)
@@ -39,11 +42,11 @@ class Polling(Lock):
 
     @abstractmethod
     def try_lock(self, token: str) -> bool:
-        """Try once; return whether the lock is ours."""
+        """Try once to acquire the lock. Return whether it succeeded."""
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release the lock. Return False if the lock noticed that it was no longer ours."""
+        """Release the lock. Return False if it had expired and the release noticed that."""
 
     def pause(self) -> float:
         """Return the seconds to sleep before the next try."""
@@ -100,10 +103,11 @@ class PollingLock(Polling):
 class RenewalThread:
     """A watchdog for one lock (articles A2, A3), which calls `renew` every `every` seconds.
 
-    renew  renews once and returns whether the lock is still ours; after False the thread ends
+    renew  renews the lock once and returns whether the holder still has it; if not, the thread ends
+    every  seconds between two renewals
 
-    The thread ends with the holder's process (article A2). It is also paused with it, and then
-    renews nothing. After an error, which is logged, the next round tries again.
+    The thread ends with the holder's process (article A2). If the process is paused, the thread is
+    paused, too, and renews nothing. An error is logged, and the next renewal is tried as usual.
     """
 
     def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
