@@ -1,10 +1,12 @@
 """The hooks of a demo: pauses, stops and a history of each purchase.
 
+A purchase reports named points on its way, such as `after_read` (shop/sale/points.py).
 SHOP_DEMO_PAUSES delays every purchase at the points that it names. If SHOP_DEMO_HISTORY names a
-folder, each purchase with a key is recorded there, and can be stopped: a purchase whose request has
-the header `Demo-Stop: after_read` stops at that point. The file at/<key>@after_read then appears in
-the folder, and the purchase continues when the file go/<key>@after_read appears. Files are used
-because Redis and PostgreSQL may be down or cut off during a fault.
+folder, each purchase with an Idempotency-Key is recorded there, and can be stopped: a purchase
+whose request has the header `Demo-Stop: after_read` stops at that point. The shop then creates the
+file at/<key>@after_read in the folder, and the purchase continues when someone creates the file
+go/<key>@after_read. Files are used because Redis and PostgreSQL may be down or cut off during a
+fault.
 
 In a folder with at/, every event is written immediately, because the process may be killed right
 after it. Without at/ there are no stops, and the events of a request are written at its end: a
@@ -31,7 +33,7 @@ from django.utils.deprecation import MiddlewareMixin
 from demo import steps
 from shop.sale import points
 
-#: Time after which a stopped purchase continues by itself.
+#: Time after which a stopped purchase continues without the file go/...
 LONGEST_STOP_SECONDS = 30.0
 #: Time between two checks for the file that lets a purchase continue.
 GO_POLL_SECONDS = 0.005
@@ -60,7 +62,7 @@ def install() -> None:
 
 
 def task_or_thread_id() -> int:
-    """Return the id of the present task; outside an event loop, that of the present thread."""
+    """Return the id of the current task or, outside an event loop, of the current thread."""
     try:
         return id(asyncio.current_task())
     except RuntimeError:  # no event loop runs in this thread
@@ -68,7 +70,7 @@ def task_or_thread_id() -> int:
 
 
 def should_stop_at(name: str) -> bool:
-    """Return whether the current purchase pauses or stops at this point."""
+    """Return whether the current purchase has to pause or to stop at this point."""
     purchase = _purchase.get()
     return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
 

@@ -1,7 +1,7 @@
 """A lesson of the workshop on the page: `/?lesson=5`, and `/?lesson=5&answer` with the answer.
 
-A class votes on the options. The votes are in the address, as `votes=3,9,1,2` or as one field
-`votes` for each option.
+A class votes on the options of the lesson's question. The URL contains the votes, as
+`votes=3,9,1,2` or as one parameter `votes` for each option.
 """
 
 import re
@@ -19,19 +19,18 @@ from shop.errors import BadInput
 
 LETTERS = "abcdefgh"
 MAX_VOTES_OF_AN_OPTION = 999
-#: Fields of the address that preset the page. The form for votes sends them again.
+#: Parameters of the URL that fill in the page. The form for votes sends them again.
 PRESETS = ("lesson", "lock", "buyers", "stock", "hold_ms", "answer")
 
 
 def read_lesson(query: QueryDict) -> dict[str, Any] | None:
-    """Return the lesson that an address names, its texts as HTML; None if it names none.
+    """Return the lesson that a URL names, with its texts as HTML. None if it names none.
 
     options   letter, text and votes of each option; the votes are None before the vote
     voters    the sum of the votes
-    command   the command to run; empty if the address has `answer`, or `lock`, which presets the
-              form
-    answer    the right letter if the address has `answer`; `why` and `observed` then explain it
-    presets   names and values of the fields that the form for votes sends again
+    command   the command to run; empty if the URL has `answer`, or `lock`, which fills in the form
+    answer    the right letter if the URL has `answer`; `why` and `observed` then explain it
+    presets   names and values of the parameters that the form for votes sends again
 
     Raises BadInput for an unknown lesson, and for votes that are not counts.
     """
@@ -72,7 +71,7 @@ def read_lesson(query: QueryDict) -> dict[str, Any] | None:
 
 
 def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
-    """Return the votes of each option from `3,9,1,2`, or from one field for each option.
+    """Return the votes for each option, from `3,9,1,2` or from one field for each option.
 
     An empty field counts as 0. If all fields are empty, all votes are None. Raises BadInput if a
     field is not a count.

@@ -1,4 +1,4 @@
-"""Strategies from files of the user: SHOP_DEMO_STRATEGIES=mine=path.
+"""Strategies in the user's own files, as in SHOP_DEMO_STRATEGIES=mine=path.
 
 A file defines `buy(attempt)`. It is loaded again after each change, without a restart. If the file
 does not load, or its `buy` raises an error, the buyer's answer names the error and its line; the
@@ -36,11 +36,11 @@ EXPECTED_ERRORS = (
 
 
 class BrokenFile(BadInput):
-    text = "The file of this strategy does not work. Correct it and save."
+    text = "The file of this strategy has a mistake. Correct the file and save it."
 
 
 def install() -> None:
-    """Add the strategies of SHOP_DEMO_STRATEGIES to the registry."""
+    """Add the strategies of SHOP_DEMO_STRATEGIES to STRATEGIES."""
     for name, path in settings.SHOP_DEMO_STRATEGIES.items():
         STRATEGIES[name] = make_strategy(name, Path(path))
 

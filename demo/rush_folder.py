@@ -1,12 +1,13 @@
 """The folder through which the page starts, watches and stops a rush.
 
-A browser opens at most six connections to a host, so the page cannot generate a rush. `make serve`
-runs the rush and opens its sale. It shares the folder SHOP_RUSH_FOLDER with the nodes:
+A rush is many buyers at the same moment. A browser opens at most six connections to a host, so the
+page itself cannot generate a rush: `make serve` does, and opens the sale before it. The folder
+SHOP_RUSH_FOLDER is shared by `make serve` and the nodes, and has three files:
 
-wanted  the rush that the page has started, written by a node. make serve removes it after the rush,
-        so that there is at most one rush
-stop    a request to stop that rush, written by a node
-state   the progress of the rush, and the runs of all past rushes, written by make serve
+wanted  the rush to run. A node creates the file when the page starts a rush; make serve removes it
+        after the rush. So there is at most one rush
+stop    created by a node, to stop that rush
+state   the progress of the rush, and the figures of all past rushes, written by make serve
 """
 
 import json
@@ -44,7 +45,7 @@ def start(rush: Mapping[str, Any]) -> None:
             os.link(file.name, _path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
-    # A request to stop the previous rush may have come after that rush had ended.
+    # The file may be left from the previous rush, if that had ended before it could be stopped.
     _path("stop").unlink(missing_ok=True)
 
 
@@ -58,14 +59,18 @@ def stop(*, product: str) -> None:
     try:
         opening.close(product=product)
     except OperationalError as error:
-        message = "the buyers are stopped; the sale could not be closed: purchases hold its row"
-        raise Unavailable(f"{message}. The next rush closes it.") from error
+        raise Unavailable(
+            "The buyers are stopped, but the sale could not be closed, because purchases have "
+            "locked the product's row. The next rush closes the sale."
+        ) from error
     finally:
         _path("stop").touch()
 
 
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Return the state of the rushes, and by sale the run of each past rush, as in `summary.json`.
+    """Return the state of the rushes, and the figures of the past rushes, by their sale.
+
+    The figures are those of the rush in `summary.json`. The state is a dict:
 
     on      whether a rush is running
     number  the number of past rushes

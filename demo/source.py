@@ -1,4 +1,4 @@
-"""The source code of a strategy: its own file, and functions that strategies share."""
+"""The source code of a strategy for the page: its own file, and functions that strategies share."""
 
 import inspect
 import re
@@ -28,11 +28,12 @@ MAX_CLASS_LINES = 30
 
 
 def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return blocks of source code. A block has a file, lines and the indexes of marked lines.
+    """Return blocks of source code. A block has a file, lines and the indexes of highlighted lines.
 
-    The blocks of the strategy's own file come first, without its docstring and its entry in the
-    registry. sell_one() and the other shared functions with a marked line follow. Each mark of the
-    strategy marks the first line that contains it. Raises LookupError if no line contains a mark.
+    The blocks of the strategy's own file come first, without its docstring and its STRATEGY.
+    sell_one() follows, and each other shared function that has a highlighted line. For each text in
+    `marks` of the strategy, the first line that contains the text is highlighted. Raises
+    LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_block(strategy.file, part) for part in _split(text)]

@@ -1,8 +1,9 @@
 """Two buyers and one unit, one step at a time, against the real database.
 
-A round has a lock and the buyers A and B. Each buyer is a thread that runs the real check_out() on
-its own connection, and waits at each of its stops until the permit for that stop arrives. There is
-one round at a time; a new round makes the buyers of the previous round roll back.
+A round has a strategy and the buyers A and B. Each buyer is a thread that runs the real check_out()
+on its own connection. Its purchase has two stops: after the read, and before the commit. There the
+thread waits for its permit, which the button on the page sends. There is one round at a time; a new
+round makes the buyers of the previous round roll back.
 
 Permits and the states of the buyers are kept in Redis, because the request for the next step may
 reach another worker, or another node, than the one that runs the buyer's thread. The database would
@@ -39,14 +40,14 @@ logger = logging.getLogger("demo.steps")
 #: The product of the rounds. Rushes sell another product.
 PRODUCT = "last-unit"
 BUYERS = ("A", "B")
-#: Point -> the stop at it. The stops divide a purchase into the three moves of lesson 1 of the
-#: workshop: read, write, commit.
+#: Point of a purchase (shop/sale/points.py) -> name of the stop at that point. The stops divide a
+#: purchase into the three moves of lesson 1 of the workshop: read, write, commit.
 STOPS = {"after_read": "checked", "before_commit": "written"}
-#: Point -> the server or lock for which a buyer waits after it.
+#: Point of a purchase -> what a buyer waits for, if it is blocked after that point.
 WAITS_FOR = {"acquire": "lock", "acquired": "database"}
 #: The key of the current round in Redis.
 ROUND_KEY = "page:steps"
-#: Time after the last step of a round until Redis drops the round.
+#: Time after the last step of a round until Redis deletes the round.
 ROUND_TTL_SECONDS = 3_600
 #: Time between two tries of a command that Redis does not answer.
 RETRY_PAUSE_SECONDS = 0.5
@@ -109,12 +110,12 @@ def permit(round_id: str, buyer: str, stop: str) -> None:
 
 
 def read_round() -> dict[str, Any] | None:
-    """Return the id and the lock of the current round; None without one."""
+    """Return the id and the strategy of the current round. None if there is no round."""
     return _parse(locks_client().get(ROUND_KEY))
 
 
 def read_state() -> dict[str, Any] | None:
-    """Return the current round and the states of its buyers; None without a round.
+    """Return the current round and the states of its buyers. None if there is no round.
 
     The status of a buyer is `ready`, `moving`, `blocked`, `stopped` (with `at`, the stop) or `done`
     (with `outcome`). A blocked buyer has `waits_for`: `lock` or `database`. A blocked or stopped
@@ -158,8 +159,7 @@ def board_key(round_id: str) -> str:
 def call_with_retry(command: Callable[[], Any]) -> Any:
     """Return the reply to an idempotent command, which is repeated for about 20 s.
 
-    A class should not lose its round because Redis was silent for 2 s. Raises redis.RedisError if
-    no try succeeds.
+    So a round survives a short outage of Redis. Raises redis.RedisError if no try succeeds.
     """
     retry = Retry(ConstantBackoff(RETRY_PAUSE_SECONDS), MAX_RETRIES)
     return retry.call_with_retry(command, lambda error: None)
@@ -177,9 +177,10 @@ class SteppedBuyer:
         self._board_key = board_key(round_id)
 
     def claim_name(self) -> bool:
-        """Publish that this buyer moves. Return False if another thread has claimed the name.
+        """Publish the first state of this buyer, unless another thread has done so for this name.
 
-        The published state is unique, so that a repeated command recognizes this buyer's state.
+        Return whether it was this thread. The state contains a unique text, so that the thread
+        recognizes its own state if the command is repeated.
         """
         state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
 
@@ -228,8 +229,8 @@ class SteppedBuyer:
                 return
             current = call_with_retry(read_round)
             if current is None or current["round"] != self.round_id:
-                raise StepAborted("another round began: rolled back, nothing sold")
-        raise StepAborted(f"no step for {timeout_seconds:.0f} s: rolled back, nothing sold")
+                raise StepAborted("another round has begun: rolled back, nothing was sold")
+        raise StepAborted(f"no step for {timeout_seconds:.0f} s: rolled back, nothing was sold")
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The page to project, and the requests of its scripts."""
+"""The page of the demo, which a teacher projects on a wall, and the requests of its scripts."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,10 +30,10 @@ FORM_BOUNDS = {
     "stock": (0, 10_000),
     "hold_ms": (0, settings.SHOP_LONGEST_HOLD_MS),
 }
-#: Setting -> why strategies that need it cannot be chosen if it is empty.
+#: Setting that a strategy may need -> the message on the page if the setting is empty.
 MISSING_SERVERS = {
-    "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
-    "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
+    "REDLOCK_URLS": "needs five more Redis servers: set REDLOCK_URLS",
+    "ZOOKEEPER_HOSTS": "needs ZooKeeper: set ZOOKEEPER_HOSTS",
 }
 #: Verdicts that a single surplus order overrides. A sale without a finished rush has "".
 VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
@@ -81,7 +81,7 @@ def state(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """Answer with the newest sales. Closed sales without an order or a rush are left out."""
+    """Answer with the newest sales, but not with closed sales that had no order and no rush."""
     product = parse_product(request.GET)
     with spare_connection():
         sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
@@ -99,12 +99,13 @@ def judge_sale(
 ) -> dict[str, Any]:
     """Return the sale with its `verdict`, its `lock`, `is_on` and the figures of its `run`.
 
-    runs   number of a sale -> the run of its past rush, as in `summary.json`
+    runs   number of a sale -> the figures of its past rush, as in `summary.json`
     rush   the current rush; None if there is none
 
-    During a rush, and for a sale without a rush, the orders alone decide the verdict: `oversold`,
-    else `running`, `exact`, `open` or `closed`. The verdict on a rush that was stopped by hand is
-    `stopped`, unless it had oversold by then.
+    After a rush, the verdict is that of the rush, or `stopped` if it was stopped by hand. In other
+    cases the orders decide: `running` during a rush, `exact` if every unit was sold once, otherwise
+    `open` or `closed`. A sale with too many orders is always `oversold`, unless its rush has a
+    verdict that is more specific.
     """
     run = runs.get(sale["sale"], {})
     current_rush = rush if rush and rush["sale"] == sale["sale"] else {}
@@ -183,7 +184,7 @@ def step(request: HttpRequest) -> HttpResponse:
 
 @contextmanager
 def _answering_without_redis() -> Iterator[None]:
-    """Turn an error of Redis into Unavailable."""
+    """Raise Unavailable instead of an error of Redis."""
     try:
         yield
     except redis.RedisError as error:
@@ -202,7 +203,7 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
 
 
 def _why_unavailable(strategy: Strategy) -> str:
-    """Return why a strategy cannot be chosen; empty if it can."""
+    """Return why a strategy cannot be chosen on this page. Empty if it can be chosen."""
     if not strategy.exists_on(connection.vendor):
         return f"does not exist on {database_name()}"
     if not strategy.needs or getattr(settings, strategy.needs):

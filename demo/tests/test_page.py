@@ -31,8 +31,8 @@ def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
         assert [name for name, _, _ in options] == list(STRATEGIES)
         disabled = {name: text for name, attributes, text in options if "disabled" in attributes}
         assert list(disabled) == ["redlock", "zookeeper"]
-        assert disabled["redlock"].endswith("(needs five more Redis servers: REDLOCK_URLS)")
-        assert disabled["zookeeper"].endswith("(needs ZooKeeper: ZOOKEEPER_HOSTS)")
+        assert disabled["redlock"].endswith("(needs five more Redis servers: set REDLOCK_URLS)")
+        assert disabled["zookeeper"].endswith("(needs ZooKeeper: set ZOOKEEPER_HOSTS)")
     assert {strategy.needs for strategy in STRATEGIES.values() if strategy.needs} == set(
         MISSING_SERVERS
     )

@@ -127,7 +127,7 @@ def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
     rushes.begin()
     answer = Client().post("/rush/stop")
     assert (answer.status_code, rushes.stop_requested) == (503, True)
-    assert "The next rush closes it" in answer.json()["error"]
+    assert "The next rush closes the sale" in answer.json()["error"]
 
 
 # --- the verdict of a sale on the page ------------------------------------------------------------

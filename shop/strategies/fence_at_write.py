@@ -1,14 +1,16 @@
 """FLAW: the fence is checked at the write only, so a stale read still erases an update.
 
-RedisLock with a fence that is checked only at the write, the place that comes to mind first. The
-check refuses a holder once a later holder has written. It does not prevent this schedule:
+Every holder of RedisLock gets a fence, a number that is higher than that of the holder before. Here
+the database checks it only at the write, which is the place that comes to mind first. The check
+refuses a holder once a later holder has written. It does not prevent this schedule:
 
     A (fence 1) reads 10, is paused, its lease ends
     B (fence 2) reads 10
     A writes 9: fence 1 > 0, accepted
     B writes 9: fence 2 > 1, accepted        two orders, one unit less
 
-The fault `pause` shows it. `redis` claims the fence at the read instead.
+The fault `pause` shows it. The strategy `redis` writes its fence to the row before the read
+instead.
 """
 
 from django.db import transaction
@@ -41,7 +43,7 @@ def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
 STRATEGY = Strategy(
     rank=170,
     title="Fence checked at the write",
-    summary="Looks right: a stale write is refused, but what was read before is not.",
+    summary="Looks right: a stale write is refused, but a write after a stale read is not.",
     marks=("with held(redis_lock", "fence__lt=lease.fence"),
     buy=buy,
     sell_in_loop=sell,

@@ -1,4 +1,4 @@
-"""FLAW: a perfect lock, taken after the first query of a transaction at REPEATABLE READ.
+"""FLAW: a correct lock, but taken after the first query of a transaction at REPEATABLE READ.
 
     A begins, looks the product up     B begins, looks the product up
     A locks, reads 1, writes 0         B waits for the lock
@@ -9,10 +9,10 @@
 The lock encloses the commit, but not the beginning of the transaction. At REPEATABLE READ, the
 default of MySQL's and MariaDB's servers, every plain SELECT of a transaction shows the database as
 its first query saw it. At READ COMMITTED, the default of PostgreSQL and of Django on MySQL, each
-statement sees what is committed by then, and the sale is exact (docs/databases.md). The first query
-may be far from the lock: loading the session, checking a permission, or reading request.user under
-ATOMIC_REQUESTS. Take the lock before the transaction (`redis`), or read with a statement that sees
-the current row (`lock-then-claim`).
+statement sees what is committed by then, and every unit is sold once (docs/databases.md). The first
+query may be far from the lock in the code: loading the session, checking a permission, or reading
+request.user under ATOMIC_REQUESTS. Take the lock before the transaction (`redis`), or read with a
+statement that sees the current row (`lock-then-claim`).
 """
 
 from contextlib import ExitStack
@@ -38,7 +38,7 @@ def buy(attempt: Attempt) -> Receipt:
 STRATEGY = Strategy(
     rank=182,
     title="RedisLock after the first query",
-    summary="A perfect lock, taken after a query: wrong at REPEATABLE READ, MySQL's default.",
+    summary="The lock is taken after a query: wrong at REPEATABLE READ, MySQL's default.",
     marks=("Product.objects.filter(", "release_after_commit.enter_context("),
     buy=buy,
     renewed=True,

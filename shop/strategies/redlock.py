@@ -1,13 +1,14 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a server that restarts empty
 gives its vote a second time.
 
-Redlock (articles A1 3.4, A4): `token` on N independent servers. A buyer with the votes of a
-majority has the lock, for the ttl less the time that voting took and a margin for clock drift.
+Redlock (articles A1 3.4, A4) takes the lock of `token` on N independent servers; each server that
+grants it has given its vote. A buyer with the votes of a majority has the lock, for the ttl less
+the time that voting took and a margin for clock drift.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
     time 0.2   server 3 restarts, without its data
     time 0.3   4 and 5 are back; B takes the lock with the votes of 3, 4 and 5
-    time 0.4   both are in
+    time 0.4   A and B both have the lock
 
 The faults `slow` and `pause` show the first flaw, `restart` the second. Redlock's author asks
 operators to keep a restarted server out of service for one ttl; a client cannot enforce that. For
@@ -34,12 +35,12 @@ from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import Polling
 
-#: The default of redlock-py and similar packages.
+#: Upper bound of the random pause between two tries, as in redlock-py and similar packages.
 MAX_PAUSE_SECONDS = 0.2
 
 
 class RedlockLock(Polling):
-    """The lock of token.py on N servers. A buyer with a majority of them has it.
+    """The lock of token.py on N servers. A buyer who has it on a majority of them has the lock.
 
     clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
              well below the ttl, because they limit the time that an unreachable server costs
@@ -68,7 +69,7 @@ class RedlockLock(Polling):
         validity = self.trusted() - (now() - sent_at)
         if sum(votes) >= self.quorum and validity > 0:
             return True
-        # Release the votes that we have or may have, because other buyers need a majority, too.
+        # Give back the votes that we have or may have, because other buyers need a majority, too.
         replies_by_client = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in replies_by_client if reply is not None], token)
         answer_count = sum(not _is_error(reply) for reply in replies)

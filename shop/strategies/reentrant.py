@@ -1,10 +1,10 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-Redisson's lock (articles A0, A3). Its owner, a thread of a client, may acquire it again; a hash
-counts the holds. In article A0, get() acquires the lock and calls set(), which acquires it, too.
-With `token`, set() would wait for get() forever. A waiter subscribes to a channel on which the last
-unlock is published. Unless the caller sets a lease time, a watchdog renews the lock each third of
-the ttl.
+Redisson's lock (articles A0, A3) is reentrant: its owner, a thread of a client, may acquire it
+again, and a hash in Redis counts how often. In article A0, get() acquires the lock and calls set(),
+which acquires it, too. With `token`, set() would wait for get() forever. Waiters subscribe to a
+channel, on which the owner publishes a message when it releases the lock for the last time. Unless
+the caller sets a lease time, a watchdog renews the lock each third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -15,9 +15,9 @@ the ttl.
 The fault `pause` shows it, as do `restart` and `failover`. With a lease time, as in article A3's
 `tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses the lock as under `token`.
 The id of a thread that has ended is used again: a new thread may own a lock that a dead thread of
-the same process did not release. Article A3's Redisson 3.16 stops renewing at the first error, and
-has one watchdog for all holds of an owner. Here each hold has a watchdog, which tries again after
-an error.
+the same process did not release. Redisson 3.16, which article A3 uses, stops renewing at the first
+error, and has one watchdog for all acquisitions of an owner. Here each acquisition has its own
+watchdog, which tries again after an error.
 """
 
 import math
@@ -122,7 +122,7 @@ class ReentrantLock(Lock):
 
     def _release(self, lease: Lease, renewal: RenewalThread | None) -> Release:
         if lease.token != self.owner:
-            raise LockNotHeld("held by another thread; release it there", name=self.name)
+            raise LockNotHeld("another thread has the lock; release it there", name=self.name)
         if renewal:
             renewal.stop()
         args: list[str | int] = [UNLOCK_MESSAGE, self.ttl_ms, lease.token]

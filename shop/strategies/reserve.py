@@ -1,23 +1,25 @@
-"""FLAW: Redis promises units before PostgreSQL has the orders. What Redis loses was promised.
+"""FLAW: Redis promises units before PostgreSQL has the orders, and may lose the promises.
 
-One script takes a unit and puts the promise on a stream. The buyer is answered `sold`, with the
-number that the order will have, which was drawn from PostgreSQL before. `manage.py settle` writes
-the orders in batches. No buyer waits for a row, a lock or a commit:
+One script in Redis takes a unit off the stock and puts a promise on a stream. The buyer is answered
+`sold`, with the number of the future order, which PostgreSQL's sequence has given out before.
+`manage.py settle` reads the stream and writes the orders to PostgreSQL in batches; this is called
+settling. No buyer waits for a row, a lock or a commit:
 
     A is promised order 12, and answered `sold`
     Redis fails over to a replica without the promise, or restarts without its last second
-    B is promised the same unit; A was answered with an order that will never exist
+    B is promised the same unit; A was told the number of an order that will never exist
 
-Broken promises: at most those that were unsettled when Redis lost them. These are usually those of
-one settlement lag, at most SHOP_MOST_UNSETTLED, and at most those of SHOP_LONGEST_UNSETTLED
-seconds. Two Redises that both sell (fault split-brain) can promise every unsold unit twice. A key
-that is repeated after a day is promised a second order, which is never written, because the key has
-its first order. There are never more orders than units: PostgreSQL refuses a promise without a
-unit, under the row's lock and its CHECK, and the refusal is logged and counted.
+How many promises can be broken: at most those that were not settled when Redis lost them. Usually
+these are the promises made within the settlement lag, the time from a promise to its order. There
+are at most SHOP_MOST_UNSETTLED of them, all made within SHOP_LONGEST_UNSETTLED seconds. Two Redis
+masters that both sell (fault split-brain) can promise every unsold unit twice. If a key is repeated
+after a day, it is promised a second order, which is never written, because the key has its first
+order. There are never more orders than units: settling locks the product's row and writes no order
+for which no unit is left. It logs and counts such promises.
 
-Undersold units: none by Redis, because one script takes the unit and records the promise. But a
-failover of PostgreSQL may lose orders whose units Redis counts as sold; `manage.py reconcile` says
-how many.
+How many units can stay unsold: Redis leaves none, because one script takes the unit and records the
+promise. But a failover of PostgreSQL may lose orders whose units Redis counts as sold; `manage.py
+reconcile` prints how many.
 """
 
 import time

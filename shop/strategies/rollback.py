@@ -1,8 +1,8 @@
 """Decrement, and roll back below zero: a CHECK constraint refuses the order without a unit.
 
-Article A1's simpler optimistic way: "when the inventory is less than zero after each purchase, the
-transaction can be rolled back". The decrement must be relative: an absolute write never goes below
-zero.
+This is the simpler optimistic way of article A1: "when the inventory is less than zero after each
+purchase, the transaction can be rolled back". The decrement must be relative (`amount - 1`). A
+buyer who writes the stock that it has read, less one, never writes a number below zero.
 """
 
 from django.db import transaction

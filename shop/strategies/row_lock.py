@@ -1,7 +1,7 @@
 """SELECT ... FOR UPDATE: the row is locked at the read, until the commit.
 
-Article A1's pessimistic lock. The database queues the buyers and releases the row when its holder
-commits, rolls back or dies. It needs no second server and no ttl.
+It is the pessimistic lock of article A1. The database queues the buyers, and releases the row when
+its holder commits, rolls back or dies. So no second server and no ttl are needed.
 """
 
 from functools import partial

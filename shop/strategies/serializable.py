@@ -1,6 +1,7 @@
-"""SERIALIZABLE: the naive code, but the database aborts transactions that no serial order explains.
+"""SERIALIZABLE: the code of `none`, but the database aborts transactions that conflict.
 
-Of two overlapping buyers the second gets error 40001 and starts again.
+The result is always one that is possible if the transactions run one after another. If two buyers
+read and write the same row at the same time, the second one gets error 40001 and starts again.
 """
 
 from django.db import connection, transaction

@@ -1,13 +1,14 @@
-"""FLAW: a holder that dies locks everybody out forever.
+"""FLAW: a holder that dies blocks all other buyers forever.
 
-Article A0's first lock (also articles A2, A4): SETNX acquires it, and only DEL releases it.
+It is the first lock of article A0 (also of articles A2 and A4): SETNX acquires it, and only DEL
+releases it.
 
     time 0.0   A takes the lock
     time 0.1   A's process is killed, or its DEL never arrives
     time 0.2   B finds the key and waits
     ...        B waits; the key has no ttl, so it must be deleted by hand
 
-The fault `crash` shows it. The rush does not: as long as no holder dies, this lock is exact.
+The fault `crash` shows it. A rush does not, because the lock works as long as no holder dies.
 """
 
 import math

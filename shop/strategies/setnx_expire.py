@@ -1,14 +1,15 @@
-"""FLAW: a holder that dies between SETNX and EXPIRE locks everybody out forever.
+"""FLAW: a holder that dies between SETNX and EXPIRE blocks all other buyers forever.
 
 The lock that articles A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
 
     time 0.00   A sends SETNX and has the lock
     time 0.01   A's process is killed before it sends EXPIRE
-    ...         the key has no ttl: as with `setnx`, no buyer gets in any more
+    ...         the key has no ttl: as under `setnx`, no other buyer can take the lock any more
 
-The fault `crash`, with the kill at the point setnx:before_expire, shows it. `late-release` shows
-the second flaw, the plain DEL (setpx_del.py explains it). Article A4's EXPIRE counts whole seconds.
-PEXPIRE, as in article A0, counts milliseconds, which a short ttl needs.
+The fault `crash` shows it: it kills the process at the point setnx:before_expire, which
+`point.send` reports (shop/sale/points.py). The fault `late-release` shows a second flaw, the plain
+DEL (setpx_del.py explains it). EXPIRE, as in article A4, counts whole seconds. PEXPIRE, as in
+article A0, counts milliseconds, which a short ttl needs.
 """
 
 from django.conf import settings

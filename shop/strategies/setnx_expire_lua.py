@@ -1,17 +1,17 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told.
 
-Article A4's lock that is "right but laborious". SETNX and EXPIRE are one script, so that no crash
-comes between them. The key's value is known only to the owner, and a script deletes the key only if
-it still has that value.
+It is the lock that article A4 calls "right but laborious". SETNX and EXPIRE are one script, so that
+no crash comes between them. Only the owner knows the key's value, and a script deletes the key only
+if it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
-    time 3.0   A is still at it; the key expires
+    time 3.0   A has not finished; the key expires
     time 3.1   B takes the lock and reads a stock of 1 too
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
-The faults `slow` and `pause` show it. Since Redis 2.6.12 one SET does what the script does: see
-token.py, which differs only in that line.
+The faults `slow` and `pause` show it. Since Redis 2.6.12 the command SET NX PX does the same as the
+script: see token.py, which differs only in that line.
 """
 
 from django.conf import settings

@@ -1,17 +1,19 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-Article A0's cure for `setnx-expire`: a buyer who finds the lock taken, but without a ttl, gives it
-one. A crash between SETNX and EXPIRE then costs one ttl, counted from the next buyer on.
+It is article A0's cure for `setnx-expire`: a buyer who finds the lock taken, but without a ttl,
+sets a ttl. After a crash between SETNX and EXPIRE the lock then expires one ttl after the next
+buyer's try.
 
     time 0.0   A takes the lock for 3 s
-    time 3.0   A is still at it; the key expires
+    time 3.0   A has not finished; the key expires
     time 3.1   B takes the lock
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too
 
-The fault `late-release` shows it; `crash` no longer does. As printed, article A0's lock() forgets
-to return the identifier to the winner, who could then never unlock. Article A0 unlocks by GET,
-compare, DEL. That makes this flaw less likely, but does not remove it: see token_get_del.py.
+The fault `late-release` shows it; `crash` no longer breaks this lock. As printed in article A0,
+lock() does not return the identifier to the buyer who gets the lock, so that buyer could never
+release it. Article A0 releases by GET, a comparison and DEL. That makes this flaw less likely, but
+does not remove it: see token_get_del.py.
 """
 
 from django.conf import settings

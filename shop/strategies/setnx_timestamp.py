@@ -1,22 +1,23 @@
 """FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
-Article A1's lock that is "not recommended" (article A4 shows it as a way around the missing ttl).
-The key's value is the time at which the lock ends, by the clock of its holder. A buyer who reads a
-time in the past sends GETSET, and has the lock if the reply is the value that the buyer had read.
+It is the lock that article A1 calls "not recommended" (article A4 shows it as a way around the
+missing ttl). The key's value is the time at which the lock ends, by the clock of its holder. A
+buyer who reads a time in the past sends GETSET, and has the lock if the reply is the value that the
+buyer had read.
 
     time 0.0   A takes the lock until 3.0
-    time 0.1   B, whose clock is 5 s ahead, reads 3.0, believes it past and takes the lock over
-    time 0.2   both are in
+    time 0.1   B, whose clock is 5 s ahead, reads 3.0, takes that for past and takes the lock over
+    time 0.2   A and B both have the lock
 
 Article A1 itself lists three flaws. Every client's clock must be right. If several buyers take over
 at once, one has the lock, but the value is the time of the last. And any client's DEL releases the
 lock. A fourth flaw follows from the code: a GETSET after the holder's DEL returns nothing, so the
 lock has no holder, and no buyer gets it until the time just written has passed.
 
-In article A4's version any old value in the past counts as success, not only the value that the
-buyer had read. It counts in seconds, plus one. And the holder looks at the time before DEL, which
-would end the third flaw where clocks agree. The faults `clock` and `late-release` show the version
-here.
+The version of article A4 differs in three ways. Any time in the past as the reply of GETSET counts
+as success, not only the value that the buyer had read. Times are in whole seconds, plus one. And
+before DEL the holder checks that its time has not passed, which would remove the third flaw if all
+clocks agreed. The faults `clock` and `late-release` show the flaws of the version here.
 """
 
 from typing import Any

@@ -1,14 +1,15 @@
 """FLAW: two buyers that see the same expired lock both acquire it.
 
-Article A4's example of how not to take over from a dead holder: DEL, then SETNX.
+It is article A4's example of how not to take over the lock of a dead holder: DEL, then SETNX.
 
     time 0.0   A dies with the lock, which ends at 3.0
-    time 3.1   B and C both read 3.0 and find it past
+    time 3.1   B and C both read 3.0, which is past
     time 3.2   B sends DEL and SETNX, and has the lock
     time 3.3   C sends DEL, which deletes B's lock, and SETNX, and has the lock too
 
-To reproduce it, pause two contenders at the point setnx-timestamp:before_takeover.
-setnx_timestamp.py differs only in the take-over: with GETSET only the first contender wins.
+To reproduce it, pause two contenders at the point setnx-timestamp:before_takeover, which
+`point.send` reports (shop/sale/points.py). setnx_timestamp.py differs only in the take-over: with
+GETSET only the first contender gets the lock.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-Article A0's second lock, which is also the last lock of article A2's first part: SET NX PX acquires
-it in one command, and DEL releases it without a look at its owner.
+It is the second lock of article A0, and the last in the first part of article A2: SET NX PX
+acquires it in one command, and DEL releases it without a check of its owner.
 
     time 0.0   A takes the lock for 3 s
-    time 3.0   A is still at it; the key expires
+    time 3.0   A has not finished; the key expires
     time 3.1   B takes the lock
     time 3.5   A is done and sends DEL: B's lock is gone
     time 3.6   C takes the lock, which B has too, and both sell the last unit

@@ -1,13 +1,13 @@
 """One row for each unit: SELECT ... FOR UPDATE SKIP LOCKED gives every buyer another row.
 
-Queues in a database work like this. No buyer waits while there is a free unit. But a locked row is
-not sold yet:
+Job queues in a database work like this. No buyer waits while there is a unit whose row is not
+locked. But a locked row is not sold yet:
 
-    A and B have the last two units, C finds every row locked
+    A and B have locked the last two units, C finds no other row
     A commits, B rolls back, and one unit is left
 
-So C must not be answered `sold_out` yet. It asks once more without SKIP LOCKED, and waits. The
-result is final: either a unit that B gave back, or no row, because all units are sold.
+So C must not be answered `sold_out` yet. It sends the query once more without SKIP LOCKED, and
+waits. The result is final: either the unit that B gave back, or no row, because all units are sold.
 """
 
 from dataclasses import replace
@@ -71,7 +71,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait for the buyers that have locked the last units, and return the stock after that."""
+    """Wait for the buyers that have locked the last units. Return the stock that is left then."""
     stock = read_stock(attempt)
     if stock.amount:
         raise WrongStrategy

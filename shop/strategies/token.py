@@ -1,19 +1,20 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a Redis that loses the key
 lets the next buyer in.
 
-Article A1's own lock (also articles A0, A4). SET NX PX acquires it, with a value that only the
-owner knows. A script deletes the key only if it still has that value.
+It is the lock that article A1 itself uses (also articles A0 and A4). SET NX PX acquires it, with a
+value that only the owner knows: the token. A script deletes the key only if it still has that
+value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
-    time 3.0   A is still at it; the key expires
+    time 3.0   A has not finished; the key expires
     time 3.1   B takes the lock and reads a stock of 1 too
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
 The faults `slow` and `pause` show it. Under `restart`, `eviction`, `failover` and `split-brain` the
-holder need not be slow: its key is gone, or B asks a master that never had the key.
-docs/strategies.md lists all faults that break this lock. The locks in locks/ are renewed, and give
-the storage a fence.
+holder need not be slow: its key is gone, or B uses a master that never had the key.
+docs/strategies.md lists all faults that break this lock. The locks in locks/ are renewed, and have
+a fencing token that the database can check.
 """
 
 from django.conf import settings

@@ -1,16 +1,16 @@
 """FLAW: the lock may change hands between the check and the delete.
 
-Article A0's unlock, which articles A1 (3.2) and A2 warn of. The client GETs the value, compares it
-with its token and then sends DEL: two commands with a gap between them.
+It is the unlock() of article A0, of which articles A1 (3.2) and A2 warn. The client reads the value
+with GET, compares it with its token and then sends DEL: two commands with a gap between them.
 
-    time 2.99   A is done and sends GET: the token is its own
+    time 2.99   A is done and sends GET: the value is A's token
     time 3.00   the key expires
     time 3.01   B takes the lock
     time 3.02   A's DEL arrives: B's lock is gone
     time 3.03   C takes the lock, which B has too, and both sell the last unit
 
-The fault `late-release`, with the delay at the point token-get-del:before_del, shows it. token.py
-compares and deletes in one script.
+The fault `late-release` shows it: it delays the thread at the point token-get-del:before_del, which
+`point.send` reports (shop/sale/points.py). token.py compares and deletes in one script.
 """
 
 from django.conf import settings

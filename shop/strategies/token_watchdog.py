@@ -1,7 +1,7 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-Article A2's cure for a holder slower than the ttl (article A4 has it too): a daemon thread in the
-holder's process renews the lock while the holder works.
+It is article A2's cure for a holder slower than the ttl (article A4 has it, too): a daemon thread
+in the holder's process renews the lock while the holder works.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1; its thread renews every second
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
@@ -11,13 +11,13 @@ holder's process renews the lock while the holder works.
 
 The fault `pause` shows it, as do `restart` and `failover`; `slow` no longer does.
 
-Article A2 has a ttl of 30 s, renews it first at 29 s, and then by 20 s every 20 s. So from the
-second renewal on, the lock ends at the very moment in which it is renewed. Here it is renewed each
-third of the ttl, as in article A3.
+The code in article A2 has a ttl of 30 s, renews the lock first after 29 s, and then every 20 s for
+20 s. So from the second renewal on, the lock expires at the very moment in which it is renewed.
+Here it is renewed each third of the ttl, as in article A3.
 
-Article A2's thread sends EXPIRE without a look at the owner: it may renew the next holder's lock.
-Its value is the id of the thread. Two processes may have threads with the same id, so that one may
-release or renew the other's lock. The token here is unique to one acquisition.
+The thread in article A2 sends EXPIRE without a check of the owner, so it may renew the next
+holder's lock. The key's value is the id of the thread. Two processes may have threads with the same
+id, so that one may release or renew the other's lock. The token here is unique to one acquisition.
 """
 
 from functools import partial

@@ -1,19 +1,21 @@
 """FLAW: a holder that is paused for longer than the session timeout loses the lock, and may be
 notified too late.
 
-Article A1's alternative to Redis. Every contender creates an ephemeral sequential node. The
+It is article A1's alternative to Redis. Every contender creates an ephemeral sequential node. The
 contender whose node has the lowest number has the lock. Every other contender watches the node
-before its own, so that a release wakes only one. A node is deleted when its session ends.
+before its own, so that a release wakes only one contender. ZooKeeper deletes a node when the
+session of its client ends.
 
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
-    time 1.0   the server, without a sign of life for the session timeout, ends A's session
+    time 1.0   the server has not heard from A for the session timeout, and ends A's session
     time 1.1   B is next, reads a stock of 1 too and sells it
-    time 9.0   A's process goes on, and sells the same unit before its client has heard the news
+    time 9.0   A's process goes on, and sells the same unit before its client is told
 
-The fault `pause` shows it. The node's czxid rises with every acquisition. It is the `lease.fence`,
-and a storage that checked it would refuse A's write. Article A1 does not check it, and neither does
-this strategy. Article A1 says that the lock is free "as long as the client hangs up". That is so
-only if the client closes its session. After a kill the lock is free when the session times out.
+The fault `pause` shows it. The czxid of the node, a number that rises with every acquisition, is
+the lease's `fence`. A database that checked it would refuse A's write, but article A1 does not
+check it, and neither does this strategy. Article A1 says that the lock is free "as long as the
+client hangs up". That is so only if the client closes its session. After a kill the lock is free
+when the session times out.
 """
 
 import math
@@ -136,7 +138,7 @@ class ZookeeperLock(Lock):
         return node, stat
 
     def _queue(self, node: str, until: float) -> None:
-        """Wait until `node` is the first node. Raises LockTimeout."""
+        """Wait until `node` is the first node. Raises LockTimeout at `until`, a time of `now`."""
         while predecessor := self._predecessor(node):
             point.send("zookeeper:before_watch")
             self._wait_until_gone(predecessor, until)
@@ -161,7 +163,8 @@ class ZookeeperLock(Lock):
         ours = node.rpartition("/")[2]
         if ours not in nodes:
             raise LockBackendError(
-                "our node is gone with its session; acquire again", name=self.name
+                "the ZooKeeper session ended, and with it our node; acquire the lock again",
+                name=self.name,
             )
         place = nodes.index(ours)
         if place == 0:
