@@ -1,24 +1,25 @@
 -- include give
--- Take the lock, or join its queue. Asking again with the same token is the same acquisition, so a
--- reply that got lost may be asked for again.
+-- Acquire the lock, or join its queue. A repeated call with the same token is the same acquisition,
+-- so the call may be repeated after a lost reply.
 -- KEYS     see hand_over.lua
 -- ARGV[1]  token
--- ARGV[2]  ttl, milliseconds
--- ARGV[3]  how long the last fence is remembered, milliseconds
--- ARGV[4]  if the lock is taken: 'stay' as you are, 'queue' or 'leave' the queue
--- ARGV[5]  queue: the channel on which this waiter's process listens
--- ARGV[6]  queue: milliseconds for which it waits, -1 forever
--- ARGV[7]  queue: milliseconds for which its process will renew the lease, -1 without an end
--- ARGV[8]  queue: its place, from the reply before; 0: it comes
--- returns  {1, fence, now} the lock is ours; {0, milliseconds until the holder's lease ends, now,
---          place, 1 if it had been taken out of the queue}; now is the server's microsecond; fewer
---          milliseconds if the holder took the key without us, as redis-py's Lock does: its release
---          wakes nobody
-local POLL = 100 -- milliseconds
+-- ARGV[2]  ttl in milliseconds
+-- ARGV[3]  milliseconds for which the last fence is remembered
+-- ARGV[4]  what to do if the lock is taken: 'stay' in or outside the queue, 'queue' or 'leave' the
+--          queue
+-- ARGV[5]  with 'queue': the channel to which the waiter's process subscribes
+-- ARGV[6]  with 'queue': milliseconds for which the waiter waits; -1 without a limit
+-- ARGV[7]  with 'queue': milliseconds for which its process will renew the lease; -1: no limit
+-- ARGV[8]  with 'queue': the waiter's place, from the previous reply; 0 if it is new
+-- returns  {1, fence, now} if the lock is ours; otherwise {0, milliseconds until the holder's lease
+--          ends, now, place, 1 if the waiter had been removed from the queue}. `now` is the
+--          server's clock in microseconds. If another program holds the lock, such as redis-py's
+--          Lock, its release wakes no waiter: then the milliseconds are at most POLL_MILLISECONDS
+local POLL_MILLISECONDS = 100
 local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.call('get', KEYS[1])
-if not holder and redis.call('pttl', KEYS[3]) == -2 then -- free, and nobody waits
+if not holder and redis.call('pttl', KEYS[3]) == -2 then -- free, and no waiters
     local fence = next_fence()
     give(token, ttl, fence, memory)
     return {1, fence, now}
@@ -41,7 +42,8 @@ if ARGV[4] == 'queue' then
         place = tonumber(ARGV[8])
         if place == 0 then
             local last = redis.call('zrange', KEYS[2], -1, -1, 'WITHSCORES')[2]
-            place = math.max(now, (tonumber(last) or 0) + 1) -- also after the clock stepped back
+            -- The last place in the queue may be higher than the clock, if the clock stepped back.
+            place = math.max(now, (tonumber(last) or 0) + 1)
         else
             back = 1
         end
@@ -51,8 +53,9 @@ if ARGV[4] == 'queue' then
 end
 
 if not holder then
-    -- A lease that was handed over and ended too soon without a release: its process is paused or
-    -- cut off, and each of its waiters would cost another ttl. If it lives, one of them asks again.
+    -- The lock was handed to a process that neither renewed nor released it. That process is paused
+    -- or cut off, so handing the lock to another waiter of it would cost another ttl: remove its
+    -- waiters from the queue. If the process lives, they poll and get their places back.
     local star = redis.call('hget', KEYS[3], '*') or ''
     local gone, ends = string.match(star, '^(%S+) (%S+)$')
     redis.call('hdel', KEYS[3], '*')
@@ -78,8 +81,8 @@ if ARGV[4] == 'leave' then
 elseif ARGV[4] == 'queue' then
     outlive(math.max(left, tonumber(ttl)))
 end
-local TOKEN = '^%d+%-' .. string.rep('%x', 32) .. '$' -- what new_token() in lease.py makes
-if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL) then
-    left = POLL
+local TOKEN = '^%d+%-' .. string.rep('%x', 32) .. '$' -- the format of new_token() in lease.py
+if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL_MILLISECONDS) then
+    left = POLL_MILLISECONDS
 end
 return {0, left, now, place, back}

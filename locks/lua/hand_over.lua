@@ -1,22 +1,27 @@
--- The queue, for acquire.lua and release.lua, which include it after give.lua, and after the usual
--- case that nobody waits: in that, defining these functions would take longer than all the rest.
--- KEYS[1]  the lock, value: token of its holder
--- KEYS[2]  tokens of the waiters, scored with their places: the server's microsecond of arrival
--- KEYS[3]  token -> 'channel ttl over life': where its process listens, its ttl in milliseconds,
---          the server's microsecond at which its wait is over (-1: never), and the milliseconds for
---          which its process will renew the lease (-1: without an end)
---          '*' -> 'channel end' of the holder, if the lock was handed to it: its process renews it
---          until that microsecond
--- KEYS[4]  the last fence given out
+-- The queue of a lock. acquire.lua and release.lua include this file after give.lua, and only once
+-- they have handled the usual case, in which there are no waiters: the definition of these
+-- functions would take longer than the rest of the script.
+-- KEYS[1]  the lock; its value is the token of its holder
+-- KEYS[2]  sorted set of the waiters' tokens, scored with their places: the server's clock at the
+--          arrival, in microseconds
+-- KEYS[3]  hash with two kinds of fields:
+--          token of a waiter -> 'channel ttl over life': the channel to which its process
+--          subscribes; its ttl in milliseconds; the server's clock in microseconds at the end of
+--          its wait (-1: no end); milliseconds for which its process will renew the lease (-1: no
+--          end)
+--          '*' -> 'channel end', if the lock was handed to its holder: the channel of the holder's
+--          process, and the server's clock in microseconds until which that process renews it
+-- KEYS[4]  the last fence that was given out
 --
--- A waiter that cannot be woken is taken out of the queue, and has its place back when it asks
--- again. So each costs one look, however many there are.
-local LINGER = 60000 -- milliseconds that the queue outlives the moment of its next use
+-- A waiter that cannot be woken is removed from the queue, and gets its place back when it polls.
+-- So each dead waiter is examined only once.
+-- Time for which the keys of the queue are kept after the moment at which they are used next.
+local LINGER_MILLISECONDS = 60000
 
 local function outlive(ttl)
     for key = 2, 3 do
-        if redis.call('pttl', KEYS[key]) < ttl + LINGER then
-            redis.call('pexpire', KEYS[key], ttl + LINGER)
+        if redis.call('pttl', KEYS[key]) < ttl + LINGER_MILLISECONDS then
+            redis.call('pexpire', KEYS[key], ttl + LINGER_MILLISECONDS)
         end
     end
 end
@@ -32,8 +37,8 @@ local function is_sharded(channel)
     return string.find(channel, '{', 1, true) ~= nil
 end
 
--- Counted before anything is published: a PUBLISH counts pattern subscribers as well, and one
--- without a receiver here still reaches the replicas, where the waiters of a demoted master listen.
+-- The reply to PUBLISH would not do: it counts pattern subscribers, too. And a message without a
+-- receiver here would reach the replicas, to which the waiters of a demoted master subscribe.
 local function has_subscriber(channel)
     if is_sharded(channel) then
         return redis.call('pubsub', 'shardnumsub', channel)[2] > 0
@@ -50,8 +55,9 @@ local function publish(channel, message)
 end
 
 -- Hand the free lock to the first waiter that still wants it and whose process can be woken.
--- Returns its token, or nil when there is none: then the lock is the caller's to take or delete.
--- Stops at `asking`, who gets the reply instead of a message.
+-- Returns the token of that waiter, or nil if there is none; then the caller takes or deletes the
+-- lock. `asking` is the token of the caller, or nil: if it is first, it gets no message,
+-- because the script's reply tells it.
 local function hand_over(asking, memory)
     local listens = {}
     while true do
@@ -72,8 +78,8 @@ local function hand_over(asking, memory)
                 listens[channel] = has_subscriber(channel)
             end
             if listens[channel] then
-                -- Given before it is published: were the server to refuse to give it, nobody must
-                -- know.
+                -- Give the lock before the message is published: if the server refuses to give it,
+                -- no message may be sent.
                 local fence = next_fence()
                 give(token, ttl, fence, memory)
                 local ends = life == '-1' and life or digits(now + life * 1000)

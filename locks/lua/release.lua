@@ -1,11 +1,12 @@
--- Give the lock to the next waiter, or delete it. If it is not ours, leave its queue: this is also
--- how a waiter gives up, whether or not the lock was handed to it meanwhile.
+-- Give the lock to the next waiter, or delete it if there is none. If the token does not hold the
+-- lock, it leaves the queue. So a waiter calls this to give up, whether or not it was given the
+-- lock in the meantime.
 -- KEYS     see hand_over.lua
--- ARGV[1]  token; '*': whoever holds it
--- ARGV[2]  how long the last fence is remembered from now on, milliseconds
--- returns  1 it was ours, 0 somebody else has it, -1 nobody has it
+-- ARGV[1]  token, or '*' to release the lock of any holder
+-- ARGV[2]  milliseconds for which the last fence is remembered from now on
+-- returns  1 if the lock was released; 0 if another token holds it; -1 if the lock was free
 local holder = redis.call('get', KEYS[1])
-if holder == ARGV[1] and redis.call('pttl', KEYS[3]) == -2 then -- nobody waits
+if holder == ARGV[1] and redis.call('pttl', KEYS[3]) == -2 then -- no waiters
     redis.call('pexpire', KEYS[4], ARGV[2])
     return redis.call('del', KEYS[1])
 end

@@ -1,12 +1,13 @@
--- Prolong a lease that is still ours. Always writes, so that a replica refuses.
--- KEYS     see hand_over.lua; or the lock alone, where a slot of a cluster moves key by key
+-- Prolong the lease if our token still holds the lock. The script always writes, so that a replica
+-- refuses it.
+-- KEYS     see hand_over.lua; or only the lock, because that works while a cluster moves its slot
 -- ARGV[1]  our token
 -- ARGV[2]  milliseconds
--- ARGV[3]  what they are: 'least' the lease lasts so long from now on, or longer if it does anyway;
---          'add' so much longer than it does; 'set' exactly so long
--- ARGV[4]  the token that has the lock from now on
--- ARGV[5]  how long the last fence is remembered after the lease, milliseconds
--- returns  1 prolonged, 0 somebody else has it, -1 nobody has it
+-- ARGV[3]  their meaning: 'least': the lease lasts at least this long from now on; 'add': it lasts
+--          this much longer; 'set': it lasts exactly this long from now on
+-- ARGV[4]  the token that holds the lock from now on
+-- ARGV[5]  milliseconds for which the last fence is remembered after the lease
+-- returns  1 if the lease was prolonged; 0 if another token holds the lock; -1 if the lock was free
 local holder = redis.call('get', KEYS[1])
 if holder ~= ARGV[1] then
     return holder and 0 or -1
@@ -22,7 +23,7 @@ if ARGV[4] ~= ARGV[1] then
 end
 if KEYS[4] then
     redis.call('pexpire', KEYS[4], ttl + ARGV[5])
-    if ARGV[3] == 'set' then -- not renewed any more by the process that it was given to
+    if ARGV[3] == 'set' then -- the process that it was handed to will not renew it
         redis.call('hdel', KEYS[3], '*')
     end
 end

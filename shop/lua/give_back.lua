@@ -1,8 +1,8 @@
--- Give back the unit that an attempt holds.
--- KEYS[1]  units that nobody holds
--- KEYS[2]  the attempts that hold one
--- ARGV[1]  the attempt
--- returns  1 given back, 0 it held none
+-- Cancel a reservation, so that another buyer can reserve its unit.
+-- KEYS[1]  number of units that are not reserved
+-- KEYS[2]  set of the ids of the reservations
+-- ARGV[1]  id of the reservation
+-- returns  1 if it was cancelled; 0 if there was no reservation with this id
 if redis.call('srem', KEYS[2], ARGV[1]) == 0 then
     return 0
 end

@@ -1,17 +1,21 @@
--- Promise one unit of a sale to one attempt, and put the promise on the stream: both or neither. The
--- same attempt is never promised two, so a lost reply is answered by asking again.
--- KEYS[1]  units of the sale that nobody was promised; not there: this Redis does not sell it
--- KEYS[2]  what this attempt was promised
--- KEYS[3]  the stream of the promises whose order is not written yet
+-- Promise one unit of a sale to a buyer: decrement the counter and put the promise on the stream.
+-- A repeated request with the same reservation id gets the earlier promise, so that it is safe to
+-- repeat the request after a lost reply.
+-- KEYS[1]  counter: number of units of the sale that are not promised. If it does not exist, Redis
+--          does not sell this sale
+-- KEYS[2]  the earlier promise of this reservation id: order, sale, fingerprint and units before it
+-- KEYS[3]  stream of the promises whose orders are not written yet
 -- ARGV[1]  order, sale and fingerprint of the promise
--- ARGV[2]  the sale
--- ARGV[3]  all that the order will have
--- ARGV[4]  the most promises that may be on the stream
--- ARGV[5]  milliseconds for which the first two keys are kept after their last use
--- ARGV[6]  the longest that the oldest of them may have been there, milliseconds
--- returns  {'promised' or 'held' (since before), ARGV[1] of the promise and the units that there were};
---          {'sold out', ''}; {'behind', ''} too many are on the stream, or one for too long;
---          {'not open', ''}
+-- ARGV[2]  number of the sale
+-- ARGV[3]  the order as JSON
+-- ARGV[4]  maximum number of promises on the stream
+-- ARGV[5]  milliseconds for which KEYS[1] and KEYS[2] are kept after their last use
+-- ARGV[6]  maximum age of the oldest promise on the stream, in milliseconds
+-- returns  {'promised', KEYS[2]} if the unit is promised now
+--          {'held', KEYS[2]} if it was promised earlier
+--          {'sold out', ''} if no unit is left
+--          {'behind', ''} if too many promises are on the stream, or one is too old
+--          {'not open', ''} if the counter does not exist
 local held = redis.call('get', KEYS[2])
 if held then
     return {'held', held}

@@ -1,11 +1,12 @@
--- Give the lock back once, and wake who waits when that was the last time (Redisson 3.16, as in
--- A3; A0's older one also publishes, and returns 1, when the key is not there at all).
+-- Release the lock once. After the last release, publish a message for the waiters. The script of
+-- Redisson 3.16, as in article A3. (The older one of article A0 also publishes, and returns 1, if
+-- the key does not exist.)
 -- KEYS[1]  the lock
--- KEYS[2]  the channel on which the others wait
--- ARGV[1]  the message that says unlocked
--- ARGV[2]  ttl, milliseconds
+-- KEYS[2]  the channel to which the waiters subscribe
+-- ARGV[1]  the message that the lock was released
+-- ARGV[2]  ttl in milliseconds
 -- ARGV[3]  owner
--- returns  nil it is not ours, 0 still held by us, 1 free
+-- returns  nil if the lock is not ours; 0 if we still hold it; 1 if it is free now
 if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then
     return nil;
 end;

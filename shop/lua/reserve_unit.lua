@@ -1,10 +1,11 @@
--- Reserve one unit of a sale for one attempt. The same attempt never holds two.
--- KEYS[1]  units that nobody holds
--- KEYS[2]  the attempts that hold one
--- ARGV[1]  the attempt
--- ARGV[2]  units to begin with, where the counter is not there yet (or no longer)
--- ARGV[3]  milliseconds for which both are kept after their last use
--- returns  {1, units left} reserved now; {0, units left} held already; {-1, 0} sold out
+-- Reserve one unit of a sale, unless there is a reservation with the same id.
+-- KEYS[1]  number of units that are not reserved
+-- KEYS[2]  set of the ids of the reservations
+-- ARGV[1]  id of the reservation
+-- ARGV[2]  initial number of units, used if KEYS[1] does not exist (yet, or any more)
+-- ARGV[3]  milliseconds for which both keys are kept after their last use
+-- returns  {1, units left} if the unit is reserved now; {0, units left} if it was reserved earlier;
+--          {-1, 0} if no unit is left
 redis.call('set', KEYS[1], ARGV[2], 'NX')
 local left = tonumber(redis.call('get', KEYS[1]))
 local answer = {1, left - 1}

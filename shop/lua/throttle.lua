@@ -1,9 +1,9 @@
--- Count one attempt, or say how long to wait: an attempt over the limit is not counted.
--- A3 counts with INCR and sets EXPIRE apart: a crash between them blocks that visitor forever.
--- KEYS[1]  who is counted
--- ARGV[1]  attempts that are allowed in a window
--- ARGV[2]  the window, milliseconds; it begins with the first attempt
--- returns  0 go on, else milliseconds until the window ends
+-- Count one attempt, unless the limit is reached. The script of article A3 sends INCR and EXPIRE
+-- separately: after a crash between them the visitor would be blocked forever.
+-- KEYS[1]  number of attempts of one visitor in the current window
+-- ARGV[1]  maximum number of attempts in a window
+-- ARGV[2]  length of a window in milliseconds; it begins with the first attempt
+-- returns  0 if the attempt was counted; otherwise the milliseconds until the window ends
 local is_over = tonumber(redis.call('get', KEYS[1]) or 0) >= tonumber(ARGV[1])
 if not is_over then
     redis.call('incr', KEYS[1])
