@@ -2,6 +2,9 @@
 
     python -m locks.bench     about three minutes
 
+Uncontended acquisitions are measured in one thread. Then many waiters queue for a held lock, it is
+released, and the time until the last of them has released it is measured: the queue is drained.
+
 It prints a table for each measure. Every figure is a median over the rounds. In each round the
 locks run one after another in random order, so that a busy machine slows all of them. The number of
 commands is the number of reads by the server, including the handshakes of new connections.
@@ -29,10 +32,8 @@ import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 from .. import AsyncRedisLock, RedisLock
 from ..testing.server import Server
 
-#: Seconds that an acquisition waits at most.
-WAIT = 60.0
-#: Seconds that a lease lasts.
-TTL = 30
+WAIT_SECONDS = 60.0
+TTL_SECONDS = 30
 PROCESS_COUNT = 4
 COMMANDS = "commands per acquisition"
 #: The times at which a lock was acquired and released, of the monotonic clock, which all processes
@@ -66,13 +67,21 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
 #: By default redis-py's locks poll every 100 ms.
 THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
-    "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
-    "redis-py Lock": lambda client, name: client.lock(name, timeout=TTL, blocking_timeout=WAIT),
-    "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL),
+    "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL_SECONDS).hold(
+        wait=WAIT_SECONDS
+    ),
+    "redis-py Lock": lambda client, name: client.lock(
+        name, timeout=TTL_SECONDS, blocking_timeout=WAIT_SECONDS
+    ),
+    "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL_SECONDS),
 }
 TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
-    "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
-    "redis-py asyncio": lambda client, name: client.lock(name, timeout=TTL, blocking_timeout=WAIT),
+    "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL_SECONDS).hold(
+        wait=WAIT_SECONDS
+    ),
+    "redis-py asyncio": lambda client, name: client.lock(
+        name, timeout=TTL_SECONDS, blocking_timeout=WAIT_SECONDS
+    ),
 }
 #: Lock for tasks -> lock for threads with the same key.
 EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
@@ -92,30 +101,31 @@ def free_name(client: redis.Redis, lock: str) -> str:
     return name
 
 
-def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
+def measure_uncontended(port: int, lock: str, seconds: float) -> dict[str, float]:
     """Measure uncontended acquisitions and releases in one thread."""
     client = client_at(port)
     hold = THREADS[lock]
     name = free_name(client, lock)
     with hold(client, name):
         pass
-    reads = _reads(client)
-    done = 0
+    reads_before = _count_reads(client)
+    holds = 0
     started = time.perf_counter()
     while (took := time.perf_counter() - started) < seconds:
         with hold(client, name):
-            done += 1
-    return {"pairs per second": done / took, COMMANDS: (_reads(client) - reads) / done}
+            holds += 1
+    reads = _count_reads(client) - reads_before
+    return {"pairs per second": holds / took, COMMANDS: reads / holds}
 
 
-def drain(
+def measure_drain(
     pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
 ) -> dict[str, float]:
     """Measure the time from the release of a lock to the release by the last of its waiters."""
     client = client_at(port)
     name = free_name(client, lock)
     with THREADS[EXCLUDES.get(lock, lock)](client, name):
-        reads = _reads(client)
+        reads_before = _count_reads(client)
         base = time.monotonic() + 0.1
         arrivals = [base + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
@@ -123,20 +133,26 @@ def drain(
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())
         opened = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
-    return judge(spans, opened) | {COMMANDS: (_reads(client) - reads) / waiters}
+    reads = _count_reads(client) - reads_before
+    return summarize_spans(spans, opened) | {COMMANDS: reads / waiters}
 
 
-def _reads(client: redis.Redis) -> int:
+def _count_reads(client: redis.Redis) -> int:
     """Return how often the server has read from clients: once per command and handshake."""
     return int(client.info("stats")["total_reads_processed"])
 
 
-def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
-    """Return the figures of the holds. Raises Violation if two holds overlap."""
+def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
+    """Return the figures of a drained queue. Raises Violation if two spans overlap.
+
+    Args:
+        spans: The span of each waiter.
+        opened: Time at which the first holder released the lock.
+    """
     spans = sorted(spans)
     for (_, released), (acquired, _) in itertools.pairwise(spans):
         if acquired < released:
-            raise Violation(f"held from {acquired} although held until {released}")
+            raise Violation(f"acquired at {acquired} s, before the release at {released} s")
     took = spans[-1][1] - opened
     return {
         "seconds": took,
@@ -200,7 +216,12 @@ def main() -> None:
         info = server.client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
-        compare("uncontended", list(THREADS), 100, lambda lock: pairs(server.port, lock, 0.1))
+        compare(
+            "uncontended",
+            list(THREADS),
+            100,
+            lambda lock: measure_uncontended(server.port, lock, 0.1),
+        )
         with ProcessPoolExecutor(PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.5] * PROCESS_COUNT))  # until all processes have started
             for kind, locks, hold in (
@@ -209,6 +230,6 @@ def main() -> None:
                 ("tasks", ["RedisLock"] + list(TASKS), 0.001),
             ):
                 title = f"200 {kind}, hold {1000 * hold:.0f} ms"
-                compare(title, locks, 11, partial(drain, pool, server.port, 200, hold))
+                compare(title, locks, 11, partial(measure_drain, pool, server.port, 200, hold))
     finally:
         server.stop()
