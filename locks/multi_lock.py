@@ -38,12 +38,12 @@ def in_order(locks: Iterable[K]) -> tuple[K, ...]:
     for lock in itertools.chain.from_iterable(single_locks):
         namesake = locks_by_name.setdefault(lock.name, lock)
         if _identity(namesake) != _identity(lock):
-            raise ValueError(f"two different locks are called {lock.name!r}: give one another name")
+            raise ValueError(f"two different locks have the name {lock.name!r}: rename one of them")
         if not hasattr(lock, "keys"):
             continue
         name = names_by_key.setdefault(_identity(lock)[1:], lock.name)
         if name != lock.name:
-            raise ValueError(f"{name!r} and {lock.name!r} have one key: give only one of them")
+            raise ValueError(f"{name!r} and {lock.name!r} have the same key: use only one of them")
     if not locks_by_name:
         raise ValueError("no locks are given: name what is to be locked")
     return tuple(locks_by_name[name] for name in sorted(locks_by_name))

@@ -72,7 +72,8 @@ class Watchdog(Renewals):
                     thread.start()
                 except RuntimeError as error:
                     logger.warning(
-                        "no thread to renew leases, so they end with their ttl: %s", error
+                        "no thread can be started to renew leases, which end with their ttl: %s",
+                        error,
                     )
                     return
                 self._thread = thread
@@ -81,9 +82,9 @@ class Watchdog(Renewals):
     def _run(self, changed: threading.Condition) -> None:
         while self._sleep(changed):
             try:
-                self._look()
+                self._renew_due()
             except Exception:
-                logger.exception("the watchdog goes on after an error")
+                logger.exception("an error in the watchdog, which goes on")
                 time.sleep(0.05)
 
     def _sleep(self, changed: threading.Condition) -> bool:
@@ -100,8 +101,8 @@ class Watchdog(Renewals):
                 return False
             return True
 
-    def _look(self) -> None:
-        # A separate frame: while _run() sleeps, it has no reference to any lock.
+    def _renew_due(self) -> None:
+        # A function of its own, so that _run() has no reference to any lock while it sleeps.
         run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:

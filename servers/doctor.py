@@ -26,7 +26,8 @@ LOCK_FILE = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
 MB = 1024 * 1024
 MIN_FREE_DISK_MB = 700
-#: A package of the lock file that every machine needs. Packages with a `;` are for some machines.
+#: A line of the lock file with a package that every machine needs. A line with a `;` is for certain
+#: machines only, and does not match.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 
 
@@ -76,12 +77,13 @@ def check_system() -> Iterator[Diagnosis]:
         message += " in WSL"
     yield Diagnosis("system", message, _missing_wheels_advice(system, processor, libc))
     if is_wsl and str(ROOT).startswith("/mnt/"):
-        todo = "move the checkout into WSL's own file system, as in ~/oversold"
-        yield Diagnosis("file system", f"{ROOT} is Windows's: PostgreSQL cannot use it", todo)
+        todo = "move the checkout into the file system of WSL, for example to ~/oversold"
+        message = f"{ROOT} is on a Windows drive, which PostgreSQL cannot use"
+        yield Diagnosis("file system", message, todo)
 
 
 def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
-    """Return what to do if PostgreSQL and Valkey have no wheels for this system, or no text."""
+    """Return what to do if PostgreSQL and Valkey have no wheels for this system, else ""."""
     if system == "Windows":
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
@@ -172,7 +174,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
         missing.append(mariadb.CLIENT_MISSING)
     message = f"PyMySQL {client_version}, {mariadb.server_path()}"
     if missing:
-        message = f"absent, and only comparisons need it: {'; '.join(missing)}"
+        message = f"missing, but only a comparison of databases needs it: {'; '.join(missing)}"
     yield Diagnosis("MariaDB", message)
 
 

@@ -1,8 +1,9 @@
 """PostgreSQL and Valkey from pip wheels, for a machine that has neither.
 
 All processes that work in this checkout (`manage.py`, pytest, `python -m loadtest`) share one
-PostgreSQL and one Valkey. These processes are the users. The first user starts the servers and the
-last user stops them. If a user was killed, the next user cleans up its processes and databases.
+PostgreSQL and one Valkey. Such a process is called a user of the servers. The first user starts the
+servers and the last user stops them. If a user was killed, the next user ends the processes that it
+has left and drops its databases.
 
 PostgreSQL listens only on a Unix socket, Valkey on 127.0.0.1. Their data is in var/.
 """
@@ -40,7 +41,7 @@ _attached_by: int | None = None
 def provide_urls() -> None:
     """Set DATABASE_URL and REDIS_URL if they are unset, and start the servers that they name.
 
-    A URL is also set if DATABASE_URL_FILE or REDIS_URL_FILE names a file, which the shop reads.
+    A URL counts as set if DATABASE_URL_FILE or REDIS_URL_FILE names a file, which the shop reads.
     With REDIS_SENTINELS no REDIS_URL is needed. Entry points call this (manage.py, pytest, the load
     test), never worker processes.
     """
@@ -134,7 +135,7 @@ def detach() -> None:
             with registry(VAR) as registry_data:
                 _leave(registry_data)
         except EmbeddedError as error:
-            _print_to_stderr(f"everything has ended, but {error}")
+            _print_to_stderr(f"PostgreSQL and Valkey are not used any more, but {error}")
 
 
 def _leave(registry_data: dict[str, Any]) -> None:
@@ -147,7 +148,7 @@ def _leave(registry_data: dict[str, Any]) -> None:
         _clean_up_after_dead_users(registry_data)
         registry_data["users"].remove(own_entry)
     except (EmbeddedError, psycopg.Error) as error:
-        _print_to_stderr(f"could not drop all databases ({error}); the next start will")
+        _print_to_stderr(f"could not drop all databases ({error}); the next start drops them")
     if not any(is_alive(user) for user in registry_data["users"] if user is not own_entry):
         _postgres().stop()
         valkey = registry_data.pop("valkey", None)

@@ -1,4 +1,4 @@
-"""A server's process: how it is started, waited for, and stopped within bounds."""
+"""A server's process: start it, wait until it is ready, and stop it within a time limit."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from typing import IO
 from servers.server_errors import NotReady, add_disk_advice, disk_full_advice
 from servers.signals import uninterrupted
 
-#: Seconds between SIGTERM and SIGKILL.
+#: Time from SIGTERM to SIGKILL.
 STOP_TIMEOUT_SECONDS = 5.0
 #: Limits on the end of the log that an error shows.
 TAIL_BYTES = 4000

@@ -1,6 +1,7 @@
-"""The registry of the users of the embedded servers, in var/users.json.
+"""The registry of the processes that use the embedded servers, in var/users.json.
 
-It tells the next user which processes and databases a killed user has left.
+These processes are the users (embedded.py). If a user is killed, the registry tells the next user
+which processes and databases it has left.
 
 {"users": [{"pid": 1, "created": 1.5, "children": [...], "databases": [...]}],
  "valkey": {"pid": 2, "created": 1.6, "port": 6400}}

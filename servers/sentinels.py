@@ -1,4 +1,4 @@
-"""Three Sentinels that watch a master and promote its replica when the master is gone.
+"""Three Sentinels that watch a Redis master and promote its replica if the master fails.
 
     sentinels = Sentinels(folder, master.port, log)
     for pid in sentinels.start():

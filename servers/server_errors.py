@@ -57,11 +57,11 @@ def explain(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return f"no space is left for {path}: make room there and start again"
         case errno.EROFS:
-            return f"{path} is on a read-only file system: work in a checkout that you can write to"
+            return f"{path} is on a read-only file system: use a checkout that you can write to"
         case errno.EACCES | errno.EPERM:
             return (
-                f"{path} may not be written: work as the user who made it, or in a checkout that "
-                "you can write to"
+                f"no permission to write {path}: run as the user who owns it, or use a checkout "
+                "that you can write to"
             )
         case errno.ENOTDIR | errno.EISDIR:
             # After a rename, as in registry(), the blocked path is the second one.

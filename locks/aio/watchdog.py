@@ -66,16 +66,16 @@ class AsyncWatchdog(Renewals):
         try:
             while await self._sleep():
                 try:
-                    await self._look()
+                    await self._renew_due()
                 except Exception:
-                    logger.exception("the watchdog goes on after an error")
+                    logger.exception("an error in the watchdog, which goes on")
                     await asyncio.sleep(0.05)
         finally:
             self._task = None
             self._wakes_at = math.inf
         await self.connections.aclose()
 
-    async def _look(self) -> None:
+    async def _renew_due(self) -> None:
         # A separate frame: while _run() sleeps, it has no reference to any lock.
         await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 

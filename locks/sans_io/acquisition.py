@@ -286,7 +286,7 @@ class Acquisition:
                 of the acquisition.
         """
         if isinstance(reply, WireError):
-            logger.warning("%s: gave up, the server does not know yet: %s", self._lock.name, reply)
+            logger.warning("%s: gave up, but may still be in the queue: %s", self._lock.name, reply)
         is_undone = reply == 1 or (in_order and isinstance(reply, int))
         if not is_undone:  # an earlier command without a reply may still be executed
             self._waiters.renewals.abandon(self.token.decode(), self._lock)

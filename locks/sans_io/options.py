@@ -117,8 +117,10 @@ class Options(Generic[B]):
         """
         outcome = Release.UNKNOWN
         if isinstance(reply, Exception):
-            retries = "tried again until " if lease.unique else ""
-            logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, retries, reply)
+            remedy = "its ttl ends the lock"
+            if lease.unique:
+                remedy = "the release is repeated until its ttl ends the lock"
+            logger.warning("%s: not released yet, %s: %s", self.name, remedy, reply)
         elif reply == 1:
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:
@@ -127,7 +129,7 @@ class Options(Generic[B]):
         return outcome
 
     def _unknown(self, error: WireError) -> LockBackendError:
-        text = f"the server was not reached or refused, nothing is known about the lock: {error}"
+        text = f"no reply or a refusal, so the state of the lock is not known: {error}"
         return LockBackendError(text, name=self.name)
 
     def _not_free(self, wait: float | None) -> LockTimeout:

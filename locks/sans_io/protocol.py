@@ -20,10 +20,12 @@ FENCE_TTL = 7 * 24 * 3600.0
 #: The token with which release.lua releases the lock of any holder. No other token equals it.
 ANY_HOLDER = b"*"
 
-# Requests to acquire.lua for the case that the lock is taken.
+# What acquire.lua does if the lock is taken: keep the waiter in or outside the queue, put it into
+# the queue, or remove it from the queue.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
 
-# Meanings of the milliseconds that renew.lua gets.
+# How renew.lua uses its milliseconds: the lease lasts at least this long from now on, this much
+# longer than before, or exactly this long from now on.
 LEAST, ADD, SET = b"least", b"add", b"set"
 
 
@@ -66,7 +68,15 @@ def renew_args(
     how: bytes = LEAST,
     heir: str | bytes | None = None,
 ) -> tuple[str | bytes | int, ...]:
-    """Return the arguments of renew.lua. `heir` is the new token of the lease, if it changes."""
+    """Return the arguments of renew.lua.
+
+    Args:
+        token: The token that holds the lock.
+        seconds: Seconds, which `how` explains.
+        fence_ttl: Seconds for which the last fence is remembered.
+        how: LEAST, ADD or SET.
+        heir: The token that holds the lock afterwards. None: the same token.
+    """
     return token, milliseconds(seconds), how, heir or token, milliseconds(fence_ttl)
 
 
@@ -229,11 +239,12 @@ class Inspection(NamedTuple):
         )
 
 
-# The connections to a demoted master stay open after REPLICAOF or FAILOVER, and where the client's
-# address is a name or a virtual address. Its subscribers would wait for wake-ups from a server that
-# no longer grants locks. A process that only waits sends no command that the server could refuse
-# (READONLY). So from time to time it opens a new connection, which leads to the current master, and
-# asks there whether its channel has a subscriber.
+# If a master is demoted to a replica by REPLICAOF or FAILOVER, its connections stay open. They also
+# stay open if the name or the virtual address that clients use is moved to another server. The
+# subscribers would wait for wake-ups from a server that no longer grants locks. A process that only
+# waits sends no command that the server could refuse (READONLY). So from time to time it opens a
+# new connection, which leads to the current master, and checks there whether its channel has a
+# subscriber.
 
 ROLE = ("ROLE",)
 

@@ -23,7 +23,7 @@ from .protocol import Call, drift, renew_args, script
 
 logger = logging.getLogger(__name__)
 
-#: Number of replies after which an abandoned token is believed to have no lock.
+#: Number of replies to releases of an abandoned token, after which no further release is sent.
 MAX_RELEASE_ANSWERS = 5
 #: Pause after the first of these releases; each further pause is twice as long.
 FIRST_RELEASE_PAUSE_SECONDS = 0.1

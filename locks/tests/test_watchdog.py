@@ -67,7 +67,7 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = threading.Event()
-    look = Watchdog._look
+    look = Watchdog._renew_due
 
     def fail(watchdog: Watchdog) -> None:
         if not broken.is_set():
@@ -75,7 +75,7 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
             raise ZeroDivisionError
         look(watchdog)
 
-    monkeypatch.setattr(Watchdog, "_look", fail)
+    monkeypatch.setattr(Watchdog, "_renew_due", fail)
     lock = RedisLock(client, "survived", ttl=0.3)
     with held(lock) as lease:
         assert broken.wait(2)

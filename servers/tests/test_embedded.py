@@ -142,7 +142,7 @@ def test_unwritable_files_are_refused_with_advice(copy: Copy) -> None:
     refused = copy.run(sys.executable, "manage.py", "check_stack")
     lock.chmod(0o644)
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"{lock} may not be written: work as the user who made it")
+    assert refused.stderr.startswith(f"no permission to write {lock}: run as the user who owns it")
 
 
 def test_the_wheel_may_be_in_such_a_path_too(

@@ -51,7 +51,7 @@ def read_address(request: HttpRequest) -> str:
 
 
 def group_address(address: str) -> str:
-    """Return the name under which an address is counted.
+    """Return the group in which the attempts of an address are counted.
 
     It is the IPv4 address, or the network of the IPv6 address. Requests without an address, for
     example over a Unix socket, are counted under one common name.

@@ -1,4 +1,4 @@
-"""Holding a lock around a purchase: the lock outside, the transaction inside.
+"""Holding a lock around a purchase: first the lock is taken, then the transaction begins.
 
 The lock is released after the commit; otherwise the next buyer would read the old stock. No query
 runs before the lock is held; otherwise a waiting buyer would occupy a connection of the pool.

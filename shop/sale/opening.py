@@ -12,7 +12,7 @@ from shop.models import Product, Sale
 from shop.sale.purchase import Stock
 from shop.sale.strategy import STRATEGIES
 
-#: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
+#: Time for which the close of a sale waits for purchases that have locked the product's row.
 LONGEST_CLOSE_MS = 20_000
 
 

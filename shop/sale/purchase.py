@@ -1,4 +1,8 @@
-"""The critical section of a purchase: check, pause, decrement, record (`sell_one`)."""
+"""The critical section of a purchase (`sell_one`): check the stock, decrement it, record the order.
+
+A demo may pause a buyer between the check and the decrement. At its points (shop/sale/points.py) a
+test can stop the buyer.
+"""
 
 import time
 from collections.abc import Callable
@@ -45,7 +49,7 @@ class Attempt:
     product  name of the product
     buyer    name of the buyer
     lock     name of the strategy
-    hold     seconds spent between the check and the decrement
+    hold     seconds for which the buyer pauses between the check and the decrement, in a demo
     key      Idempotency-Key, or None
     sale     number of the sale that the buyer came for; None for the open sale
     """

@@ -1,4 +1,4 @@
-"""The figures of a sale. They count orders, because the stock is never negative."""
+"""The figures of a sale. Oversold units are counted by orders: the stock is never negative."""
 
 import threading
 import time

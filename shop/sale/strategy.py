@@ -11,11 +11,11 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 class Strategy:
     """A way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
 
-    rank        its position in lists. First come the strategies of the articles, then those to
-                copy, those that only look right, and those of the database
+    rank        its position in lists. First come the strategies of the articles (docs/sources.md),
+                then those to copy, those that only look right, and those of the database
     title       a few words for a table or a drop-down
     summary     one sentence on its way to guard the stock, and on what breaks it
-    marks       text of its decisive lines, which the page highlights
+    marks       texts that occur in its decisive lines, which the page highlights
     buy         sells one unit to one buyer, or raises a ShopError
     sell_in_loop  sells under a lease of RedisLock, or None. On an asyncio node a buyer then waits
                 for the lock without a thread, and only this call runs in a thread. If it is None,
@@ -29,7 +29,7 @@ class Strategy:
     renewed     whether its lock is renewed for as long as its holder lives
     fenced      whether the database refuses a holder whose fence is old
     takes_over  whether contenders take over an expired lock, which Redis does not delete
-    reserves    whether it hands out units by attempt, and has no lock
+    reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
     rush        the verdict of a rush: `exact` or `oversold`
     overselling_schedules  how many of the 20 orders of two buyers' moves sell the last unit twice
@@ -42,7 +42,8 @@ class Strategy:
     fill        moves the units of a new sale from the product's row to the rows that this strategy
                 sells from (as in buckets.py); None if it sells from the product's row
     close       ends a sale, by its number, and returns the units left in the strategy's own rows
-    settled     returns the settlement of a sale's promises, by the sale's number
+    settled     returns how many promises of a sale have an order (settlement_report.py); the
+                argument is the sale's number
     path        its file, if that is not in shop/strategies/
     """
 

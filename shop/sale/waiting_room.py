@@ -1,4 +1,6 @@
-"""A limit on the purchases in this process. Surplus buyers are told to come back later.
+"""A limit on the purchases in this process. Buyers above it are told to come back later.
+
+A purchase occupies a seat from its begin to its end.
 
 SHOP_MAX_PURCHASES limits all purchases, so that pages and health checks always find a free thread.
 SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other products:

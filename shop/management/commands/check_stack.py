@@ -1,4 +1,7 @@
-"""manage.py check_stack: check the servers that a sale needs."""
+"""manage.py check_stack: check the servers that a sale needs.
+
+Each server and each of its settings that is checked is a part of the stack (shop/ops/health.py).
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -13,7 +16,7 @@ from shop.strategies import STRATEGIES
 
 
 class Command(BaseCommand):
-    help = "Ask PostgreSQL and Redis, and say for each whether it is ready for a sale."
+    help = "Check PostgreSQL and Redis, and print for each part whether it is ready for a sale."
 
     def handle(self, *args: Any, **options: Any) -> None:
         parts = health.check_parts()
