@@ -1,5 +1,8 @@
 """Sell one unit to one buyer: the lock outside, the transaction inside, the fence at the read.
 
+To claim the fence is to write the lease's number to the product's row, unless the row has a higher
+number. So a holder that lost the lock sells nothing.
+
 Copy this file and locks/one_file.py, and add the marked parts of examples/models.py to your models.
 If many buyers wait for one lock, copy the folder locks/ instead, and replace OneFileLock by
 RedisLock and LockTimeout by LockError. If the stock is one row of one database, no_lock.py is all

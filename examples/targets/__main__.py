@@ -1,12 +1,12 @@
-"""Start a shop of this folder, and rush it.
+"""Start a shop of this folder and, with --rush, buy from it with many buyers at the same moment.
 
     python -m examples.targets fastapi             start it; Ctrl-C stops it
-    python -m examples.targets fastapi --rush      start it, rush it until it oversells, stop it
+    python -m examples.targets fastapi --rush      start it, run a rush, stop it
     python -m examples.targets fastapi --repaired --rush
     python -m examples.targets oscar --rush
-    python -m examples.targets mysql --rush      needs MariaDB's server
+    python -m examples.targets mysql --rush        needs MariaDB's server
 
-What a shop needs is installed into var/targets/, a virtual environment for each.
+Each shop gets its own virtual environment in var/targets/, with the packages that it needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
 START_TIMEOUT_SECONDS = 300.0
-#: The line of a shop that oversells, and its repair.
+#: Name of a shop -> the line by which it oversells, and the line that repairs it.
 REPAIRS = {
     "fastapi": (
         'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
@@ -53,25 +53,33 @@ REPAIRS = {
 
 @dataclass(frozen=True)
 class ExampleShop:
-    """A shop that is installed from packages; its environment and its data are in var/targets/NAME.
+    """A shop that is installed from packages. Its environment and its data are in var/targets/NAME.
 
-    `prepare` makes what it needs besides its packages, repaired or not, and returns variables of
-    its environment. Raises EmbeddedError.
+    name     name of the shop, of its folder in var/targets/ and of its target file NAME_target.py
+    needs    packages that pip installs
+    prepare  creates the shop's files and database, repaired if the second argument is True, and
+             returns further environment variables. Raises EmbeddedError
+    serve    arguments of Python that start the shop, with {port}
+    rush     further arguments of the rush
+    page     a path that the shop answers once it is ready
     """
 
-    name: str  # that of its folder, and of its target: NAME_target.py
-    needs: Sequence[str]  # what pip installs for it
+    name: str
+    needs: Sequence[str]
     prepare: Callable[[ExampleShop, bool], Mapping[str, str]]
-    serve: str  # the arguments of its Python, with {port}
-    rush: Sequence[str] = ()  # further arguments of the rush
-    page: str = "/"  # a path that is answered when it is ready
+    serve: str
+    rush: Sequence[str] = ()
+    page: str = "/"
 
     @property
     def folder(self) -> Path:
         return VAR / "targets" / self.name
 
     def python(self, *arguments: str, **own: str) -> None:
-        """Run its Python in its folder, with these variables too. Raises EmbeddedError."""
+        """Run the shop's Python in its folder, with further environment variables.
+
+        Raises EmbeddedError if the exit code is not 0.
+        """
         command = [f"{self.folder}/venv/bin/python"] + list(arguments)
         env = os.environ | own
         done = subprocess.run(command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True)
@@ -80,7 +88,10 @@ class ExampleShop:
 
     @contextmanager
     def running(self, *, repaired: bool = False) -> Iterator[str]:
-        """The shop, installed and started on this machine; its address. Raises EmbeddedError."""
+        """Install and start the shop, and stop it after the block. Yield its URL.
+
+        Raises EmbeddedError.
+        """
         print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
@@ -103,12 +114,15 @@ class ExampleShop:
 
 
 def copy_source(shop: ExampleShop, repaired: bool) -> None:
-    """Copy the source of a shop of this folder, repaired or not. Raises EmbeddedError."""
+    """Copy the source file of a shop in this folder, and repair it if `repaired` is True.
+
+    Raises EmbeddedError if the line to repair is not found.
+    """
     file = f"{shop.name}_shop.py"
     wrong, right = REPAIRS[shop.name]
     source = (HERE / file).read_text()
     if source.count(wrong) != 1:
-        raise EmbeddedError(f"{file} has no line to repair any more: see __main__.py")
+        raise EmbeddedError(f"{file} does not have the line in REPAIRS of __main__.py: correct it")
     if repaired:
         source = source.replace(wrong, right)
     (shop.folder / file).write_text(source)
@@ -140,8 +154,10 @@ def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
 
 
 def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
-    """A database, migrated, with one product, as Oscar's guide says; it stays, because migrating
-    takes minutes the first time."""
+    """Create and migrate a database with one product, as Oscar's guide describes.
+
+    The database is kept, because the first migration takes minutes.
+    """
     dsn = embedded.create_database("oversold_target_oscar", keep=True)
     (shop.folder / "dsn").write_text(dsn)
     own = {
@@ -151,7 +167,7 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
         "PYTHONPATH": str(HERE),
         "VARIANT": "repaired" if repaired else "",
     }
-    print("migrating: the first time it takes minutes")
+    print("migrating the database: the first time this takes minutes")
     shop.python("-m", "django", "migrate", "--verbosity", "0", **own)
     shop.python("-m", "oscar_project.stock_up", **own)
     return own
@@ -186,17 +202,22 @@ SHOPS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code of the last rush, 2 where the shop did not start."""
+    """Return the exit code of the rush, or 2 if the shop did not start."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.targets",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shop", choices=SHOPS)
-    parser.add_argument("--rush", action="store_true", help="rush it, then end")
-    parser.add_argument("--repaired", action="store_true", help="with the repair of README.md")
+    parser.add_argument("--rush", action="store_true", help="run a rush, then stop the shop")
     parser.add_argument(
-        "--expect", choices=EXPECTABLE_VERDICTS, default="exact", help="exit with 0 for this"
+        "--repaired", action="store_true", help="start the shop with the repair in README.md"
+    )
+    parser.add_argument(
+        "--expect",
+        choices=EXPECTABLE_VERDICTS,
+        default="exact",
+        help="the verdict for which the exit code is 0; default: %(default)s",
     )
     options = parser.parse_args(arguments)
     shop = SHOPS[options.shop]
@@ -209,7 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
             command += ["--expect", options.expect]
             if options.rush:
                 return subprocess.run([sys.executable] + command, check=False).returncode
-            print(f"{options.shop} listens at {url}. Rush it from another terminal:")
+            print(f"{options.shop} listens at {url}. Run a rush from another terminal:")
             print(f"  .venv/bin/python {' '.join(command)}\nCtrl-C stops it", flush=True)
             while True:
                 time.sleep(3600)

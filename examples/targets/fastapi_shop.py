@@ -1,7 +1,8 @@
 """A shop in 40 lines that oversells: it reads the stock, and writes it back less one.
 
-It looks guarded, by `WHERE stock > 0`. But what it writes was computed from a stock that others
-have changed since. The repair is one line: let the database compute what is left.
+`WHERE stock > 0` looks like a guard. But the new stock is computed from the stock that was read,
+and other buyers may have changed that since. The repair is one line: let the database compute the
+new stock.
 """
 
 import os
@@ -18,7 +19,7 @@ app = FastAPI()
 
 
 def database() -> closing[sqlite3.Connection]:
-    """Each statement is committed by itself."""
+    """Return a connection on which each statement is committed by itself."""
     return closing(sqlite3.connect(os.environ["SHOP"], timeout=30, isolation_level=None))
 
 

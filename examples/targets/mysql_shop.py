@@ -1,14 +1,15 @@
 """A Django shop in one file, on MySQL or MariaDB, that oversells at REPEATABLE READ.
 
-It lets one buyer in at a time, by locking a row, and then reads the stock. That is right at READ
-COMMITTED, which Django asks for. At REPEATABLE READ, the default of the servers, a plain SELECT
-shows the database as the first query of the transaction saw it: before the buyer waited for the
-row. The repair is one line: read the stock with a statement that sees the present row.
+Each buyer locks a row, so that only one buyer at a time continues, and then reads the stock. That
+is correct at READ COMMITTED, which Django sets. At REPEATABLE READ, the default of the servers, a
+plain SELECT shows the database as the first query of the transaction saw it: before the buyer
+waited for the row. The repair is one line: read the stock with SELECT ... FOR UPDATE, which sees
+the current row.
 
     SHOP_DATABASE    mysql://user@host/database, and ?unix_socket=/path
     ISOLATION_LEVEL  "repeatable read" if it is not set
 
-python mysql_shop.py makes its tables.
+python mysql_shop.py creates its tables.
 """
 
 import os
@@ -74,7 +75,7 @@ def show(request: HttpRequest) -> JsonResponse:
 def buy(request: HttpRequest) -> JsonResponse:
     buyer = request.GET["buyer"]
     if Order.objects.filter(buyer=buyer).exists():  # the snapshot begins here
-        return JsonResponse({"error": "one for each customer"}, status=422)
+        return JsonResponse({"error": "one unit for each customer"}, status=422)
     Counter.objects.select_for_update().get(pk=1)
     product = Product.objects.get(pk=1)
     if product.stock < 1:

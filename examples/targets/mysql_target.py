@@ -1,4 +1,4 @@
-"""The target for mysql_shop.py: orders and stock are counted in its database."""
+"""The target for mysql_shop.py. It reads the orders and the stock from the shop's database."""
 
 import os
 from typing import Any

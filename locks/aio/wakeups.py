@@ -37,7 +37,7 @@ class AsyncWakeUps:
         self._link: Link | None = None
         self._subscription: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._has_received = False  # any message since the last look
+        self._has_received = False  # any message since the last check of the connection
         self._probing = False
         self._role_due = False
         self._verifying: asyncio.Task[None] | None = None
@@ -93,10 +93,10 @@ class AsyncWakeUps:
         if self._role_due:
             self._link.write(packed(*ROLE))
         self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
-        # The first look counts as an unanswered probe: it closes a connection that was silent.
+        # The first check counts as an unanswered probe: it closes a connection that was silent.
         self._has_received = True
         self._probing = True
-        self._look_in(min(PROBE_SECONDS, self._address.timeout))
+        self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
 
     def _on_message(self, message: Any) -> None:
         if self._role_due:
@@ -118,11 +118,11 @@ class AsyncWakeUps:
             self.waiters.listening = True
             self._subscription.set_result(None)
 
-    def _look_in(self, seconds: float) -> None:
+    def _schedule_check(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self._look)
+        self._timer = loop.call_later(seconds, self._check_connection)
 
-    def _look(self) -> None:
+    def _check_connection(self) -> None:
         """Probe a silent connection, and close one that does not answer the probe in time."""
         link = self._link
         if link is None:
@@ -141,7 +141,7 @@ class AsyncWakeUps:
             link.write(packed("PING"))
             self._probing = True
         self._has_received = False
-        self._look_in(PROBE_SECONDS)
+        self._schedule_check(PROBE_SECONDS)
 
     async def _verify(self, link: Link) -> None:
         """Ask on a new connection where the subscription should be: see sans_io/protocol.py."""

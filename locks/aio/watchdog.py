@@ -76,7 +76,7 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _renew_due(self) -> None:
-        # A separate frame: while _run() sleeps, it has no reference to any lock.
+        # A function of its own, so that _run() has no reference to any lock while it sleeps.
         await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
@@ -92,8 +92,8 @@ class AsyncWatchdog(Renewals):
         """Sleep until something is due. Return False when there is nothing left to do."""
         self._roused.clear()
         self._wakes_at = due = self.next_wake_up()
-        nap = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
-        timer = asyncio.get_running_loop().call_later(nap, self._roused.set)
+        sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
+        timer = asyncio.get_running_loop().call_later(sleep_seconds, self._roused.set)
         try:
             await self._roused.wait()
         finally:

@@ -113,17 +113,17 @@ class ClusterServers:
             for other, bus_port in zip(self.nodes[:number], self._bus_ports, strict=False):
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus_port)
         node_count = str(len(self.nodes))
-        eventually(lambda: self._all_say("cluster_known_nodes", node_count), within=20)
+        eventually(lambda: self._all_report("cluster_known_nodes", node_count), within=20)
         for number, node in enumerate(self.nodes[primaries:]):
             self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
             eventually(partial(self._is_in_sync, node), within=20)
-        eventually(lambda: self._all_say("cluster_state", "ok"), within=20)
+        eventually(lambda: self._all_report("cluster_state", "ok"), within=20)
 
     def _is_in_sync(self, replica: Server) -> bool:
         replication = self.run(replica, "INFO", "replication")
         return bool(replication.get("master_link_status") == "up")
 
-    def _all_say(self, field: str, value: str) -> bool:
+    def _all_report(self, field: str, value: str) -> bool:
         return all(self.run(node, "CLUSTER INFO")[field] == value for node in self.nodes)
 
     def _id(self, node: Server) -> str:

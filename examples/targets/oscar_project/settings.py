@@ -1,4 +1,4 @@
-"""The settings that Oscar's own guide asks for, and nothing that changes how it sells."""
+"""The settings that Oscar's own guide asks for. None of them changes how Oscar sells."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,8 @@ from oscar.defaults import *
 
 INSTALLED_APPS = OSCAR + ["sorl.thumbnail"]
 if os.environ["VARIANT"] == "repaired":
-    theirs = INSTALLED_APPS.index("oscar.apps.partner.apps.PartnerConfig")
-    INSTALLED_APPS[theirs] = "oscar_project.partner.apps.PartnerConfig"
+    partner_index = INSTALLED_APPS.index("oscar.apps.partner.apps.PartnerConfig")
+    INSTALLED_APPS[partner_index] = "oscar_project.partner.apps.PartnerConfig"
     MIGRATION_MODULES = {"partner": "oscar.apps.partner.migrations"}  # the tables are the same
 SECRET_KEY = "only for the rush on this machine"
 ALLOWED_HOSTS = ["127.0.0.1"]
@@ -22,7 +22,7 @@ USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
 
-#: Guests may buy: Oscar's sandbox has it so, its default is False.
+#: Guests may buy, as in Oscar's sandbox. The default is False.
 OSCAR_ALLOW_ANON_CHECKOUT = True
 
 DATABASES = {

@@ -1,4 +1,4 @@
-"""The repair: an allocation has a condition, and an order without one is not placed."""
+"""The repair of Oscar: it places an order only if the stock has a unit that is not allocated."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from oscar.apps.partner.abstract_models import AbstractStockRecord
 
 class StockRecord(AbstractStockRecord):  # type: ignore[misc]
     def allocate(self, quantity: int) -> Any:
-        """Oscar's own allocation, after a statement that locks the row if this many units are free.
+        """Allocate units as Oscar does, after an UPDATE that checks that this many are free.
 
-        Who waits for that lock checks the row as the one before left it. Raises UnableToPlaceOrder;
-        Oscar places an order in one transaction, so nothing of it stays.
+        The UPDATE also locks the row, so that a concurrent buyer waits and then checks the new row.
+        Raises UnableToPlaceOrder if too few units are free. Oscar then rolls the whole order back.
         """
         allocated = Coalesce(F("num_allocated"), 0)
         free = type(self).objects.filter(pk=self.pk, num_in_stock__gte=allocated + quantity)
