@@ -83,10 +83,10 @@ class LeaseCommands:
                 f"{seconds!r} cannot prolong a lease: give a positive number of seconds"
             )
         sent = now()
-        gained = seconds - drift(seconds)
+        added_seconds = seconds - drift(seconds)
         deadline = 0.0
         if lease is not None:
-            deadline = lease.deadline + gained if how == ADD else sent + gained
+            deadline = lease.deadline + added_seconds if how == ADD else sent + added_seconds
             if how == SET:  # before the command is sent: it may shorten the lease at any moment
                 self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
                 lease.move_deadline_back(deadline)

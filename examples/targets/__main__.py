@@ -75,16 +75,18 @@ class ExampleShop:
     def folder(self) -> Path:
         return VAR / "targets" / self.name
 
-    def python(self, *arguments: str, **own: str) -> None:
+    def python(self, *arguments: str, **variables: str) -> None:
         """Run the shop's Python in its folder, with further environment variables.
 
         Raises EmbeddedError if the exit code is not 0.
         """
         command = [f"{self.folder}/venv/bin/python"] + list(arguments)
-        env = os.environ | own
-        done = subprocess.run(command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
+        env = os.environ | variables
+        completed = subprocess.run(
+            command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True
+        )
+        if completed.returncode:
+            raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{completed.stderr}")
 
     @contextmanager
     def running(self, *, repaired: bool = False) -> Iterator[str]:
@@ -96,13 +98,13 @@ class ExampleShop:
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
         embedded.attach()
-        own = os.environ | self.prepare(self, repaired)
+        environment = os.environ | self.prepare(self, repaired)
         port = free_port(8001)
         url = f"http://127.0.0.1:{port}"
         command = [f"{self.folder}/venv/bin/python", "-m"]
         command += self.serve.format(port=port).split()
         process = ServerProcess(self.name, self.folder / "log")
-        embedded.kill_at_exit(process.start(command, folder=self.folder, environment=own))
+        embedded.kill_at_exit(process.start(command, folder=self.folder, environment=environment))
         try:
             process.wait_until(
                 lambda: urlopen(url + self.page, timeout=60).close() or True,
@@ -160,7 +162,7 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """
     dsn = embedded.create_database("oversold_target_oscar", keep=True)
     (shop.folder / "dsn").write_text(dsn)
-    own = {
+    variables = {
         "OSCAR_DATABASE": urlsplit(dsn).path.removeprefix("/"),
         "OSCAR_DATABASE_HOST": parse_qs(urlsplit(dsn).query)["host"][0],
         "DJANGO_SETTINGS_MODULE": "oscar_project.settings",
@@ -168,9 +170,9 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
         "VARIANT": "repaired" if repaired else "",
     }
     print("migrating the database: the first time this takes minutes")
-    shop.python("-m", "django", "migrate", "--verbosity", "0", **own)
-    shop.python("-m", "oscar_project.stock_up", **own)
-    return own
+    shop.python("-m", "django", "migrate", "--verbosity", "0", **variables)
+    shop.python("-m", "oscar_project.stock_up", **variables)
+    return variables
 
 
 SHOPS = {

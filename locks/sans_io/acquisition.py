@@ -74,8 +74,9 @@ class LockWaiters:
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
             return due + 0.001
-        crowd = len(self.mailboxes) // MAX_POLLS_PER_STAGGER
-        return due + STAGGER_SECONDS * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
+        more_intervals = len(self.mailboxes) // MAX_POLLS_PER_STAGGER
+        share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
+        return due + STAGGER_SECONDS * (1 + more_intervals * share)
 
 
 class Waiters:

@@ -180,7 +180,7 @@ class Renewals:
     def due_batches(self) -> Batches:
         """Return the steps that are due now, and mark the leases whose deadline has passed."""
         # Only leases with similar ttls share a batch: a short ttl means a short timeout.
-        alike: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
+        leases_by_ttl: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
         deadline = math.inf
         for renewal in list(self.renewals.values()):
             at = now()
@@ -196,13 +196,13 @@ class Renewals:
                     logger.warning("%s: a lease was dropped without release", renewal.lock.name)
             elif at >= lease.deadline or lease.loss is not None:
                 if self.remove(renewal.held):
-                    bounded = 0 < renewal.stop <= at
-                    lease.mark_lost(LossReason.MAX_HOLD if bounded else LossReason.EXPIRED)
+                    reached_max_hold = 0 < renewal.stop <= at
+                    lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
             elif at >= renewal.stop:
                 renewal.due = lease.deadline
             else:
-                alike[math.frexp(renewal.ttl)[1]].append((renewal, lease))
-        for _, leases in sorted(alike.items()):
+                leases_by_ttl[math.frexp(renewal.ttl)[1]].append((renewal, lease))
+        for _, leases in sorted(leases_by_ttl.items()):
             yield from self._renew(leases, deadline)
         abandoned = [item for item in list(self.abandoned.items()) if item[1].due <= now()]
         if abandoned:
@@ -219,12 +219,12 @@ class Renewals:
             for r, _ in leases
         ]
         replies = yield calls, timeout
-        took = now() - sent
+        round_trip_seconds = now() - sent
         for (renewal, lease), reply in zip(leases, replies, strict=True):
             if reply == 1:
                 lease.move_deadline_forward(sent + renewal.ttl - drift(renewal.ttl), sent)
                 renewal.schedule_before(lease.deadline)
-                renewal.lock.count_event("renewed", took)
+                renewal.lock.count_event("renewed", round_trip_seconds)
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
