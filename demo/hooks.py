@@ -125,7 +125,9 @@ class TracedPurchase:
         path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"
         with path.open("ab", buffering=0) as file:
             if file.write(text) != len(text):
-                raise OSError(f"{path} ends in half an event: free disk space and repeat the run")
+                raise OSError(
+                    f"{path} ends in the middle of an event: free disk space and repeat the run"
+                )
 
     def stop_at(self, name: str) -> None:
         """Wait until the file that lets this purchase continue appears."""

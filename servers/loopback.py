@@ -78,7 +78,7 @@ def runtime_folder() -> Path:
         raise EmbeddedError(explain(error)) from error
     # Other users can write to the base, so they may have created something with this name.
     if not stat.S_ISDIR(status.st_mode):
-        raise EmbeddedError(f"{folder} is no folder: remove it, or set TMPDIR")
+        raise EmbeddedError(f"{folder} is not a folder: remove it, or set TMPDIR")
     if status.st_uid != os.getuid():
         raise EmbeddedError(f"{folder} belongs to another user: remove it, or set TMPDIR")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

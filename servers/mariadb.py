@@ -85,7 +85,9 @@ class MariaDB:
         The first start creates the data. Raises EmbeddedError if that fails.
         """
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
-            raise EmbeddedError(f"{self.socket} is too long for a socket: set TMPDIR=/tmp")
+            raise EmbeddedError(
+                f"{self.socket} is too long for the path of a socket: set TMPDIR=/tmp"
+            )
         if not self.data.exists():
             self._make_data()
         command = self._command()
@@ -151,7 +153,9 @@ class MariaDB:
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(self.data, ignore_errors=True)
             details = add_disk_advice(self._process.tail())
-            raise EmbeddedError(f"MariaDB could not make its data: {error}\n{details}") from error
+            raise EmbeddedError(
+                f"MariaDB could not create its data folder: {error}\n{details}"
+            ) from error
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -129,7 +129,7 @@ class Options(Generic[B]):
         return outcome
 
     def _unknown(self, error: WireError) -> LockBackendError:
-        text = f"no reply or a refusal, so the state of the lock is not known: {error}"
+        text = f"the server was not reached or refused, so the lock's state is not known: {error}"
         return LockBackendError(text, name=self.name)
 
     def _not_free(self, wait: float | None) -> LockTimeout:

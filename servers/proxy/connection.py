@@ -37,7 +37,7 @@ class LostReply:
 
     def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
         if not match:
-            raise ValueError("every request contains b'': say which one, as in match=b'COMMIT'")
+            raise ValueError("match is empty: give bytes of the request, such as b'COMMIT'")
         self.match = match
         self.after = after
         self.loses = loses

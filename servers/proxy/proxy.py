@@ -241,7 +241,7 @@ class Proxy:
     def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
             work.close()
-            raise RuntimeError("the proxy does not run: call start() first")
+            raise RuntimeError("the proxy is not running: call start() first")
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_SECONDS)
 
 

@@ -96,7 +96,7 @@ def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
 @pytest.mark.parametrize(
     ("check", "machine", "says"),
     [
-        (doctor.check_system, {"ROOT": Path("/mnt/c/oversold")}, "WSL's own file system"),
+        (doctor.check_system, {"ROOT": Path("/mnt/c/oversold")}, "the file system of WSL"),
         (doctor.check_python, {"OLDEST": (99, 0)}, "install Python 3.11 or newer"),
         (doctor.check_disk_space, {"MIN_FREE_DISK_MB": 2**60}, "free some disk space"),
         (doctor.check_packages, {"_version": lambda name: "?"}, "make clean, then make install"),

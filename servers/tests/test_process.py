@@ -180,11 +180,11 @@ def test_runtime_folder_that_is_a_link_is_refused(
         folder = Path(base, f"oversold-{os.getuid()}")
         for target in (ours, tmp_path / "missing"):
             folder.symlink_to(target)
-            with pytest.raises(EmbeddedError, match="is no folder: remove it, or set TMPDIR"):
+            with pytest.raises(EmbeddedError, match="is not a folder: remove it, or set TMPDIR"):
                 runtime_folder()
             folder.unlink()
         folder.write_text("a file")
-        with pytest.raises(EmbeddedError, match="is no folder: remove it, or set TMPDIR"):
+        with pytest.raises(EmbeddedError, match="is not a folder: remove it, or set TMPDIR"):
             runtime_folder()
 
 

@@ -146,7 +146,7 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     except UNREADABLE as error:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
-        raise BadInput("the body broke off") from error
+        raise BadInput("the connection was closed before the end of the body") from error
     unknown = set(parameters) - allowed
     if unknown:
         names = ", ".join(sorted(name[:64] for name in unknown))
