@@ -151,7 +151,7 @@ def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
         MultiLock([door.lock("a"), door.lock("a", key="b")])
-    with pytest.raises(ValueError, match="one key"):  # else the wait for the second never ends
+    with pytest.raises(ValueError, match="the same key"):  # else the wait for the second never ends
         MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
