@@ -43,6 +43,12 @@ ORDERS = sorted(orders([MOVES, MOVES], limit=20))
 FIRST_CELL = "token/pause"
 #: The verdicts of the cells, the worst first.
 VERDICTS = ("oversold", "deadlock", "undersold", "unknown", "not_run", "exact")
+#: The description of the site for search engines. Pages in folders, which are documents and source
+#: files, do without it, because it does not describe them.
+DESCRIPTION = (
+    '  <meta name="description" content="A shop that sells its last unit twice, and what stops it: '
+    'recorded, move by move.">\n'
+)
 #: The schedule that the step-through shows as text in a browser without JavaScript.
 STORY = "ABABAB"
 
@@ -56,7 +62,7 @@ def frame(
     entry: str = "",
     fetches: bool = False,
 ) -> str:
-    """Return a page.
+    """Return a page, which loads nothing from other sites.
 
     Args:
         name: The page's title; the entry of the navigation with this name is marked as current.
@@ -75,7 +81,7 @@ def frame(
         )
     return Template(read_part("frame/frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
-        about="A shop that sells its last unit twice, and what stops it: recorded, move by move.",
+        description="" if up else DESCRIPTION,
         up=up,
         connect="connect-src 'self'; " if fetches else "",
         nav=navigation(name, up),
