@@ -119,17 +119,18 @@ class MariaDB:
         if server is None:
             raise EmbeddedError(MISSING)
         command = [server, "--no-defaults"]
-        if os.getuid() == 0:  # it refuses to run as root unless root is named
+        if os.getuid() == 0:  # MariaDB runs as root only with this option
             command.append("--user=root")
         command.append(f"--datadir={self.data}")
-        # At its start a server deletes the temporary tables in this folder, also those of others.
+        # A folder of its own: at its start a server deletes all temporary tables in this folder,
+        # including those of other servers.
         command.append(f"--tmpdir={self.folder}")
         # 96 MB by default, written with zeros at the first start.
         command.append("--innodb-log-file-size=8M")
         return command
 
     def _make_data(self) -> None:
-        """Make MariaDB's own tables and the database `shop`.
+        """Create MariaDB's own tables and the database `shop`.
 
         Debian's mariadb-install-db does the same, but needs a program of the client's package.
         """

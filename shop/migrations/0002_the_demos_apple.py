@@ -1,4 +1,4 @@
-"""A1's apple, 100 of them, on sale: a fresh shop can sell at once."""
+"""Open a sale of 100 apples, as in article A1, so that a new shop can sell without a restock."""
 
 from django.db import migrations
 
@@ -6,8 +6,8 @@ from django.db import migrations
 def put_on_sale(apps, schema_editor):
     Product = apps.get_model("shop", "Product")
     Sale = apps.get_model("shop", "Sale")
-    apple, made = Product.objects.get_or_create(name="apple", defaults={"amount": 100})
-    if made:
+    apple, is_new = Product.objects.get_or_create(name="apple", defaults={"amount": 100})
+    if is_new:
         apple.sale = Sale.objects.create(product=apple, initial_stock=100)
         apple.save(update_fields=["sale"])
 

@@ -1,4 +1,4 @@
-// The page to project: shows the sale's state, starts rushes and stops them.
+// The page of the demo: it shows the state of the sale, and starts and stops rushes.
 
 import { $, badge, count, element } from "../assets/dom.js";
 import { allow, ask, isAllowed, refusal, say } from "./ask.js";
