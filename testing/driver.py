@@ -200,9 +200,9 @@ class Driver:
         blocked_at = time.monotonic() + blocked_after
         stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            now = time.monotonic()
-            is_silent = now > stuck_at or (now > blocked_at and not self._is_executing(actor))
-            if is_silent or self._is_blocked(actor):
+            if self._is_executing(actor):
+                blocked_at = time.monotonic() + blocked_after  # after the statement
+            if time.monotonic() > min(blocked_at, stuck_at) or self._is_blocked(actor):
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))

@@ -124,7 +124,8 @@ def test_what_a_command_does_not_use_is_refused_with_what_to_do(
             {
                 "lock": "all",
                 "fault": (
-                    "all, and on another database than postgres pause, unknown-commit, db-kill"
+                    "all of them; on a database other than postgres only pause, unknown-commit, "
+                    "db-kill"
                 ),
                 "server": "gthread",
             },
