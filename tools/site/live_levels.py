@@ -26,6 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from loadtest.stack.node import StackError
 from servers.server_errors import EmbeddedError
+from servers.signals import end_on
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
 from tools.site.narration import first_move_of, narrate
@@ -192,6 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page, {PORT}")
     options = parser.parse_args(arguments)
+    end_on(signal.SIGINT)  # also if a shell started the command with `&`, which ignores it
     players = Players()
     with tempfile.TemporaryDirectory() as folder:
         server = serve(Path(folder), players, options.port)
