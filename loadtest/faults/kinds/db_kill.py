@@ -7,7 +7,7 @@ from loadtest.faults.testbed import wait_for
 from loadtest.faults.trial import Trial
 
 END_BACKENDS_SQL = """
-    SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'oversold-{}'
     AND state = 'idle in transaction'
 """
@@ -21,8 +21,8 @@ IDLE_IN_MARIADB_SQL = """
 LIVING_CONNECTIONS_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
 #: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
 INNODB_VIEW_SECONDS = 0.2
-#: How long to wait until killed connections have ended.
-MARIADB_TIMEOUT_SECONDS = 5.0
+#: How long to wait until the connections have ended.
+END_TIMEOUT_SECONDS = 5.0
 
 
 class DbKillFault(Fault):
@@ -34,15 +34,20 @@ class DbKillFault(Fault):
     name = "db-kill"
     title = "the database ends the holder's connection"
     rival_timeout_seconds = 0.5
+    ttl = 5.0  # no lock expires before its holder's connection has ended
 
     def fire(self) -> None:
-        if self.testbed.mariadb is not None:
+        if self.testbed.mariadb is None:
+            self._terminate_in_postgres()
+        else:
             self._kill_in_mariadb()
-            return
+        wait_for(lambda: not self._living_connections(), END_TIMEOUT_SECONDS)
+
+    def _terminate_in_postgres(self) -> None:
         self.living_sql = LIVING_BACKENDS_SQL
         name = self.testbed.nodes[self.node].name
         backends = self.testbed.sql(END_BACKENDS_SQL.format(name))
-        self.ended_ids = [pid for pid, has_ended in backends if has_ended]
+        self.ended_ids = [pid for pid, was_signalled in backends if was_signalled]
 
     def _kill_in_mariadb(self) -> None:
         time.sleep(INNODB_VIEW_SECONDS)
@@ -50,7 +55,6 @@ class DbKillFault(Fault):
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
             self.testbed.sql(f"KILL CONNECTION {connection}")
-        wait_for(lambda: not self._living_connections(), MARIADB_TIMEOUT_SECONDS)
 
     def _living_connections(self) -> list[object]:
         """Return the killed connections that have not ended yet."""
