@@ -17,6 +17,9 @@ MAX_SOCKET_PATH_BYTES = 100
 SERVER_PORTS = range(20_000, 32_000)
 #: Number of these ports that are tried before the system chooses one.
 PORTS_TO_TRY = 20
+#: Ports that free_port() has returned. A server may not have opened its port yet when the port of
+#: the next server is chosen.
+_returned_ports: set[int] = set()
 #: Folders to try if the path of the usual folder is too long for a socket.
 SHORT_FOLDERS = ["/tmp", "/var/tmp"]
 
@@ -36,10 +39,12 @@ def ask_loopback_directly() -> None:
 def free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
-    A port above SERVER_PORTS may be given to an outgoing connection before the server listens, so
-    those are used only if no port in SERVER_PORTS is free.
+    A port is returned once only, unless it is the preferred one. A port above SERVER_PORTS may be
+    given to an outgoing connection before the server listens, so those are used only if no port in
+    SERVER_PORTS is free.
     """
-    candidates = random.SystemRandom().sample(SERVER_PORTS, k=PORTS_TO_TRY)
+    unused_ports = sorted(set(SERVER_PORTS) - _returned_ports)
+    candidates = random.SystemRandom().sample(unused_ports, k=min(PORTS_TO_TRY, len(unused_ports)))
     if preferred:
         candidates.insert(0, preferred)
     for port in candidates:
@@ -47,6 +52,7 @@ def free_port(preferred: int = 0) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
                 probe.bind(("127.0.0.1", port))
+                _returned_ports.add(port)
                 return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

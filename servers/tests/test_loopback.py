@@ -2,6 +2,9 @@
 
 import socket
 
+import pytest
+
+from servers import loopback
 from servers.loopback import SERVER_PORTS, free_port
 
 
@@ -20,3 +23,9 @@ def test_port_that_is_in_use_is_not_returned() -> None:
         server.listen()
         port = server.getsockname()[1]
         assert free_port(port) != port
+
+
+def test_free_port_returns_no_port_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_port = free_port()
+    monkeypatch.setattr(loopback, "SERVER_PORTS", range(first_port, first_port + 1))
+    assert free_port() != first_port
