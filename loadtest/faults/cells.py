@@ -22,6 +22,7 @@ from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailabl
 MAX_KEYS_SHOWN = 3
 #: How long to wait until the shop and Redis answer again after a fault.
 READ_TIMEOUT_SECONDS = 30.0
+SLOW_BUYER_MESSAGE = "this machine was too slow: a buyer after the victim outlived its lock"
 T = TypeVar("T")
 
 
@@ -125,7 +126,7 @@ def _judge_trial(
         product=trial.product,
         sale=trial.sale,
         nodes_recorded=True,
-        robbed_buyers=None if fault.two_servers else frozenset([f"{trial.attempts}/victim"]),
+        robbed_buyers=None if fault.two_servers else frozenset([trial.victim_attempt]),
         excused_buyers=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
     )
 
@@ -133,6 +134,9 @@ def _judge_trial(
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     """Return the cell of a judged trial."""
     judgement = trial.judgement
+    if judgement.verdict != trial.expected and _has_slow_buyer(trial):
+        trial.mark_inconclusive(SLOW_BUYER_MESSAGE)
+        return unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
     recovery = None
     if fault.measures_recovery:
         recovery = trial.seconds_to_next_sale(fault.fired_at)
@@ -152,6 +156,20 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         wrong=list(trial.problems),
         recovery_s=recovery,
         story=story,
+    )
+
+
+def _has_slow_buyer(trial: Trial) -> bool:
+    """Return whether a buyer whom the fault does not stop held its lock for longer than the ttl.
+
+    Only a lock that is expected to oversell under `pause` counts: it must oversell then. A lock
+    with a fence or a watchdog must not.
+    """
+    if expected_of(trial.strategy).get("pause") != "oversold":
+        return False
+    return any(
+        hold.attempt != trial.victim_attempt and hold.end - hold.start >= trial.ttl * 1e9
+        for hold in trial.judgement.holds
     )
 
 

@@ -156,6 +156,11 @@ class Trial:
         return outcomes
 
     @property
+    def victim_attempt(self) -> str:
+        """The attempt of the victim, also if the trial has none."""
+        return f"{self.attempts}/victim"
+
+    @property
     def victim_pid(self) -> int:
         """The pid of the process in which the victim is stopped, as that process recorded it.
 
@@ -261,7 +266,7 @@ class Trial:
         The text is the attempt if the strategy reserves, else the product's name.
         """
         if self.strategy["reserves"]:
-            return f"{self.attempts}/victim"
+            return self.victim_attempt
         return self.product
 
     # --- the outcome ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, SURVIVABLE, TABLE, VICTIM_POINTS, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
+from loadtest.faults.cells import SLOW_BUYER_MESSAGE
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
 from loadtest.faults.runner import play
-from loadtest.faults.testbed import Testbed
+from loadtest.faults.testbed import TTL_SECONDS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
@@ -48,6 +50,27 @@ django.setup = changed
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
     return {cell["lock"]: cell for cell in play(fault(testbed), testbed.strategies(locks))}
+
+
+def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume_rivals = Trial.resume_rivals
+
+    def resume_rivals_late(trial: Trial) -> None:
+        time.sleep(TTL_SECONDS)
+        resume_rivals(trial)
+
+    monkeypatch.setattr(Trial, "resume_rivals", resume_rivals_late)
+    cells_by_lock = cells(testbed, LateReleaseFault, "token", "setpx-del", "redis")
+    token = cells_by_lock["token"]
+    assert (token["verdict"], token["missing"], token["wrong"]) == (
+        "unknown",
+        SLOW_BUYER_MESSAGE,
+        [],
+    )
+    assert cells_by_lock["setpx-del"]["verdict"] == "oversold"
+    assert cells_by_lock["redis"]["verdict"] == "exact"
 
 
 def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
