@@ -11,6 +11,10 @@ END_BACKENDS_SQL = """
     WHERE datname = current_database() AND application_name = 'oversold-{}'
     AND state = 'idle in transaction'
 """
+#: Waits, at most 5 s for each, until the backends have ended that END_BACKENDS_SQL signalled.
+AWAIT_BACKENDS_SQL = """
+    SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid IN ({})
+"""
 LIVING_BACKENDS_SQL = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
 #: Only victims are inside a transaction when the fault is fired.
 IDLE_IN_MARIADB_SQL = """
@@ -21,8 +25,8 @@ IDLE_IN_MARIADB_SQL = """
 LIVING_CONNECTIONS_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
 #: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
 INNODB_VIEW_SECONDS = 0.2
-#: How long to wait until the connections have ended.
-END_TIMEOUT_SECONDS = 5.0
+#: How long to wait until killed connections have ended.
+MARIADB_TIMEOUT_SECONDS = 5.0
 
 
 class DbKillFault(Fault):
@@ -41,13 +45,14 @@ class DbKillFault(Fault):
             self._terminate_in_postgres()
         else:
             self._kill_in_mariadb()
-        wait_for(lambda: not self._living_connections(), END_TIMEOUT_SECONDS)
 
     def _terminate_in_postgres(self) -> None:
         self.living_sql = LIVING_BACKENDS_SQL
         name = self.testbed.nodes[self.node].name
         backends = self.testbed.sql(END_BACKENDS_SQL.format(name))
         self.ended_ids = [pid for pid, was_signalled in backends if was_signalled]
+        if self.ended_ids:
+            self.testbed.sql(AWAIT_BACKENDS_SQL.format(self._ended_ids_for_sql))
 
     def _kill_in_mariadb(self) -> None:
         time.sleep(INNODB_VIEW_SECONDS)
@@ -55,12 +60,17 @@ class DbKillFault(Fault):
         self.ended_ids = [connection for (connection,) in self.testbed.sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
             self.testbed.sql(f"KILL CONNECTION {connection}")
+        wait_for(lambda: not self._living_connections(), MARIADB_TIMEOUT_SECONDS)
 
     def _living_connections(self) -> list[object]:
         """Return the killed connections that have not ended yet."""
         if not self.ended_ids:
             return []
-        return list(self.testbed.sql(self.living_sql.format(",".join(map(str, self.ended_ids)))))
+        return list(self.testbed.sql(self.living_sql.format(self._ended_ids_for_sql)))
+
+    @property
+    def _ended_ids_for_sql(self) -> str:
+        return ",".join(map(str, self.ended_ids))
 
     def prove(self) -> str:
         ended = len(self.ended_ids)
