@@ -23,8 +23,9 @@ START_TIMEOUT_SECONDS = 20.0
 #: Time limit for PostgreSQL's stop with a checkpoint.
 STOP_TIMEOUT_SECONDS = 15.0
 SETTINGS = [
-    # Enough for the tests and two demos, each of which has four workers with a pool of 20.
-    "max_connections=400",
+    # Enough for four processes of tests, each with two nodes that have a pool of 60, and as many
+    # connections of nodes that have just been killed; a demo's four workers have a pool of 20 each.
+    "max_connections=1000",
     "unix_socket_permissions=0700",
     # Use the data folder instead of /dev/shm, where a killed server would leave a megabyte.
     "dynamic_shared_memory_type=mmap",

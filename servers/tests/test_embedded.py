@@ -108,7 +108,7 @@ def test_postgresql_is_durable_and_listens_on_loopback_only(
         "synchronous_commit": "on",
         "listen_addresses": "",
         "unix_socket_permissions": "0700",
-        "max_connections": "400",
+        "max_connections": "1000",
     }
     with User(copy) as user:
         settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
