@@ -97,15 +97,14 @@ def history(request: HttpRequest) -> HttpResponse:
 def judge_sale(
     sale: Mapping[str, Any], runs: Mapping[int, dict[str, Any]], rush: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the sale with its `verdict`, its `lock`, `is_on` and the figures of its `run`.
+    """Return the sale, and add `verdict`, `lock`, `is_on` (its rush is running) and `run`.
 
     runs   number of a sale -> the figures of its past rush, as in `summary.json`
     rush   the current rush; None if there is none
 
-    After a rush, the verdict is that of the rush, or `stopped` if it was stopped by hand. In other
-    cases the orders decide: `running` during a rush, `exact` if every unit was sold once, otherwise
-    `open` or `closed`. A sale with too many orders is always `oversold`, unless its rush has a
-    verdict that is more specific.
+    The verdict is the first of these: `oversold` if there are too many orders, and the rush has no
+    verdict that says more; the verdict of a past rush, or `stopped` if it was stopped by hand;
+    `running` during a rush; `exact` if every unit was sold once; `open` or `closed`.
     """
     run = runs.get(sale["sale"], {})
     current_rush = rush if rush and rush["sale"] == sale["sale"] else {}

@@ -1,4 +1,4 @@
-"""The models of the examples. Add the marked parts to your own, without `app_label`."""
+"""The models of the examples. Copy what the comments call `added`, without `app_label`."""
 
 from django.db import models
 from django.db.models import Q

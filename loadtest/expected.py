@@ -133,6 +133,7 @@ def parse(table: str) -> dict[str, dict[str, str]]:
     unknown letter.
     """
     lines = table.strip("\n").splitlines()
+    # A line with a leading space names the fault of the next column; any other line is a row.
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     verdicts: dict[str, dict[str, str]] = {}
     for line in lines:
@@ -141,7 +142,7 @@ def parse(table: str) -> dict[str, dict[str, str]]:
         words = line.split()
         lock = words[0]
         if lock in verdicts:
-            raise ValueError(f"{lock} stands twice in the table: delete one of its rows")
+            raise ValueError(f"the table has two rows for {lock}: delete one of them")
         cells = zip(faults, words[1:], strict=True)
         verdicts[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
     return verdicts

@@ -147,7 +147,7 @@ class Connections:
 def open_connection(connection: Any, timeout: float) -> None:
     """Open a connection unless it is open, and limit each command on it to `timeout` seconds.
 
-    Raises what the connection's class raises.
+    Raises the connection error of the client library, for example redis.ConnectionError.
     """
     if _is_stale(connection) or has_moved(connection):
         connection.disconnect()

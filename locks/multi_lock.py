@@ -204,6 +204,6 @@ def _release_each(leases: Sequence[Lease]) -> list[Exception]:
         except Exception as error:
             errors.append(error)
         except BaseException:  # after Ctrl-C the remaining leases are released first
-            _release_each(leases)
+            _release_each(leases)  # to_release() leaves out those that are released already
             raise
     return errors

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds without anything to renew after which the thread and its connection end.
 IDLE_SECONDS = 10.0
+#: Seconds to wait after an unexpected error of the watchdog.
+RETRY_DELAY_SECONDS = 0.05
 
 
 class Watchdog(Renewals):
@@ -80,14 +82,14 @@ class Watchdog(Renewals):
             changed.notify()
 
     def _run(self, changed: threading.Condition) -> None:
-        while self._sleep(changed):
+        while self._sleep_until_due(changed):
             try:
                 self._renew_due()
             except Exception:
-                logger.exception("an error in the watchdog, which goes on")
-                time.sleep(0.05)
+                logger.exception("the watchdog failed, and tries again")
+                time.sleep(RETRY_DELAY_SECONDS)
 
-    def _sleep(self, changed: threading.Condition) -> bool:
+    def _sleep_until_due(self, changed: threading.Condition) -> bool:
         """Sleep until something is due. Return False if the thread must end."""
         with changed:
             self._wakes_at = math.inf  # a lease that is added from here on wakes the thread

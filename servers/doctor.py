@@ -60,10 +60,10 @@ def main() -> int:
             if diagnosis.todo and diagnosis.todo not in todo:
                 todo.append(diagnosis.todo)
     if todo:
-        print("\nNOT READY. Do this, then make doctor again:")
+        print("\nNOT READY. Do this, then run `make doctor` again:")
         print("\n".join(f"  {number}. {step}" for number, step in enumerate(todo, 1)))
         return 1
-    print("\nREADY: make demo")
+    print("\nREADY: run `make demo`")
     return 0
 
 

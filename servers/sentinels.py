@@ -96,7 +96,7 @@ class Sentinels:
                 if address:
                     return str(address[0]), int(address[1])
         addresses = self.addresses or "any port"
-        raise LookupError(f"no Sentinel on {addresses} names a master; see {self.log.name}")
+        raise LookupError(f"no Sentinel on {addresses} knows a master; see {self.log.name}")
 
     def stop(self) -> None:
         """Kill the Sentinels. Nothing happens if they do not run."""

@@ -56,8 +56,9 @@ async def read_whole_body(receive: Receive) -> bytes:
     """Return the body of a request.
 
     A body that is too large is discarded. (Django's own handler would write it to disk before it
-    checks the size.) Up to MAX_DRAINED_BYTES of it are read, so that the client reads the answer.
-    Raises TooLarge, TooSlow, or RequestAborted if the client is gone.
+    checks the size.) Up to MAX_DRAINED_BYTES of it are read, because a client that is still sending
+    would get a reset instead of the answer. Raises TooLarge, TooSlow, or RequestAborted if the
+    client is gone.
     """
     body = b""
     size = 0
@@ -74,6 +75,7 @@ async def read_whole_body(receive: Receive) -> bytes:
                     body += chunk
                 is_whole = not message.get("more_body", False)
     except TimeoutError as error:
+        # A body that is too large is answered with TooLarge, even if it is slow as well.
         if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise TooSlow from error
     if size > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:

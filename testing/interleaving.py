@@ -85,7 +85,7 @@ def interleave(
         return completed_run
 
     deadline = time.monotonic() + within
-    steps = _count_steps(run, len(calls))
+    steps = _measure_turns(run, len(calls))
     total = count_orders(steps)
     is_out_of_time = False
     for schedule in orders(steps, limit):
@@ -189,20 +189,20 @@ def _find_error(
     return None
 
 
-def _count_steps(run: Callable[[str, str], Run], calls: int) -> list[int]:
+def _measure_turns(run: Callable[[str, str], Run], calls: int) -> list[int]:
     """Return the maximum number of turns that each call needs, measured in a few orders.
 
-    First the calls run one after another, and each call is first once: a later call may need fewer
-    turns, for example because the last unit is sold. A failure of such an order is not a race. Then
-    each call gets one turn at the beginning, because a call that meets another may retry, and need
-    more turns.
+    First the calls run one after another. Each call is first in one of these orders, because a call
+    that comes later may need fewer turns, for example if the last unit is sold. A failure of such
+    an order is not reported as a race. Then each call gets one turn at the beginning, because a
+    call that meets another may retry, and need more turns.
     """
     names = [name_of(number) for number in range(calls)]
     turns = dict.fromkeys(names, 0)
-    for has_turns in (False, True):
+    for starts_with_a_turn_each in (False, True):
         for first in names:
-            schedule = ""
-            if has_turns:
+            schedule = ""  # `first` runs to its end, and then the others
+            if starts_with_a_turn_each:
                 schedule = first + "".join(name for name in names if name != first)
             measurement = run(schedule, first)
             moved = {step.actor for step in measurement.steps if step.kind == "step"}

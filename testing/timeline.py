@@ -7,7 +7,7 @@ from .run import Run, Step
 
 #: Minimum number of characters in a column.
 MIN_COLUMN_WIDTH = 12
-#: Maximum number of characters in a column: those of a statement, and of `(raises ...)` around it.
+#: Maximum width of a column in characters. A longer text runs over into the next column.
 MAX_COLUMN_WIDTH = WIDTH + 12
 
 
@@ -18,7 +18,7 @@ def timeline(run: Run) -> str:
         run: The run to show.
 
     Returns:
-        One line for each step, in the column of the call that made it.
+        A line with the names of the calls, then a line for each step in the column of its call.
     """
     actors = sorted({step.actor for step in run.steps})
     longest = max([len(_text(step)) for step in run.steps] + [MIN_COLUMN_WIDTH])

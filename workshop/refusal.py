@@ -47,7 +47,7 @@ class Result:
     refusal    why the solution was not accepted; None if it passed or the check was undecided
     undecided  why the check was undecided; empty if it was not
     printed    the output of the participant's code
-    cells      the runs under each fault, for a check that makes all faults
+    cells      a run under each fault, for the check that causes all faults; otherwise empty
     """
 
     refusal: Refusal | None = None

@@ -104,7 +104,7 @@ class LocalBuyers:
     def _wait_at_barrier(self) -> None:
         """Wait until the coordinator releases the buyers.
 
-        A buyer that is too late, or whose rush is over, waits forever.
+        A buyer that comes after that, or that still waits when the rush ends, waits forever.
         """
         if self._barrier.is_set():
             wait_forever()

@@ -41,7 +41,7 @@ def require_server(url: str, name: str, *, threads: int) -> None:
     """
     connections = threads + SPARE_CONNECTIONS
     with closing(_connect(url, connections)) as connection, connection.cursor() as cursor:
-        require_kind(_value(cursor, "SELECT VERSION()"), name)
+        require_server_of(_value(cursor, "SELECT VERSION()"), name)
         limit = int(_value(cursor, "SELECT @@max_connections"))
         if limit < connections:
             raise StackError(
@@ -79,8 +79,8 @@ def _value(cursor: Any, query: str, *values: str) -> Any:
     return row[0] if row else None
 
 
-def require_kind(version: str, name: str) -> None:
-    """Raise StackError if a server with this `version` cannot serve the database `name`.
+def require_server_of(version: str, name: str) -> None:
+    """Raise StackError if the server is MySQL and the run is for MariaDB, or the other way round.
 
     version  the server's answer to SELECT VERSION()
     name     the database of the run, one of DATABASES
@@ -94,7 +94,7 @@ def require_kind(version: str, name: str) -> None:
     if same_mode not in DATABASES:
         cure = f"only {DATABASES[name].server} has this mode; choose another --database"
     raise StackError(
-        f"DATABASE_URL leads to {server} {version}, but the expected verdicts are those of "
+        f"DATABASE_URL points to {server} {version}, but the expected verdicts are those of "
         f"{DATABASES[name].title}: {cure}"
     )
 

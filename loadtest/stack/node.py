@@ -64,26 +64,27 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 class ShopNode:
-    """A gunicorn master with its workers.
+    """A gunicorn master with its workers, and an optional order consumer.
 
     The master has its own session, so that the terminal's Ctrl-C does not reach it, and its process
     group can be killed as a whole.
 
+    preferred_port  the port to use if it is free; otherwise, or if it is 0, any free port
     server          the gunicorn master
     order_consumer  the process (`manage.py settle`) that writes promised orders to the database; a
                     node has none before start_order_consumer()
     """
 
     def __init__(
-        self, name: str, *, environment: dict[str, str], log: IO[bytes], port: int = 0
+        self, name: str, *, environment: dict[str, str], log: IO[bytes], preferred_port: int = 0
     ) -> None:
         self.name = name
-        self.port = free_port(port)
+        self.port = free_port(preferred_port)
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)
         self.order_consumer = ServerProcess(f"consumer {name}", log)
-        self._has_order_consumer = False
+        self._starts_order_consumer = False
 
     def command(self) -> list[str]:
         """Return the command that starts the server."""
@@ -93,12 +94,12 @@ class ShopNode:
     def start(self) -> None:
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
-        if self._has_order_consumer:
+        if self._starts_order_consumer:
             self._start_order_consumer_process()
 
     def start_order_consumer(self) -> None:
         """Start a consumer (`manage.py settle`) for this node, unless one runs."""
-        self._has_order_consumer = True
+        self._starts_order_consumer = True
         if self.order_consumer.process is None:
             self._start_order_consumer_process()
 

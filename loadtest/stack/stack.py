@@ -237,7 +237,9 @@ class Stack:
         for number, name in enumerate(NAMES[: self.count]):
             variables = self._environment_of(number, environment)
             port = self.port if number == 0 else 0
-            self.nodes.append(ShopNode(name, environment=variables, log=self.log, port=port))
+            self.nodes.append(
+                ShopNode(name, environment=variables, log=self.log, preferred_port=port)
+            )
             self.nodes[-1].start()
         if os.environ.get("DATABASE_URL"):
             self.progress("migrating")

@@ -81,12 +81,12 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Return the rows of a query of MySQL or MariaDB, committed. Raises TargetError."""
+    """Run a query on MySQL or MariaDB, commit it and return its rows. Raises TargetError."""
     try:
         import pymysql
     except ImportError as error:
         raise TargetError(
-            f"a shop on MySQL is counted with PyMySQL. {mariadb.CLIENT_MISSING}"
+            f"counting the orders of a shop on MySQL needs PyMySQL. {mariadb.CLIENT_MISSING}"
         ) from error
     try:
         with (
@@ -95,5 +95,5 @@ def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
         ):
             cursor.execute(query, values or None)
             return list(cursor.fetchall())
-    except (pymysql.MySQLError, ValueError) as error:
+    except (pymysql.MySQLError, ValueError) as error:  # ValueError: the URL's port is no number
         raise TargetError(f"the database says: {error}. Query: {query}") from error

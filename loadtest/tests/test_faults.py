@@ -176,7 +176,7 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
 
 def test_a_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:
     *_, last = TABLE.splitlines()
-    with pytest.raises(ValueError, match=r"^reserve stands twice in the table"):
+    with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
         parse(f"{TABLE}{last}\n")
 
 

@@ -148,5 +148,5 @@ def test_sentinels_without_a_replica_say_what_to_do(
             sentinels.wait_until_ready()
     finally:
         sentinels.stop()
-    with pytest.raises(LookupError, match="names a master"):
+    with pytest.raises(LookupError, match="knows a master"):
         sentinels.master()

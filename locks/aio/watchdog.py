@@ -11,7 +11,7 @@ from ..connection import Address
 from ..sans_io.options import Options
 from ..sans_io.protocol import Call
 from ..sans_io.renewals import Renewals
-from ..watchdog import IDLE_SECONDS
+from ..watchdog import IDLE_SECONDS, RETRY_DELAY_SECONDS
 from .connections import AsyncConnections, reply_or_exception, run_async
 
 logger = logging.getLogger(__name__)
@@ -64,12 +64,12 @@ class AsyncWatchdog(Renewals):
 
     async def _run(self) -> None:
         try:
-            while await self._sleep():
+            while await self._sleep_until_due():
                 try:
                     await self._renew_due()
                 except Exception:
-                    logger.exception("an error in the watchdog, which goes on")
-                    await asyncio.sleep(0.05)
+                    logger.exception("the watchdog failed, and tries again")
+                    await asyncio.sleep(RETRY_DELAY_SECONDS)
         finally:
             self._task = None
             self._wakes_at = math.inf
@@ -88,8 +88,8 @@ class AsyncWatchdog(Renewals):
             for reply in replies:
                 reply.cancel()
 
-    async def _sleep(self) -> bool:
-        """Sleep until something is due. Return False when there is nothing left to do."""
+    async def _sleep_until_due(self) -> bool:
+        """Sleep until a renewal is due. Return False if there is nothing to renew for long."""
         self._roused.clear()
         self._wakes_at = due = self.next_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())

@@ -152,7 +152,7 @@ class Waiters:
 
 
 #: Lower bound on the time that one command may take, even at the end of the wait.
-SHORTEST_REPLY_SECONDS = 0.5
+MIN_REPLY_TIMEOUT_SECONDS = 0.5
 
 
 class Ask(NamedTuple):
@@ -252,7 +252,7 @@ class Acquisition:
         args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *request
         try:
             reply = yield Ask(
-                lock.command("acquire", *args), max(SHORTEST_REPLY_SECONDS, self.end - sent_at)
+                lock.command("acquire", *args), max(MIN_REPLY_TIMEOUT_SECONDS, self.end - sent_at)
             )
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
@@ -276,7 +276,7 @@ class Acquisition:
         """
         if not self.token_sent:
             return None
-        return Ask(self._lock.build_release(self.token), SHORTEST_REPLY_SECONDS)
+        return Ask(self._lock.build_release(self.token), MIN_REPLY_TIMEOUT_SECONDS)
 
     def evaluate_undo(self, reply: Any, *, in_order: bool = False) -> None:
         """Evaluate the reply to the command of build_undo().

@@ -82,7 +82,7 @@ class Options(Generic[B]):
         raise NotImplementedError
 
     def count_event(self, event: str, *values: Any) -> None:
-        """Call a hook of the metrics, if there are any, and log an exception that it raises.
+        """Call a hook of `metrics`, unless that is None, and log an exception that it raises.
 
         Args:
             event: The name of the hook.

@@ -80,12 +80,14 @@ class RequestMatcher:
 class ProxyState:
     """The state of a proxy: its target, its mode, its rules and its connections.
 
+    target               the address of the server
     server_speaks_first  whether to connect to the server before the client sends anything
     delay                seconds by which each chunk is delivered later, in each direction
-    hole                 whether all bytes are dropped
-    drops_replication     whether the bytes from a server to its replicas are dropped
+    drops_everything     whether all bytes are dropped
+    drops_replication    whether the bytes from a server to its replicas are dropped
     dropped              number of bytes that were dropped since the proxy was made
     rules                the rules that no request has matched yet
+    connections          the open connections
     changed              set when the mode changes: delayed chunks are then passed on at once
     """
 
@@ -119,7 +121,8 @@ class Connection:
         self.server: socket.socket | None = None
         #: Set once bytes or a close were dropped: the rest of the stream begins in mid-message.
         self.has_dropped_data = False
-        self._handshake = b""
+        #: The first HANDSHAKE_BYTES of the client: a replica sends PSYNC in them.
+        self._first_client_bytes = b""
         self._matchers: dict[LostReply, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.
         self._pending_rule: LostReply | None = None
@@ -129,7 +132,7 @@ class Connection:
 
     def has_sent(self, text: bytes) -> bool:
         """Return whether the client's first HANDSHAKE_BYTES contain this text."""
-        return text in self._handshake
+        return text in self._first_client_bytes
 
     def is_dropping(self, side: socket.socket | None) -> bool:
         """Return whether bytes from this side are dropped."""
@@ -195,8 +198,8 @@ class Connection:
                 data = await asyncio.get_running_loop().sock_recv(side, MAX_CHUNK_BYTES)
             except OSError:
                 data = b""
-            if side is self.client and len(self._handshake) < HANDSHAKE_BYTES:
-                self._handshake += data
+            if side is self.client and len(self._first_client_bytes) < HANDSHAKE_BYTES:
+                self._first_client_bytes += data
             if self.proxy_state.delay:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.proxy_state.delay):

@@ -21,7 +21,7 @@ def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None
         sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
     )
     assert (doctor_run.returncode, doctor_run.stderr) == (0, ""), doctor_run.stdout
-    assert doctor_run.stdout.endswith("\nREADY: make demo\n")
+    assert doctor_run.stdout.endswith("\nREADY: run `make demo`\n")
     for check_name in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
         assert f"\nok  {check_name}" in f"\n{doctor_run.stdout}"
     assert not (copy.data / "postmaster.pid").exists()
@@ -40,7 +40,7 @@ def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
     assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
     assert "NO  packages         nothing is installed yet\n" in doctor_run.stdout
     assert doctor_run.stdout.endswith(
-        "NOT READY. Do this, then make doctor again:\n  1. make install\n"
+        "NOT READY. Do this, then run `make doctor` again:\n  1. make install\n"
     )
 
 

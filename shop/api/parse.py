@@ -42,7 +42,7 @@ UNREADABLE = (
 def parse_attempt(request: HttpRequest) -> Attempt:
     """Return the attempt that a request describes. Raises BadInput with the allowed values."""
     parameters = parse_parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
-    lock = _parse_lock(parameters)
+    lock = _parse_strategy_name(parameters)
     buyer = parse_string(parameters, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
         problem = "bad buyer"
@@ -65,7 +65,7 @@ def parse_restock(request: HttpRequest) -> tuple[str, int, str]:
     """Return the product and the stock of a new sale, and the strategy that will sell it."""
     parameters = parse_parameters(request, {"product", "stock", "lock"})
     stock = parse_integer(parameters, "stock", default=None, minimum=0, maximum=MAX_STOCK)
-    return parse_product(parameters), stock, _parse_lock(parameters)
+    return parse_product(parameters), stock, _parse_strategy_name(parameters)
 
 
 def parse_key(request: HttpRequest) -> str | None:
@@ -100,8 +100,8 @@ def parse_page(request: HttpRequest) -> tuple[int, int]:
     return after, limit
 
 
-def _parse_lock(parameters: Mapping[str, Any]) -> str:
-    """Return the strategy. In a demo the buyer chooses it, otherwise the server."""
+def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
+    """Return the strategy's name. In a demo the buyer chooses it, otherwise it is SHOP_LOCK."""
     if settings.SHOP_DEMO:
         lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:

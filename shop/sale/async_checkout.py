@@ -84,8 +84,8 @@ def _call_and_close(call: Callable[[], T]) -> T:
 async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     """Sell one unit to one buyer, as `checkout.check_out` does.
 
-    A buyer that is cancelled while it waits for the lock leaves the queue. After a later
-    cancellation the sale is completed first.
+    If the task is cancelled while it waits for the lock, the buyer leaves the queue. If it is
+    cancelled later, the sale is completed before CancelledError is raised.
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
@@ -100,7 +100,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
         )
         try:
             return await _sell_under_lock(attempt, sell, threads)
-        except checkout.MAY_HAVE_BOUGHT as refusal:
+        except checkout.MAY_HAVE_BOUGHT_BEFORE as refusal:
             if attempt.key is None:
                 raise
             return await _call_in_thread(

@@ -33,7 +33,7 @@ from shop.sale.strategy import STRATEGIES
 logger = logging.getLogger("shop.sale.checkout")
 
 #: Refusals after which the attempt's key is looked up, because its order may already exist.
-MAY_HAVE_BOUGHT = (KeyHasBought, SoldOut, SaleOver)
+MAY_HAVE_BOUGHT_BEFORE = (KeyHasBought, SoldOut, SaleOver)
 
 # Written in SQL for speed: every late buyer runs this query when the shop is busiest.
 ORDER_BY_KEY = """
@@ -51,7 +51,7 @@ def check_out(attempt: Attempt) -> Receipt:
         point.send("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
             return STRATEGIES[attempt.lock].buy(attempt)
-        except MAY_HAVE_BOUGHT as refusal:
+        except MAY_HAVE_BOUGHT_BEFORE as refusal:
             return find_earlier_order(attempt, refusal)
 
 

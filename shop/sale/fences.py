@@ -60,12 +60,14 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
     It is SaleClosed, Lost or DatabaseFenceAhead. Raises UnknownProduct if the product has no sale.
 
     A later holder's fence is higher than this one by at most the time since this acquisition. A
-    fence that is higher by more than that comes from another clock.
+    fence that is higher by LARGEST_LEAD_MICROSECONDS more than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         raise UnknownProduct
     if product.fence < (lease.fence or 0):
+        # The fence would pass now. So the product had no sale at the UPDATE: its sale was closed
+        # then, and another one has been opened since.
         return SaleClosed()
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
     if ahead <= LARGEST_LEAD_MICROSECONDS:

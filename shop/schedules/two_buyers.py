@@ -117,7 +117,7 @@ class Buyers(Driver):
 
     @contextmanager
     def _record_timeouts(self) -> Iterator[None]:
-        """Record that the database ended the transaction in the block by a timeout.
+        """Set `has_timed_out` if a statement fails because its transaction was idle for too long.
 
         It is recorded here, because the strategy may catch the error and try again. PostgreSQL also
         closes the connection, and its error message may not arrive.
@@ -127,7 +127,7 @@ class Buyers(Driver):
         except OperationalError as error:
             self.has_timed_out |= is_lost(error)
             raise
-        except DatabaseError as error:
+        except DatabaseError as error:  # psycopg's InternalError, which is no OperationalError
             self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT
             raise
 

@@ -11,7 +11,7 @@ exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter t
 cannot oversell.
 
 `point.send` names a point of the purchase at which a test or a demo can stop it; see
-shop/sale/points.py. A shop that sells ignores it.
+shop/sale/points.py. In production it does nothing.
 """
 
 import logging

@@ -73,13 +73,13 @@ class Level:
                 return is_stuck(moves, key)
             case "foreign-release":
                 return deletes_others_lock(moves, key)
-            case "refused":
+            case "refused":  # by the database, which has seen a higher fence
                 return _has_ended(moves, key, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, key)
             case "replayed":
                 return _has_ended(moves, key, "replayed")
-        raise ValueError(f"no level has a goal {goal!r}")
+        raise ValueError(f"unknown goal {goal!r}: see levels.toml")
 
 
 def levels() -> list[Level]:

@@ -107,7 +107,7 @@ def tally(module: ModuleType) -> Refusal | None:
         counted_over = answers["oversold"][number]
         if counted_over != over:
             facts |= {"got": counted_over, "right": over}
-            return _explain_wrong_oversold(functions["oversold"], facts)
+            return _refuse_wrong_count(functions["oversold"], facts)
         counted_lost = answers["lost_updates"][number]
         if counted_lost != lost:
             return Refusal("misses-lost-updates", {**facts, "got": counted_lost, "right": lost})
@@ -165,9 +165,8 @@ def _describe_type(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _explain_wrong_oversold(
-    oversold: Callable[..., object], facts: Mapping[str, object]
-) -> Refusal:
+def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
+    """Return the refusal for a wrong result of the participant's function `oversold`."""
     count = facts["got"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)

@@ -58,7 +58,7 @@ def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
         or _find_failed_transaction(chain)
         or _find_broken_file(chain)
         or _find_missing_function(root_cause, module)
-        or _find_error_line(chain, module)
+        or _refuse_error(chain, module)
         or Refusal("check-failed", {"error": f"{type(root_cause).__name__}: {root_cause}"})
     )
 
@@ -177,8 +177,13 @@ def _raising_function(error: BaseException) -> str:
     return frame.f_code.co_name
 
 
-def _find_error_line(chain: list[BaseException], module: ModuleType) -> Refusal | None:
-    """Find the last line of the participant's file that led to the error."""
+def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+    """Return a refusal that names the participant's line at which an error was raised.
+
+    The refusal also names the root cause. It is None if no line of the participant was involved.
+
+    chain  the error, its cause, the cause of that, and so on
+    """
     file_name = Path(str(module.__file__)).name
     root_cause = chain[-1]
     for error in chain:
@@ -186,12 +191,12 @@ def _find_error_line(chain: list[BaseException], module: ModuleType) -> Refusal 
         lines = [line for frame, line in trace if _is_in_file(frame.f_code.co_filename, module)]
         if lines:
             text = f"{file_name}: line {lines[-1]}: {type(root_cause).__name__}: {root_cause}"
-            code = "number-of-keys" if _miscounts_keys(root_cause) else "raises"
+            code = "number-of-keys" if _passes_wrong_key_count_to_eval(root_cause) else "raises"
             return Refusal(code, {"error": text})
     return None
 
 
-def _miscounts_keys(error: BaseException) -> bool:
+def _passes_wrong_key_count_to_eval(error: BaseException) -> bool:
     """Return whether eval() was called with a wrong number of keys, or with none."""
     return (
         isinstance(error, redis.ResponseError)

@@ -26,7 +26,7 @@ class RestartFault(LostLockFault):
         self.held_count = self.count_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
-        self.heal()
+        self.healing.close()  # servers 4 and 5 are reachable again
 
     def prove(self) -> str:
         unchanged_run_ids = self.run_ids_before & self._run_ids()
@@ -36,6 +36,7 @@ class RestartFault(LostLockFault):
 
     def _servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""
+        # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server.
         return [self.testbed.main] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:

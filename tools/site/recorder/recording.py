@@ -127,9 +127,10 @@ def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
 
 
 def faults(folders: Sequence[Path]) -> dict[str, Any]:
-    """Return the data of report.html for the results in these folders, with times in milliseconds.
+    """Return the data of report.html for the results in these folders, with most numbers rounded.
 
-    A cell of a later folder replaces the same cell of an earlier one. The timelines of rushes are
+    A cell of a later folder replaces the same cell of an earlier one, and the date and the setup
+    are those of the last folder. The timelines of rushes are
     left out, because each has 200 lanes.
     """
     from loadtest.faults import FAULTS as KNOWN
@@ -157,7 +158,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Return a value with all its numbers of milliseconds rounded to integers."""
+    """Return a value with all its numbers, except `recovery_s`, rounded to integers."""
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
