@@ -120,7 +120,7 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(
         thread.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
     asked_again = calls - (2 * waiters + 1)  # on a machine that is too busy to wake a waiter
-    assert 0 <= asked_again <= waiters // 10
+    assert 0 <= asked_again <= max(1, waiters // 10)  # polling would ask again for every waiter
 
 
 def test_long_wait_costs_no_commands_while_the_queue_moves(
