@@ -162,10 +162,10 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 def _has_slow_buyer(trial: Trial) -> bool:
     """Return whether a buyer whom the fault does not stop held its lock for longer than the ttl.
 
-    Only a lock that is expected to oversell under `pause` counts: it must oversell then. A lock
-    with a fence or a watchdog must not.
+    Only a lock counts that nobody renews and that is expected to oversell under `pause`. Every
+    other lock must keep a slow buyer from overselling.
     """
-    if expected_of(trial.strategy).get("pause") != "oversold":
+    if trial.strategy["renewed"] or expected_of(trial.strategy).get("pause") != "oversold":
         return False
     return any(
         hold.attempt != trial.victim_attempt and hold.end - hold.start >= trial.ttl * 1e9

@@ -130,8 +130,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the data of report.html for the results in these folders, with most numbers rounded.
 
     A cell of a later folder replaces the same cell of an earlier one, and the date and the setup
-    are those of the last folder. The timelines of rushes are
-    left out, because each has 200 lanes.
+    are those of the last folder. The timelines of rushes are left out, because each has 200 lanes.
     """
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
