@@ -203,8 +203,8 @@ def _parse_strategy(form: Mapping[str, str]) -> str:
 
 def _why_unavailable(strategy: Strategy) -> str:
     """Return why a strategy cannot be chosen on this page. Empty if it can be chosen."""
-    if not strategy.exists_on(connection.vendor):
-        return f"does not exist on {database_name()}"
+    if not strategy.works_with(connection.vendor):
+        return f"does not work with {database_name()}"
     if not strategy.needs or getattr(settings, strategy.needs):
         return ""
     return MISSING_SERVERS[strategy.needs]

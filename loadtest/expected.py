@@ -229,8 +229,8 @@ STALE_SNAPSHOTS_SECONDS = 240.0
 _LATE_LOCKS = dict.fromkeys(("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS)
 #: Database -> strategy -> time that the buyers of a rush may need.
 SLOW_ON = {"mariadb@snapshot": _LATE_LOCKS, "sqlite@deferred": _LATE_LOCKS}
-#: Strategy that exists on some databases only -> Django's names of these databases.
-EXIST_ON = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
+#: Strategy that works with some databases only -> Django's names of these databases.
+WORKS_ONLY_WITH = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
 #: Faults of the database, which are also made on other databases than PostgreSQL.
 DATABASE_FAULTS = ("pause", "unknown-commit", "db-kill")
@@ -290,9 +290,9 @@ def needed_seconds(lock: str, database: str) -> float:
     return SLOW_ON.get(database, {}).get(lock, 0.0)
 
 
-def exists_on(lock: str, vendor: str) -> bool:
-    """Return whether a strategy exists on a database, which Django names `vendor`."""
-    return lock not in EXIST_ON or vendor in EXIST_ON[lock]
+def works_with(lock: str, vendor: str) -> bool:
+    """Return whether a strategy can sell on a database, which Django names `vendor`."""
+    return lock not in WORKS_ONLY_WITH or vendor in WORKS_ONLY_WITH[lock]
 
 
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:

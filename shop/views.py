@@ -107,8 +107,8 @@ def describe(strategy: Strategy) -> dict[str, Any]:
 
 def why_unavailable(strategy: Strategy) -> str:
     """Return the reason why this shop cannot sell under a strategy; empty if it can."""
-    if not strategy.exists_on(connection.vendor):
-        return f"{strategy.name} does not exist on {database_name()}"
+    if not strategy.works_with(connection.vendor):
+        return f"{strategy.name} does not work with {database_name()}"
     if strategy.needs and not getattr(settings, strategy.needs):
         return f"{strategy.name} needs the setting {strategy.needs}"
     return ""

@@ -48,14 +48,14 @@ print(Client().get("/", headers={"Host": "127.0.0.1"}).content.decode())
 
 
 def test_page_names_another_database_than_postgresql(tmp_path: Path) -> None:
-    """Strategies that do not exist there cannot be chosen."""
+    """Strategies that do not work with it cannot be chosen."""
     url = f"sqlite:///{tmp_path}/shop.sqlite3"
     completed = run("-c", PRINT_PAGE, SHOP_DEMO="1", DATABASE_URL=url)
     assert completed.returncode == 0, completed.stderr
     assert "all at the same instant, on SQLite." in completed.stdout
     options = re.findall(r'<option value="reserve"[^>]*>[^<]+', completed.stdout)
     assert len(options) == 2
-    assert all(text.endswith("(does not exist on SQLite)") for text in options)
+    assert all(text.endswith("(does not work with SQLite)") for text in options)
     assert "disabled" in options[0]
     assert "all at the same instant." in Client().get("/").content.decode()
 

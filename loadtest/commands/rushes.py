@@ -250,7 +250,7 @@ def rush_each(
 def not_run(strategy: StrategyFacts, **size: int) -> Run:
     """Return the run of a strategy that cannot be run here.
 
-    It is as expected if the strategy does not exist on this database, or if its server is not
+    It is as expected if the strategy does not work with this database, or if its server is not
     installed. In CI no server may be missing.
     """
     run = {

@@ -56,7 +56,7 @@ def unknown_cells(fault_name: str, strategies: Sequence[StrategyFacts], reason: 
 def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "") -> Cell:
     """Return the cell of a strategy that is not available, or of a fault that is not made.
 
-    The cell is as expected if the fault or the strategy does not exist on this database. Outside CI
+    The cell is as expected if the fault or the strategy is not for this database. Outside CI
     it is also as expected if the strategy's server is missing.
 
     why_not_made  why the fault is not made on this database; empty if it is made

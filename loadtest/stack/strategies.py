@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from loadtest.expected import EXPECTED, TRAITS, exists_on, verdicts_on
+from loadtest.expected import EXPECTED, TRAITS, verdicts_on, works_with
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES
 
@@ -44,8 +44,8 @@ def _describe(
 ) -> StrategyFacts:
     database_of_nodes = DATABASES[database]
     why_not_on_database = ""
-    if not exists_on(name, database_of_nodes.vendor):
-        why_not_on_database = f"{name} does not exist on {database_of_nodes.title}"
+    if not works_with(name, database_of_nodes.vendor):
+        why_not_on_database = f"{name} does not work with {database_of_nodes.title}"
     needs = TRAITS[name].needs
     facts = {
         "name": name,

@@ -106,8 +106,8 @@ def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
         lock = parse_string(parameters, "lock", default="none")
         if lock not in STRATEGIES:
             raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
-        if not STRATEGIES[lock].exists_on(connection.vendor):
-            raise Unavailable(f"{lock} does not exist on {database_name()}")
+        if not STRATEGIES[lock].works_with(connection.vendor):
+            raise Unavailable(f"{lock} does not work with {database_name()}")
         return lock
     if parse_string(parameters, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
         raise BadInput(

@@ -37,7 +37,7 @@ class Strategy:
     holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
     reads_again whether it notices a restock and tries again, in the new sale
     waits_at_write  whether two buyers can read at once, and the second waits at its write
-    databases   the databases that it exists on, as Django calls them; empty for all
+    databases   the databases that it works with, by their names in Django; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to the rows that this strategy
                 sells from (as in buckets.py); None if it sells from the product's row
@@ -75,7 +75,7 @@ class Strategy:
     path: str = ""
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
 
-    def exists_on(self, vendor: str) -> bool:
+    def works_with(self, vendor: str) -> bool:
         """Return whether it can sell on a database. `vendor` is Django's name of the database."""
         return not self.databases or vendor in self.databases
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.expected import EXIST_ON, EXPECTED, SURVIVABLE, TRAITS
+from loadtest.expected import EXPECTED, SURVIVABLE, TRAITS, WORKS_ONLY_WITH
 from loadtest.faults import FAULTS
 from loadtest.judge.evidence import EVIDENCE
 from servers.embedded import ROOT
@@ -32,8 +32,8 @@ def missing_steps(strategy: Strategy) -> Iterator[str]:
             f"sound is {strategy.sound}, and its row in loadtest/expected.py says otherwise; a "
             "flawed strategy needs the rush or a fault that breaks it"
         )
-    if EXIST_ON.get(name, ()) != strategy.databases:
-        yield "give EXIST_ON of loadtest/expected.py the databases of its STRATEGY"
+    if WORKS_ONLY_WITH.get(name, ()) != strategy.databases:
+        yield "give WORKS_ONLY_WITH of loadtest/expected.py the databases of its STRATEGY"
     if name not in {*recording.read_recorded_moves(), *WITHOUT_SCHEDULES}:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():

@@ -35,7 +35,7 @@ def main(names: Sequence[str]) -> None:
     chosen = names or [
         name
         for name, strategy in STRATEGIES.items()
-        if strategy.backend in ("none", "postgresql") and strategy.exists_on(connection.vendor)
+        if strategy.backend in ("none", "postgresql") and strategy.works_with(connection.vendor)
     ]
     oversold_by_strategy = {
         name: sum(run.report.oversold for run in run_all_schedules(name, units=1))
