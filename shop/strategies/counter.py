@@ -76,6 +76,7 @@ def reserve(*, sale_id: int, reservation_id: str, stock: int) -> tuple[Reservati
     number of units that are not reserved. Raises redis.RedisError.
     """
     point.send("reserve")
+    # This strategy takes no lock, but its counter is in the Redis of the locks.
     result, units_left = lua("reserve_unit")(
         locks_client(), counter_keys(sale_id), [reservation_id, stock, COUNTER_LIFETIME_MS]
     )
