@@ -112,8 +112,8 @@ test-whole: install-dev
 	@exec $(BIN)/python -m pytest --whole -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
-	  workshop/tests/packs.py $(ARGS)
+	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder \
+	  workshop/tests/sessions.py workshop/tests/packs.py workshop/tests/exercises.py $(ARGS)
 
 # Tests that need neither PostgreSQL nor Valkey, without the plugin that starts both.
 FAST = deploy/tests $(addprefix tools/tests/test_,ci.py documents.py growth.py) $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\

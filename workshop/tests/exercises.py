@@ -1,6 +1,6 @@
 """Every exercise, solution, right and wrong body against the real checks on real servers.
 
-Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, on its own servers.
+`make test-workshop` runs them. Each worker of pytest-xdist checks whole lessons on its own servers.
 """
 
 import os
@@ -29,6 +29,7 @@ SHIPPED = [
     )
     for lesson in lessons().values()
 ]
+LESSON_12_GROUPS = 2
 #: Files that are wrong in a way that any exercise can be wrong.
 BROKEN = {
     "def buy(:\n": "broken",
@@ -38,15 +39,22 @@ BROKEN = {
 }
 
 
-def each(bodies: list[Body]) -> pytest.MarkDecorator:
-    """For xdist: groups that take about as long, each with its own servers. The whole row of
-    faults is one, for it takes a minute for each solution."""
+def parametrize(bodies: list[Body]) -> pytest.MarkDecorator:
+    """Run a test with each body, in groups that pytest-xdist distributes among its workers.
 
-    def group(lesson: Lesson) -> pytest.MarkDecorator:
-        name = "row" if "boss" in lesson.checks else str(lesson.number % 3)
-        return pytest.mark.xdist_group(f"exercises-{name}")
+    A lesson is a group. Lesson 12 runs a rush under each fault, which takes a minute, so its
+    bodies come first, in LESSON_12_GROUPS groups.
+    """
 
-    cases = [pytest.param(body, marks=group(body.lesson), id=str(body)) for body in bodies]
+    def is_of_lesson_12(body: Body) -> bool:
+        return "boss" in body.lesson.checks
+
+    cases = []
+    for position, body in enumerate(sorted(bodies, key=is_of_lesson_12, reverse=True)):
+        group = f"lesson-{body.lesson.number}"
+        if is_of_lesson_12(body):
+            group += f"-{position % LESSON_12_GROUPS}"
+        cases.append(pytest.param(body, marks=pytest.mark.xdist_group(group), id=str(body)))
     return pytest.mark.parametrize("body", cases)
 
 
@@ -68,7 +76,7 @@ def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
     return check(lesson, bench)
 
 
-@each([*SOLUTIONS, *RIGHT])
+@parametrize([*SOLUTIONS, *RIGHT])
 def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) -> None:
     result = result_of(body.lesson, body.file, bench)
     assert (result.undecided, result.refusal) == ("", None)
@@ -76,7 +84,7 @@ def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) ->
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
 
-@each([*SHIPPED, *WRONG])
+@parametrize([*SHIPPED, *WRONG])
 def test_what_is_wrong_is_refused_with_its_own_code(body: Body, bench: Bench) -> None:
     result = result_of(body.lesson, body.file, bench)
     assert result.refusal is not None, result.undecided

@@ -10,7 +10,7 @@ from loadtest.stack.stack import StackError
 from loadtest.tests.checkout import fresh_environment
 from workshop.pack import pack
 
-pytestmark = pytest.mark.xdist_group("sessions")
+pytestmark = pytest.mark.xdist_group("packs")
 
 
 def test_a_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
