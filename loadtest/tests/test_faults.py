@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +48,40 @@ def changed(**options):
 
 django.setup = changed
 """
+#: A sitecustomize.py by which the thread of TokenWatchdogLock renews nothing.
+WITHOUT_RENEWAL = """\
+import django
+
+setup = django.setup
+
+def changed(**options):
+    setup(**options)
+    from shop.strategies.token_watchdog import TokenWatchdogLock
+    TokenWatchdogLock.renew = lambda lock, lease: True
+
+django.setup = changed
+"""
 
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
     return {cell["lock"]: cell for cell in play(fault(testbed), testbed.strategies(locks))}
 
 
-def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
+    """Restart both nodes with this sitecustomize.py, and without it after the block."""
+    (folder / "sitecustomize.py").write_text(sitecustomize)
+    try:
+        for node in range(2):
+            testbed.restart(node, PYTHONPATH=f"{folder}:{ROOT}")
+        yield
+    finally:
+        for node in range(2):
+            testbed.restart(node)
+
+
+@pytest.fixture
+def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
     resume_rivals = Trial.resume_rivals
 
     def resume_rivals_late(trial: Trial) -> None:
@@ -62,6 +89,10 @@ def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(
         resume_rivals(trial)
 
     monkeypatch.setattr(Trial, "resume_rivals", resume_rivals_late)
+
+
+@pytest.mark.usefixtures("rivals_slower_than_ttl")
+def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(testbed: Testbed) -> None:
     cells_by_lock = cells(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token = cells_by_lock["token"]
     assert (token["verdict"], token["missing"], token["wrong"]) == (
@@ -71,6 +102,17 @@ def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(
     )
     assert cells_by_lock["setpx-del"]["verdict"] == "oversold"
     assert cells_by_lock["redis"]["verdict"] == "exact"
+
+
+@pytest.mark.usefixtures("rivals_slower_than_ttl")
+def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    """token-watchdog oversells under `pause` as token does, but must not in a running process."""
+    with changed_nodes(testbed, tmp_path, WITHOUT_RENEWAL):
+        cell = cells(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
+    assert (cell["verdict"], cell["missing"]) == ("oversold", "")
+    assert not cell["as_expected"]
 
 
 def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
@@ -98,15 +140,9 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
 def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(CHANGED)
-    try:
-        for node in range(2):
-            testbed.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    with changed_nodes(testbed, tmp_path, CHANGED):
         repaired = cells(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
         never_renewed = cells(testbed, SlowFault, "redis")["redis"]
-    finally:
-        for node in range(2):
-            testbed.restart(node)
     assert (repaired["verdict"], repaired["as_expected"]) == ("exact", False)
     assert fault_report.complaint(repaired) == (
         "setpx-del under late-release: exact, expected oversold"
