@@ -116,7 +116,7 @@ class ObserveMiddleware(MiddlewareMixin):
             try:
                 self.metrics.count_request(route, answer.status_code, seconds, facts)
             except Exception:  # an error here must not replace the answer to a sale
-                logger.exception("not counted")
+                logger.exception("a request was not counted in the metrics")
         if access.isEnabledFor(logging.INFO):
             path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
             line = {
@@ -204,8 +204,10 @@ def _is_cross_site(request: HttpRequest, host: str) -> bool:
     """Return whether a browser sent this from a page that is neither the shop's nor trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")
+    # `none`: the user typed the address. A request with neither header comes from a program.
     if site in ("same-origin", "none") or not (site or origin):
         return False
+    # A browser without Sec-Fetch-Site: compare the page's host.
     if not site and origin.partition("://")[2] == host:
         return False
     return not any(_is_trusted(origin, trusted) for trusted in settings.CSRF_TRUSTED_ORIGINS)

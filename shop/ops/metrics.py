@@ -115,10 +115,13 @@ lock_metrics = cache(LockMetrics)
 
 
 def count_request(route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:
-    """Count an answered request."""
+    """Count an answered request.
+
+    facts  the facts of its answer; those of a purchase have `lock` and `outcome`
+    """
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
-    if facts:
+    if "lock" in facts:
         lock = facts["lock"] or NO_LOCK
         _create_series(lock)
         PURCHASES.labels(lock, facts["outcome"]).inc()
@@ -154,13 +157,13 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
 def watch_pool() -> None:
     """Start a thread that reads the statistics of this process's database pool every second.
 
-    The end of a request would be too late if all requests wait for the pool, and a scrape reaches
-    only one worker.
+    A thread is needed because no request ends while all requests wait for the pool, and a scrape
+    reaches only one worker.
     """
-    threading.Thread(target=_read_pool_statistics, name="pool-metrics", daemon=True).start()
+    threading.Thread(target=_update_pool_gauges, name="pool-metrics", daemon=True).start()
 
 
-def _read_pool_statistics() -> None:
+def _update_pool_gauges() -> None:
     """Set the gauges of this process's database pool every second, forever."""
     while True:
         stats: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]

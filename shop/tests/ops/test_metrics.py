@@ -243,7 +243,17 @@ def test_purchase_that_cannot_be_counted_is_answered(
 
     monkeypatch.setattr(metrics, "count_request", raise_error)
     assert buy(lock="none").status == 201
-    assert "not counted" in caplog.text
+    assert "a request was not counted in the metrics" in caplog.text
+
+
+@rolled_back
+def test_refusal_of_no_purchase_is_counted(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its answer has facts for the log, but no strategy."""
+    settings.METRICS_TOKEN = TOKEN
+    assert Client().get("/sales/999999999").status_code == 404
+    assert "was not counted" not in caplog.text
 
 
 # --- workers come and go ------------------------------------------------------------------------
