@@ -107,17 +107,17 @@ class Application(ASGIHandler):
     each middleware and each signal, and keep a thread for each request. But only the sale itself
     blocks, so here the rest of a purchase runs in the event loop. The middleware of
     settings.MIDDLEWARE that has process_request or process_response is called in Django's order.
-    None of it does I/O.
+    None of it does I/O. WhiteNoise has neither, and serves only files, so it is left out.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.threads = Threads(settings.WEB_THREADS)
-        self._turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
+        self._starts_per_turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
-            kind(_do_nothing)
-            for kind in map(import_string, settings.MIDDLEWARE)
-            if isinstance(kind, type) and issubclass(kind, MiddlewareMixin)
+            middleware_class(_do_nothing)
+            for middleware_class in map(import_string, settings.MIDDLEWARE)
+            if isinstance(middleware_class, type) and issubclass(middleware_class, MiddlewareMixin)
         ]
         self._resolver_match = resolve("/buy")
 
@@ -149,7 +149,7 @@ class Application(ASGIHandler):
         """
         request, answer = self.create_request(scope, BytesIO())
         if request is not None:
-            if scope["path"] == "/buy":
+            if scope["path"] == "/buy":  # so that it is counted as a purchase
                 request.resolver_match = self._resolver_match
             observing = [
                 middleware
@@ -159,6 +159,7 @@ class Application(ASGIHandler):
             for middleware in observing:
                 getattr(middleware, "process_request", _do_nothing)(request)
             refusal = answer_error(request, error)
+            # Otherwise CommonMiddleware sets this header, but it is not called here.
             refusal.headers["Content-Length"] = str(len(refusal.content))
             answer = refusal
             for middleware in reversed(observing):
@@ -169,7 +170,8 @@ class Application(ASGIHandler):
         await self.send_response(answer, send)
 
     async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
-        async with self._turn:
+        # sleep(0) keeps the place until the loop's next turn.
+        async with self._starts_per_turn:
             await asyncio.sleep(0)
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:
@@ -180,11 +182,12 @@ class Application(ASGIHandler):
     async def answer(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
+        # Kept only if the task is cancelled. Then it is logged and counted, but not sent.
         answer: HttpResponseBase = ShopResponse(
             {"error": "the client is gone"}, status=CLIENT_GONE_STATUS
         )
         try:
-            answer = await self._answer(request, response_hooks)
+            answer = await self._call_middleware_and_buy(request, response_hooks)
         except asyncio.CancelledError:
             answer.facts = {"outcome": "gone"}  # type: ignore[attr-defined]
             raise
@@ -202,9 +205,16 @@ class Application(ASGIHandler):
             request_id.set(NO_REQUEST)
         return answer
 
-    async def _answer(self, request: HttpRequest, response_hooks: list[Hook]) -> HttpResponseBase:
+    async def _call_middleware_and_buy(
+        self, request: HttpRequest, response_hooks: list[Hook]
+    ) -> HttpResponseBase:
+        """Return the answer before the `process_response` of any middleware.
+
+        response_hooks  a list to which the `process_response` of each called middleware is added
+        """
         try:
             for middleware in self._middleware:
+                # Added first, because Django calls it even if this middleware refuses the request.
                 response_hooks.append(getattr(middleware, "process_response", _do_nothing))
                 process_request: Hook = getattr(middleware, "process_request", _do_nothing)
                 refusal = process_request(request)
@@ -214,7 +224,7 @@ class Application(ASGIHandler):
             await reach_point_async("arrives")
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
-                await in_thread(self.threads.short, partial(admit, request))
+                await in_thread(self.threads.under_lock, partial(admit, request))
             return answer_sold(attempt, await check_out(attempt, self.threads))
         except ANSWERED_ERRORS as error:
             return answer_error(request, error)

@@ -10,18 +10,15 @@ from shop.ops.database import is_lost
 from shop.ops.postgres import ReplyTimeout
 
 
-def is_gone(error: DatabaseError | InterfaceError) -> bool:
-    """Return whether this error means that the connection is lost."""
-    return is_lost(error)
-
-
 def discard_dead(error: DatabaseError | InterfaceError) -> None:
-    """Remove every dead connection from the pool, if this error means that one is dead.
+    """Close the connection if this error means that it is lost, and remove dead ones from the pool.
 
-    After a restart of PostgreSQL all connections are dead, and each would fail a request.
+    After a restart of PostgreSQL all connections are dead, and each would fail a request. Nothing
+    is done after a ReplyTimeout: the server is silent, and the check of each connection would wait
+    for a timeout, too.
     """
-    if not is_gone(error) or isinstance(error.__cause__, ReplyTimeout):
-        return  # the server is silent: the check of each connection would wait for a timeout
+    if not is_lost(error) or isinstance(error.__cause__, ReplyTimeout):
+        return
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:
@@ -51,7 +48,8 @@ def spare_connection() -> AbstractContextManager[None]:
 
     Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
     lock in the database every waiting buyer occupies a connection. Without this, the page with the
-    rush and its Stop button would wait for one, and then report that the database does not answer.
+    rush and its Stop button would wait for a connection, and then report that the database does not
+    answer.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)

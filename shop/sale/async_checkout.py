@@ -32,17 +32,20 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class Threads:
-    """Two pools of threads for blocking calls, with a limited number of threads.
+    """Two pools of threads for blocking calls, each with a limited number of threads.
 
-    short  for purchases that already hold their lock, and for single queries. They wait for the
-           database, but never for a thread that a buyer occupies while it waits for a lock
-    whole  for purchases that run entirely in a thread, at most WEB_THREADS at a time. The holder
-           of a lock already has its thread, so it never waits for a thread of a waiting buyer
+    under_lock       for purchases that already hold their lock, and for single queries. They wait
+                     for the database, but never for a thread that a buyer occupies while it waits
+                     for a lock
+    whole_purchases  for purchases that run entirely in a thread. The holder of a lock already has
+                     its thread, so it never waits for a thread of a waiting buyer
     """
 
-    def __init__(self, whole: int) -> None:
-        self.short = ThreadPoolExecutor(settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "short")
-        self.whole = ThreadPoolExecutor(whole, "whole")
+    def __init__(self, max_whole_purchases: int) -> None:
+        self.under_lock = ThreadPoolExecutor(
+            settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "under-lock"
+        )
+        self.whole_purchases = ThreadPoolExecutor(max_whole_purchases, "whole-purchase")
 
 
 async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
@@ -68,7 +71,7 @@ async def wait_to_the_end(
     except asyncio.CancelledError:
         has_given_up = give_up is not None and give_up()
         while not (has_given_up or future.done()):
-            with suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):  # a second cancellation does not end the wait
                 await asyncio.wait({future})
         raise
 
@@ -89,7 +92,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
-        return await in_thread(threads.whole, partial(checkout.check_out, attempt))
+        return await in_thread(threads.whole_purchases, partial(checkout.check_out, attempt))
     with checkout.translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
             await _call_in_thread(
@@ -101,7 +104,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
         try:
             return await _sell_under_lock(attempt, sell, threads)
         except checkout.MAY_HAVE_BOUGHT_BEFORE as refusal:
-            if attempt.key is None:
+            if attempt.key is None:  # without a key there is no order to look up in a thread
                 raise
             return await _call_in_thread(
                 threads, attempt, partial(checkout.find_earlier_order, attempt, refusal)
@@ -128,8 +131,8 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
 
 
 async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
-    """Make the call in a thread of the pool `short`, and translate its errors in that thread.
+    """Make the call in a thread of `threads.under_lock`, and translate its errors in that thread.
 
     A broken connection belongs to that thread, so only that thread can discard it.
     """
-    return await in_thread(threads.short, checkout.translate_errors(attempt)(call))
+    return await in_thread(threads.under_lock, checkout.translate_errors(attempt)(call))

@@ -22,8 +22,8 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
-from shop.ops.connections import discard_dead, is_gone
-from shop.ops.database import is_busy
+from shop.ops.connections import discard_dead
+from shop.ops.database import is_busy, is_lost
 from shop.sale import waiting_room
 from shop.sale.known_products import require_on_sale
 from shop.sale.points import point
@@ -44,7 +44,8 @@ ORDER_BY_KEY = """
 def check_out(attempt: Attempt) -> Receipt:
     """Sell one unit to one buyer, or return the order that the attempt's key already has.
 
-    Raises a ShopError. Except after CommitUnknown, nothing was sold.
+    Raises a ShopError. Except after CommitUnknown, nothing was sold. A DatabaseError that is a
+    defect, and not an outage or a conflict, is raised as it is.
     """
     with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_on_sale(attempt.product)
@@ -56,7 +57,10 @@ def check_out(attempt: Attempt) -> Receipt:
 
 
 def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
-    """Return the order that the attempt's key already has, or raise the refusal."""
+    """Return the order that the attempt's key already has, or raise the refusal.
+
+    Raises KeyReused if that order belongs to a different request.
+    """
     if attempt.key is None:
         raise refusal
     with connection.cursor() as cursor:
@@ -72,7 +76,7 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 
 @contextmanager
 def translate_errors(attempt: Attempt) -> Iterator[None]:
-    """Translate errors of a server inside the block into errors of the shop."""
+    """Translate errors of a lock's server or the database in the block into errors of the shop."""
     try:
         yield
     except one_file.LockTimeout as error:
@@ -85,7 +89,7 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
     except (DatabaseError, InterfaceError) as error:
         if is_busy(error):
             raise LockBusy("the database was busy for too long; nothing was sold") from error
-        if not is_gone(error):
+        if not is_lost(error):  # a defect: answered 500
             raise
         logger.warning("%s: the database: %s", attempt.lock, error)
         discard_dead(error)

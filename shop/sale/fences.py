@@ -12,16 +12,16 @@ import logging
 from django.db import connection
 
 from locks.sans_io.protocol import derive_keys
-from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, UnknownProduct
+from shop.errors import DatabaseFenceAhead, Lost, SaleClosed, ShopError, UnknownProduct
 from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: A fence that is ahead by more than this is not a later holder's.
-LARGEST_LEAD_MICROSECONDS = 60_000_000
-#: The way out if it is ahead by more, for an operator.
+#: Tolerated lead of a later holder's fence, beyond the time since the refused acquisition.
+MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
+#: The operator's remedy for a fence that another clock has set too high.
 REMEDY = (
     "correct its clock, or set the fence to 0 while every node is stopped "
     "(docs/production.md#the-fence-in-the-database-is-ahead)"
@@ -54,23 +54,23 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
     return Stock(*row)
 
 
-def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
+def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the exception for a fence that the database refused.
 
-    It is SaleClosed, Lost or DatabaseFenceAhead. Raises UnknownProduct if the product has no sale.
+    It is SaleClosed, Lost, DatabaseFenceAhead, or UnknownProduct if the product has no sale.
 
-    A later holder's fence is higher than this one by at most the time since this acquisition. A
-    fence that is higher by LARGEST_LEAD_MICROSECONDS more than that comes from another clock.
+    A later holder's fence is higher than this one by at most `lease.held_seconds`. A fence that is
+    higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
-        raise UnknownProduct
+        return UnknownProduct()
     if product.fence < (lease.fence or 0):
         # The fence would pass now. So the product had no sale at the UPDATE: its sale was closed
         # then, and another one has been opened since.
         return SaleClosed()
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
-    if ahead <= LARGEST_LEAD_MICROSECONDS:
+    if ahead <= MAX_CLOCK_DRIFT_MICROSECONDS:
         return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
     error = DatabaseFenceAhead(
         f"the database's fence of {attempt.product} is {ahead / 1_000_000:.0f} s ahead of the "
@@ -81,16 +81,19 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> Lost:
 
 
 def find_blocked_products(lock: str) -> dict[str, float]:
-    """Return the products on sale that no holder of this lock can sell, because of the fence.
+    """Return the products on sale whose fence in the database refuses every new holder.
 
     The values are the seconds by which the product's fence is ahead of the locks' Redis. Raises
     redis.RedisError.
+
+    lock  name of the strategy that sells
     """
     client = locks_client()
     seconds, microseconds = client.time()
     now = int(seconds) * 1_000_000 + int(microseconds)
     on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now).order_by("name")
-    last_fences = {product: client.get(_key(lock, product.name)) for product in on_sale}
+    last_fences = {product: client.get(_fence_key(lock, product.name)) for product in on_sale}
+    # The next fence is at least the last one plus one, so a last fence that is high enough passes.
     return {
         product.name: (product.fence - now) / 1_000_000
         for product, last_fence in last_fences.items()
@@ -98,6 +101,7 @@ def find_blocked_products(lock: str) -> dict[str, float]:
     }
 
 
-def _key(lock: str, product: str) -> str:
-    """Return the key under which RedisLock keeps the last fence that it gave out."""
-    return derive_keys(Attempt(product, buyer="", lock=lock).lock_name)[3].decode()
+def _fence_key(lock: str, product: str) -> str:
+    """Return the key under which RedisLock keeps the last fence of a product's lock."""
+    _, _, _, fence_key = derive_keys(Attempt(product, buyer="", lock=lock).lock_name)
+    return fence_key.decode()

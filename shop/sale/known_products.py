@@ -17,7 +17,7 @@ from shop.models import Product
 LOOKUP_TIMEOUT_SECONDS = 8.0
 
 _products: set[str] = set()  # also products whose sale has ended: the purchase checks again
-_lookup = threading.Lock()
+_lookup_lock = threading.Lock()
 
 
 def is_cached(product: str) -> bool:
@@ -34,21 +34,21 @@ def require_on_sale(product: str) -> None:
     """
     if is_cached(product):
         return
-    if not _lookup.acquire(timeout=LOOKUP_TIMEOUT_SECONDS):
+    if not _lookup_lock.acquire(timeout=LOOKUP_TIMEOUT_SECONDS):
         raise Unavailable("the database does not answer; nothing was sold")
     try:
-        if product in _products:
+        if is_cached(product):  # another thread has looked it up meanwhile
             return
         if not _is_on_sale(product):
             raise UnknownProduct
         _products.add(product)
     finally:
-        _lookup.release()
+        _lookup_lock.release()
 
 
 def _is_on_sale(product: str) -> bool:
     try:
         return Product.objects.filter(name=product, sale__isnull=False).exists()
     finally:
-        if not connection.in_atomic_block:
+        if not connection.in_atomic_block:  # as in a TestCase
             connection.close()  # back to the pool

@@ -69,7 +69,7 @@ def held(
         refuse_inside_transaction()
     # This takes no lock: the `with` in report_points_around does, and releases it.
     hold = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return report_points_around(hold, commits=encloses_commit)
+    return report_points_around(hold, encloses_commit=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
@@ -83,7 +83,7 @@ def refuse_inside_transaction() -> None:
 
 @contextmanager
 def report_points_around(
-    hold: AbstractContextManager[AnyLease], *, commits: bool = True
+    hold: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
     """Hold a lock for a block, and report the points before, inside and after it.
 
@@ -92,7 +92,7 @@ def report_points_around(
     point.send("acquire")
     lease = None
     try:
-        with hold as lease, report_points_of(lease, commits=commits):
+        with hold as lease, report_points_of(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
         if lease is not None:  # report the release even if the purchase failed
@@ -100,15 +100,15 @@ def report_points_around(
 
 
 @contextmanager
-def report_points_of(lease: AnyLease, *, commits: bool = True) -> Iterator[None]:
+def report_points_of(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
     """Report the points at the beginning and the end of a block that runs under the lease.
 
-    commits  whether the transaction has been committed when the block ends
+    encloses_commit  whether the transaction has been committed when the block ends
     """
     point.send("acquired", **acquisition_facts(lease))
     try:
         yield
-        if commits:
+        if encloses_commit:
             point.send("after_commit")
     finally:
         point.send("release", token=lease.token)

@@ -12,7 +12,8 @@ from shop.models import Product, Sale
 from shop.sale.purchase import Stock
 from shop.sale.strategy import STRATEGIES
 
-#: Time for which the close of a sale waits for purchases that have locked the product's row.
+#: Time for which PostgreSQL lets the close of a sale wait for purchases that have locked the
+#: product's row.
 LONGEST_CLOSE_MS = 20_000
 
 
@@ -38,7 +39,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
         sale = Sale.objects.create(
             product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
-    except IntegrityError as error:
+    except IntegrityError as error:  # a sale with this key exists; `amount` is not negative
         if key is None:
             raise
         raise KeyHasOpened from error
@@ -76,8 +77,9 @@ def restock_once(
 def close(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
-    This waits up to LONGEST_CLOSE_MS for purchases that have already written; later purchases are
-    refused. Raises OperationalError if they take longer.
+    This waits for purchases that have already written: on PostgreSQL up to LONGEST_CLOSE_MS, on
+    another database up to its own lock timeout. Later purchases are refused. Raises
+    OperationalError if they take longer.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -92,7 +94,11 @@ def close(*, product: str) -> None:
 
 
 def _close(product_row: Product, sales: QuerySet[Sale], now: datetime) -> None:
-    """Close those of the product's `sales` that are open."""
+    """Close those of the product's `sales` that are open.
+
+    The units left in a strategy's own rows are added to `product_row.amount`, which the caller
+    saves.
+    """
     if product_row.sale_id is not None:
         for strategy in STRATEGIES.values():
             if strategy.close is not None:

@@ -27,7 +27,8 @@ from functools import partial
 
 from django.dispatch import Signal
 
-#: Called with the name of the point and its facts, in the thread that reached it.
+#: Called with the name of the point and its facts, in the thread that reached it. For a task see
+#: reach_point_async().
 Probe = Callable[[str, Mapping[str, object]], None]
 
 #: Returns whether the probe may stop a thread at a point. The argument is the point's name.
@@ -47,7 +48,7 @@ _may_stop: MayStop = _may_stop_anywhere
 
 def _call_probe(sender: str, *, signal: Signal, **facts: object) -> None:
     if _probe is not None:
-        _probe(sender, facts)
+        _probe(sender, facts)  # the sender of the signal is the name of the point
 
 
 def install(probe: Probe | None, may_stop: MayStop = _may_stop_anywhere) -> None:

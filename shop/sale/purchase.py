@@ -1,7 +1,7 @@
 """The critical section of a purchase (`sell_one`): check the stock, decrement it, record the order.
 
-A demo may pause a buyer between the check and the decrement. At its points (shop/sale/points.py) a
-test can stop the buyer.
+A demo may pause a buyer between the check and the decrement. A test can stop a buyer at the points
+of shop/sale/points.py.
 """
 
 import time
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from locks import one_file
     from locks.lease import BaseLease
 
-#: A lease on a lock of any kind. Its modules are not imported for a purchase without a lock.
+#: A lease on a lock of any kind. The import above is for type checks only, so that a purchase
+#: without a lock loads no module of the locks.
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
 #: The constraint that the database names if an order with the same key exists.
@@ -93,6 +94,8 @@ class Attempt:
 class Stock:
     """The stock that was read at the check.
 
+    amount      units left
+    version     counts the writes of the strategy `version`
     row_number  number of the bucket or unit to sell from, if the strategy has its own rows
     """
 
@@ -118,7 +121,12 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A sold unit. `lease` is None if it was sold without a lock or by an earlier request."""
+    """A sold unit.
+
+    stock_seen  units left at the check, with this one
+    replayed    whether an earlier request with the same key bought the unit
+    lease       None if the unit was sold without a lock or by an earlier request
+    """
 
     order_id: int
     sale_id: int
@@ -147,7 +155,10 @@ def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
-    """Read the stock. Only with `for_update` the row is locked against other buyers."""
+    """Read the stock. Only with `for_update` the row is locked against other buyers.
+
+    Raises UnknownProduct if the product is not on sale.
+    """
     products = Product.objects.filter(name=attempt.product, sale__isnull=False)
     if for_update:
         products = products.select_for_update()
@@ -201,7 +212,7 @@ def sell_one(
     Raises SoldOut, SaleOver, UnknownProduct or Lost, and KeyHasBought if the attempt's key already
     has an order.
     """
-    attempt.committing = False
+    attempt.committing = False  # True if a strategy retries after a conflict at the commit
     stock = read(attempt)
     point.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_requested_sale(attempt, stock)

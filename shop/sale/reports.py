@@ -19,7 +19,7 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The settlement of a sale if Redis was not needed or did not answer.
+#: The settlement of a sale if it was not read, or if Redis did not answer.
 UNKNOWN_SETTLEMENT = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
 
 
@@ -34,8 +34,8 @@ class SaleReport:
     settlement    the figures of its promises:
         settled            promises with an order
         unsettled          promises whose order is not written yet
-        broken_promises    promises whose order cannot be written: no unit was left, or the key has
-                           another order
+        broken_promises    promises whose order cannot be written, for example because no unit was
+                           left, or because the key has another order
         settlement_lag_ms  p50, p99 and max of the milliseconds from a promise to the commit of its
                            order, by Redis's clock. None before the first order. p50 and p99 are
                            rounded up to multiples of 1 ms below 100 ms, of 10 ms below 1 s, and of
@@ -108,8 +108,15 @@ NEWEST_SALES = """
 
 
 def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return the reports of these sales, newest first, each with two locks of its orders."""
+    """Return the reports of these sales, newest first.
+
+    Each has up to two of the strategies of its orders: the first and the last by name.
+
+    sale_ids_sql  what follows IN: placeholders or a query
+    arguments     the arguments of `sale_ids_sql`
+    """
     with connection.cursor() as cursor:
+        # REPORTS contains the sale ids twice.
         cursor.execute(REPORTS.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
     reports = []
@@ -153,7 +160,7 @@ def report_of(sale_id: int) -> SaleReport:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
-    # Before the orders: every order that the settlement counts is then among them.
+    # Read before the orders, so that every order that the settlement counts is among them.
     settlement = _settlement_of(sale_id)
     return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
 
@@ -216,7 +223,7 @@ def latest_sale_id(*, product: str) -> int:
 def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` orders of a sale with an id above `after`, oldest first.
 
-    The judge reads the orders in pages. Raises UnknownSale.
+    The load test's judge reads the orders in pages. Raises UnknownSale.
     """
     return [
         {
@@ -241,7 +248,7 @@ MAX_CURVE_POINTS = 2_000
 def sale_curve(sale_id: int) -> list[tuple[float, int]]:
     """Return (seconds since the first order, stock that the buyer saw) for each order, by time.
 
-    The curve has MAX_CURVE_POINTS at most, and neither buyers nor keys. Raises UnknownSale.
+    The curve has MAX_CURVE_POINTS at most, and names no buyers or keys. Raises UnknownSale.
     """
     orders = list(
         _orders(sale_id)

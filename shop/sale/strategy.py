@@ -32,7 +32,7 @@ class Strategy:
     reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
     rush        the verdict of a rush: `exact` or `oversold`
-    overselling_schedules  how many of the 20 orders of two buyers' moves sell the last unit twice
+    overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
     holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
     reads_again whether it notices a restock and tries again, in the new sale
@@ -42,8 +42,7 @@ class Strategy:
     fill        moves the units of a new sale from the product's row to the rows that this strategy
                 sells from (as in buckets.py); None if it sells from the product's row
     close       ends a sale, by its number, and returns the units left in the strategy's own rows
-    settled     returns how many promises of a sale have an order (settlement_report.py); the
-                argument is the sale's number
+    settled     returns the settlement of a sale (SaleReport in reports.py), by its number
     path        its file, if that is not in shop/strategies/
     """
 

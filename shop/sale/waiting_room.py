@@ -1,10 +1,11 @@
 """A limit on the purchases in this process. Buyers above it are told to come back later.
 
-A purchase occupies a seat from its begin to its end.
+A purchase occupies a seat from its beginning to its end.
 
 SHOP_MAX_PURCHASES limits all purchases, so that pages and health checks always find a free thread.
 SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other products:
-while one buyer sells, that many wait for a lock in Redis, for a row, or to retry after a conflict.
+while one buyer sells, up to that many others wait for a lock in Redis, for a row, or to retry after
+a conflict.
 Each process counts only its own buyers; a common count would cost each buyer a round trip to
 another server. So n nodes of m processes admit n x m times as many.
 """
@@ -41,9 +42,10 @@ def occupy_seat(product: str) -> Iterator[None]:
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
+        # Not >=, because one of these purchases sells and does not wait.
         is_product_full = purchases_under_way[product] > max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:
-            raise WaitingRoomFull(seconds=_retry_after_seconds())
+            raise WaitingRoomFull(seconds=_assign_return_seconds())
         purchases_under_way[product] += 1
     try:
         yield
@@ -54,8 +56,11 @@ def occupy_seat(product: str) -> Iterator[None]:
                 del purchases_under_way[product]  # a product without buyers takes no memory
 
 
-def _retry_after_seconds() -> int:
-    """Return the seconds after which a buyer that is refused now should come back."""
+def _assign_return_seconds() -> int:
+    """Assign the next free time to a refused buyer, and return it in seconds from now.
+
+    The caller holds `_mutex`.
+    """
     global _next_return
     now = monotonic()
     earliest = max(now, _next_return) + 1 / RETURNS_PER_SECOND

@@ -108,7 +108,7 @@ def test_client_that_leaves_before_a_thread_is_free() -> None:
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        threads = loop.application.threads.whole
+        threads = loop.application.threads.whole_purchases
         async with queue_of_buyers(loop, "token", 0) as (gate, purchases):
             queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
             await wait_until(threads._work_queue.qsize)
