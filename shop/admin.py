@@ -63,8 +63,8 @@ class WithReports(ReadOnly):
         rows = changes.result_list
         numbers = [number for number in map(self.sale_of, rows) if number is not None]
         report_by_sale = {report.sale: report for report in reports.reports_of(numbers)}
-        for row in rows:  # the query set caches its rows
-            row.report = report_by_sale.get(self.sale_of(row) or 0)
+        for row in rows:  # the query set caches them, so the page shows these objects
+            row.report = report_by_sale.get(self.sale_of(row) or 0)  # no sale has the number 0
         return changes
 
 

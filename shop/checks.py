@@ -25,10 +25,10 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 def check_numbers(**kwargs: Any) -> Messages:
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
-            yield _refuses_all(name, "seconds, at least 0.001", "shop.E006")
+            yield _make_refusal_error(name, "seconds, at least 0.001", "shop.E006")
     for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
         if getattr(settings, name) < 0:
-            yield _refuses_all(name, "a number of buyers, or 0 for no limit", "shop.E020")
+            yield _make_refusal_error(name, "a number of buyers, or 0 for no limit", "shop.E020")
     max_purchases = settings.SHOP_MAX_PURCHASES
     threads = settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
@@ -41,14 +41,18 @@ def check_numbers(**kwargs: Any) -> Messages:
         )
 
 
-def _refuses_all(name: str, allowed: str, check_id: str) -> Error:
+def _make_refusal_error(name: str, allowed: str, check_id: str) -> Error:
     problem = f"{name} is {getattr(settings, name)}: every purchase would be refused."
     return Error(problem, hint=f"Set it to {allowed}.", id=check_id)
 
 
 @register()
 def check_hanging_holder(**kwargs: Any) -> Messages:
-    """Check that idle-in-transaction < lock < statement timeout < ttl <= longest hold < wait."""
+    """Check that the lock outlives a stuck holder, and that waiting buyers outlive the lock.
+
+    statement_timeout < SHOP_LOCK_TTL <= SHOP_LOCK_MAX_HOLD
+    SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT
+    """
     ttl = settings.SHOP_LOCK_TTL
     max_hold = settings.SHOP_LOCK_MAX_HOLD
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
@@ -59,7 +63,7 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
             hint=f"Set SHOP_LOCK_TTL above {statement} s.",
             id="shop.W001",
         )
-    if not max_hold >= ttl:
+    if not max_hold >= ttl:  # written so that NaN is refused, too
         yield Error(
             f"SHOP_LOCK_MAX_HOLD is {max_hold} s, less than SHOP_LOCK_TTL, which is {ttl} s: every "
             "purchase under RedisLock would fail.",
@@ -113,7 +117,7 @@ def check_lock(**kwargs: Any) -> Messages:
 
 
 def refuse_to_start() -> None:
-    """Raise ImproperlyConfigured if SHOP_LOCK is an error.
+    """Raise ImproperlyConfigured if check_lock() reports an error.
 
     Every process that serves requests calls this, because system checks stop only manage.py.
     """
@@ -166,7 +170,7 @@ def check_server_settings(**kwargs: Any) -> Messages:
 
 
 def _database_of_url(url: str) -> tuple[Any, ...]:
-    """Return the server and the database of a Redis URL, equal for all spellings of the URL."""
+    """Return the server and the database of a Redis URL, with defaults for parts that it omits."""
     parts: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
     server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
     return server, parts.get("db", 0)
@@ -182,7 +186,7 @@ def check_eviction(**kwargs: Any) -> Messages:
 
     try:
         policy = locks_client().info("memory")["maxmemory_policy"]
-    except (RedisError, OSError, KeyError):
+    except (RedisError, OSError, KeyError):  # KeyError: a server that does not tell its policy
         return
     if policy != "noeviction":
         yield Warning(

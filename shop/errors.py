@@ -59,7 +59,7 @@ class Forbidden(ShopError):
 
 
 class UnknownProduct(ShopError):
-    text = "There is no such product. Open a sale for it with POST /restock."
+    text = "This product is not on sale. Open a sale for it with POST /restock."
     status = 404
 
 
@@ -114,7 +114,7 @@ class Throttled(ShopError):
 
 
 class WaitingRoomFull(Throttled):
-    text = "Too many buyers wait for this product; nothing was sold. Retry with the same key."
+    text = "Too many purchases are under way; nothing was sold. Retry with the same key."
     outcome = "full"
 
 
@@ -149,8 +149,9 @@ class SaleClosed(Lost):
     text = "The sale was closed during the purchase; nothing was sold. Retry with the same key."
 
 
-# checkout.translate_errors raises this if a server fails during a purchase. With BUY_RATE_LIMIT,
-# throttle.admit raises it before the purchase if Redis does not answer, under any strategy.
+# Mostly checkout.translate_errors raises this, if a server fails during a purchase. With
+# BUY_RATE_LIMIT, throttle.admit raises it before the purchase if Redis does not answer, under any
+# strategy.
 class Unavailable(RetryLater):
     text = (
         "A server that the sale needs does not answer; nothing was sold. Retry with the same key."

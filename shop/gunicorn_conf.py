@@ -41,8 +41,8 @@ LIBRARIES = (
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
-def raise_open_files() -> int:
-    """Raise the soft limit of open files as far as possible, and return it.
+def raise_open_file_limit() -> int:
+    """Raise the soft limit of open files, to 65,536 if possible, and return it.
 
     The usual limit of 1,024 allows some 600 connections.
     """
@@ -69,16 +69,18 @@ threads = 1
 if worker_class == "gthread":
     threads = int(os.environ.get("WEB_THREADS", "100"))
 # Per process. More than there are threads, so that idle connections can be kept alive.
-worker_connections = max(threads + 1, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
+worker_connections = max(
+    threads + 1, raise_open_file_limit() - threads * FILES_PER_THREAD - OTHER_FILES
+)
 forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to trust a proxy's headers
 asgi_loop = "asyncio"
 asgi_lifespan = "off"
 asgi_disconnect_grace_period = 0  # a client that is gone needs no answer
-keepalive = 75  # a buyer's open connection must survive the wait at the barrier
-timeout = 60  # longer than any fault pauses a worker
+keepalive = 75  # a connection of the load test must survive the wait for the start of a rush
+timeout = 60  # longer than any fault of the load test pauses a worker
 # Longer than the longest wait for a lock, plus the purchase under the lock.
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
-control_socket_disable = True  # both nodes would use the same socket
+control_socket_disable = True  # nodes on one machine would use the same socket
 loglevel = os.environ.get("LOG_LEVEL", "WARNING")
 logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
@@ -122,7 +124,7 @@ def on_starting(server: Any) -> None:
         prepare_metrics_folder(server)
     for name in LIBRARIES:
         import_module(name)
-    gc.freeze()
+    gc.freeze()  # so that no worker's collector writes to, and copies, the shared memory
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -134,7 +136,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def on_exit(server: Any) -> None:
-    """Remove the default folder of counts."""
+    """Remove the default folder of counts, unless a node started by SIGUSR2 still counts there."""
     if (
         has_metrics
         and os.environ.get(METRICS_FOLDER_VARIABLE) == str(default_metrics_folder(server))

@@ -60,7 +60,7 @@ SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
 #: Bearer token for POST /restock and for lists of orders. Empty: both are refused.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
-#: The strategy that sells, a sound one. In a demo each request names its own.
+#: The strategy that sells: a sound one, or `reserve`. In a demo each request names its strategy.
 SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
@@ -78,11 +78,11 @@ WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 #: Threads that are kept free of purchases, for pages and health checks.
 SPARE_THREADS = 8
 #: Maximum number of purchases under way in a process. Further ones are answered 429 at once. 0: no
-#: limit.
-_waits_in_threads = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
+#: limit, also the default in a demo and on an asgi node.
+_limits_purchases = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
 SHOP_MAX_PURCHASES: int = env.int(
     "SHOP_MAX_PURCHASES",
-    default=max(1, WEB_THREADS - SPARE_THREADS) if _waits_in_threads else 0,
+    default=max(1, WEB_THREADS - SPARE_THREADS) if _limits_purchases else 0,
 )
 #: Maximum number of purchases of one product that wait while another one sells. 0: no limit.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
@@ -96,7 +96,7 @@ SHOP_LONGEST_HOLD_MS = 5_000
 #: Whether the shop is behind a proxy that sets X-Forwarded-For and X-Forwarded-Proto. A buyer's
 #: address is then the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
-#: (attempts, seconds): the attempts that one address may make in so many seconds. None: no limit.
+#: (attempts, seconds): the attempts that one address may make in that time. None: no limit.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
 
 # --- Django -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 #: Maximum number of connections per process; 0: one per thread. PostgreSQL allows 100 by default,
 #: which is enough for four workers with 20 connections each.
 SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
-#: Whether DATABASE_URL leads to PgBouncer or another pooler.
+#: Whether DATABASE_URL points to PgBouncer or another pooler.
 SHOP_DB_POOLER: bool = env.bool("SHOP_DB_POOLER", default=False)
 DB_TIMEOUTS_MS = TIMEOUTS_MS
 DATABASES: dict[str, Any] = {"default": {}}  # without DATABASE_URL every query fails
@@ -206,19 +206,19 @@ REDIS_LOGIN = {
     "password": env.str("REDIS_PASSWORD", default=""),
 }
 REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
-#: The locks have a Redis database of their own, because cache.clear() deletes all keys of the
-#: cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
+#: The locks have another Redis database than the cache, because cache.clear() deletes all keys of
+#: the cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
 #: with one URL the locks would get the cache's timeouts.
 REDIS_LOCKS_URL: str = add_login(
     env.str("REDIS_LOCKS_URL", default="") or next_redis_database(REDIS_URL), **REDIS_LOGIN
 )
 #: Options of the locks' connections. By default redis-py repeats a command whose reply is lost. A
-#: repeated SET NX then answers that the lock is taken, although this caller is who took it.
+#: repeated SET NX then answers that the lock is taken, although this caller took it.
 LOCKS_POOL: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
     "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
-    # A buyer's thread, the thread that renews its lock, and those of single queries (shop.asgi).
+    # Two per buyer's thread, because another thread renews the buyer's lock. 50 for other threads.
     "max_connections": 2 * WEB_THREADS + 50,
 }
 CACHES: dict[str, Any] = {
@@ -255,7 +255,7 @@ METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
 #: Whether each request is logged. Off in a demo, where 200 buyers come at once.
 ACCESS_LOG: bool = env.bool("ACCESS_LOG", default=not SHOP_DEMO)
 LOGGING: dict[str, Any] = logging_config(
-    kind=env.str("LOG_FORMAT", default="text"),
+    log_format=env.str("LOG_FORMAT", default="text"),
     level=env.str("LOG_LEVEL", default="WARNING"),
     access=ACCESS_LOG,
 )

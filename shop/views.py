@@ -135,7 +135,8 @@ def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
 def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     """Answer with a page of orders of a sale.
 
-    This needs the token even in a demo: with the key of an order any client can read the order.
+    This needs the token even in a demo, because the page has the keys of the orders: a client that
+    repeats a purchase with its key is told the order.
     """
     require_token(request)
     after, limit = parse_page(request)

@@ -17,7 +17,8 @@ from shop.ops.database import database_name
 
 logger = logging.getLogger("shop.api")
 
-#: Errors of a view that are turned into an answer.
+#: Errors of a view that are turned into an answer. Other errors of the database are defects, which
+#: Django answers with 500.
 ANSWERED_ERRORS = (ShopError, OperationalError, InterfaceError)
 
 View = Callable[..., HttpResponse]
@@ -87,6 +88,7 @@ def has_token(request: HttpRequest) -> bool:
     header = request.headers.get("Authorization", "")
     expected_header = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
     is_equal = secrets.compare_digest(header.encode(), expected_header.encode())
+    # If SHOP_RESTOCK_TOKEN is not set, an empty token is no token.
     return bool(settings.SHOP_RESTOCK_TOKEN) and is_equal
 
 

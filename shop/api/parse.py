@@ -26,10 +26,10 @@ MAX_STOCK = 1_000_000
 MAX_ID = 2**63 - 1
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
-#: Number of bytes of a body that is too large that are read and discarded, in chunks.
+#: Maximum number of bytes that are read and discarded, in chunks, of a body that is too large.
 MAX_DRAINED_BYTES = 16 * 1024 * 1024
 DRAIN_CHUNK_BYTES = 64 * 1024
-#: Errors of a JSON body (the first two), and of forms and query strings.
+#: ValueError and RecursionError come from a JSON body, the rest from forms and query strings.
 UNREADABLE = (
     ValueError,
     RecursionError,
@@ -45,7 +45,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     lock = _parse_strategy_name(parameters)
     buyer = parse_string(parameters, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        problem = "bad buyer"
+        problem = f"bad buyer: {_shorten(buyer)}"
         if not buyer:
             problem = "buyer is missing: give the buyer's name"
         raise BadInput(problem, allowed=["1 to 255 printable characters"])
@@ -80,12 +80,15 @@ def parse_product(parameters: Mapping[str, Any]) -> str:
     """Return the product of a request."""
     name = parse_string(parameters, "product", default=DEFAULT_PRODUCT)
     if not PRODUCT_NAME_PATTERN.match(name):
-        raise BadInput("bad product name", allowed=["1 to 64 letters, digits, - and _"])
+        raise BadInput(
+            f"bad product name: {_shorten(name)}", allowed=["1 to 64 letters, digits, - and _"]
+        )
     return name
 
 
 def parse_buyers(request: HttpRequest) -> int | None:
     """Return the number of buyers that a report should assume, or None."""
+    # `product` is allowed here and read by the view.
     parameters = parse_parameters(request, {"buyers", "product"})
     return _parse_optional_integer(parameters, "buyers", minimum=0, maximum=MAX_STOCK)
 
@@ -134,6 +137,7 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
 
     Raises BadInput for an unknown or repeated name, and for a body of an unknown type. If the shop
     ignored `lok=redis`, or one of `lock=redis&lock=none`, the sale could run without the lock.
+    Raises TooLarge for a body that is too large, and LengthRequired for a chunked body.
     """
     parameters: dict[str, Any] = {}
     try:
@@ -181,7 +185,7 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
             raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
         return parameters
     if body and request.content_type not in FORM_TYPES:
-        problem = f"a body of type {_shorten(request.content_type)} is not read"
+        problem = f"a body of type {_shorten(request.content_type)} cannot be read"
         raise BadInput(problem, allowed=[JSON_TYPE] + FORM_TYPES)
     return _reject_repeated(_list_pairs(request.POST)) | dict(request.FILES.items())
 
@@ -213,7 +217,10 @@ def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> s
 def parse_integer(
     parameters: Mapping[str, Any], name: str, *, default: int | None, minimum: int, maximum: int
 ) -> int:
-    """Return a parameter that must be an integer, or a string of digits."""
+    """Return a parameter that must be an integer, or a string of digits.
+
+    If `default` is None, the parameter is required.
+    """
     number = parameters.get(name, default)
     if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,19}", number):
         number = int(number)

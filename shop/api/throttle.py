@@ -2,8 +2,9 @@
 
 It is off unless BUY_RATE_LIMIT is set, for example to 3/10s. The clock is that of Redis. Attempts
 are counted by address, because a visitor can choose any buyer's name. With a count per name a
-visitor could use up the attempts of other buyers, and start again under a new name. Refused
-requests count, too.
+visitor could use up the attempts of other buyers, and start again under a new name. A purchase that
+the shop refuses, for example because no unit is left, counts, too. Attempts above the limit and
+unreadable requests do not count.
 """
 
 import logging

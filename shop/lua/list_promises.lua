@@ -6,7 +6,7 @@
 --          {id on the stream, number of units before the promise, the order as JSON}
 local promises = {}
 for _, entry in ipairs(redis.call('xrange', KEYS[2], '-', '+')) do
-    local fields = entry[2]
+    local fields = entry[2] -- 'sale', number, 'seen', units, 'order', JSON
     if fields[2] == ARGV[1] then
         promises[#promises + 1] = {entry[1], fields[4], fields[6]}
     end

@@ -11,8 +11,8 @@
 -- ARGV[4]  maximum number of promises on the stream
 -- ARGV[5]  milliseconds for which KEYS[1] and KEYS[2] are kept after their last use
 -- ARGV[6]  maximum age of the oldest promise on the stream, in milliseconds
--- returns  {'promised', KEYS[2]} if the unit is promised now
---          {'held', KEYS[2]} if it was promised earlier
+-- returns  {'promised', the value of KEYS[2]} if the unit is promised now
+--          {'held', the value of KEYS[2]} if it was promised earlier
 --          {'sold out', ''} if no unit is left
 --          {'behind', ''} if too many promises are on the stream, or one is too old
 --          {'not open', ''} if the counter does not exist

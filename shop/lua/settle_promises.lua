@@ -12,6 +12,7 @@
 local clock = redis.call('time')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local removed = 0
+-- Each promise has two values in ARGV and two in KEYS, both from 3 on, so they share an index.
 for at = 3, #ARGV, 2 do
     local id, ending, count, endings = ARGV[at], ARGV[at + 1], KEYS[at], KEYS[at + 1]
     local entry = ending == 'broken' and redis.call('xrange', KEYS[1], id, id)[1]
@@ -22,6 +23,7 @@ for at = 3, #ARGV, 2 do
         removed = removed + 1
         redis.call('hincrby', endings, ending, 1)
         local lag = math.max(0, now - tonumber(string.match(id, '^%d+')))
+        -- A lag is counted in the field of the next multiple of `step`, so that there are few fields.
         local step = lag < 100 and 1 or lag < 1000 and 10 or 100
         redis.call('hincrby', endings, 'lag:' .. math.ceil(math.min(lag, 60000) / step) * step, 1)
         if lag > tonumber(redis.call('hget', endings, 'longest') or -1) then

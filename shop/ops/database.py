@@ -21,7 +21,8 @@ from shop.ops import postgres
 
 #: Seconds for which a statement waits for a lock.
 LOCK_TIMEOUT_SECONDS = postgres.TIMEOUTS_MS["lock_timeout"] // 1000
-LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
+#: Hosts of a server on this machine. Without a host, the driver connects to this machine, too.
+LOOPBACK_HOSTS = ("", "localhost", "127.0.0.1", "::1")
 #: Parameter of a mysql:// URL -> its allowed values. An empty tuple allows any value.
 MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "isolation_level": (
@@ -35,15 +36,15 @@ MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "charset": (),
 }
 
-#: Codes that mean: another transaction was first, and this one was rolled back.
+#: Codes that mean: another transaction changed the same rows, and this one was rolled back.
 #: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock. MariaDB: the row has
 #: changed since the snapshot. Codes of a lost connection are not included, because the transaction
 #: may have been committed.
 CONFLICTS = {"40001", "40P01", "1213", "1020"}
 #: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
 #: buyer may retry. PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in
-#: transaction. MySQL: timeouts of a lock and of a statement, and conflicts, for strategies that do
-#: not retry them. SQLite: another writer has the database.
+#: transaction for too long. MySQL: timeouts of a lock and of a statement, and conflicts, for
+#: strategies that do not retry them. SQLite: another writer has the database.
 BUSY = {
     # PostgreSQL
     "55P03",
@@ -97,15 +98,18 @@ def code_of(error: BaseException) -> str | None:
     """
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
+        # An error of the Python module itself has no name.
         return getattr(cause, "sqlite_errorname", None) or "SQLITE_ERROR"
+    # By the module's name, because PyMySQL may not be installed.
     if type(cause).__module__.partition(".")[0] in ("pymysql", "MySQLdb"):
+        # PyMySQL gives the number 0 if the connection is closed.
         number = cause.args[0] if cause is not None and cause.args else 0
         return str(number) if number else None
     return getattr(cause, "sqlstate", None)
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether another transaction was first, so that this one may be retried."""
+    """Return whether another transaction changed the same rows, so that this one may be retried."""
     return code_of(error) in CONFLICTS
 
 
@@ -175,7 +179,7 @@ def _mysql(url: str) -> dict[str, Any]:
     set_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
         set_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
-    # The reserved word `lock` is the name of a column. This allows the quotes of other databases.
+    # The column `lock` is a reserved word. ANSI_QUOTES allows "lock", as on other databases.
     set_variables.append("sql_mode=concat(@@sql_mode, ',ANSI_QUOTES')")
     options: dict[str, Any] = {
         "charset": parameters.get("charset", "utf8mb4"),
@@ -189,7 +193,7 @@ def _mysql(url: str) -> dict[str, Any]:
     if "unix_socket" in parameters:
         options["unix_socket"] = parameters["unix_socket"]
     has_tcp_password = bool(address.password) and "unix_socket" not in parameters
-    if host in LOOPBACK and not has_tcp_password:
+    if host in LOOPBACK_HOSTS and not has_tcp_password:
         # A TLS context takes 24 ms of processor time per connection. But MySQL accepts a password
         # over TCP only with TLS, or encrypted by the package cryptography.
         options["ssl_disabled"] = True
@@ -211,7 +215,8 @@ def _sqlite(url: str) -> dict[str, Any]:
     mode = parameters.pop("transaction_mode", "IMMEDIATE").upper()
     if parameters or mode not in ("IMMEDIATE", "DEFERRED", "EXCLUSIVE"):
         raise ImproperlyConfigured(
-            "a sqlite:/// URL takes transaction_mode=IMMEDIATE, DEFERRED or EXCLUSIVE"
+            f"DATABASE_URL has {address.query!r}: a sqlite:/// URL takes only "
+            "transaction_mode=IMMEDIATE, DEFERRED or EXCLUSIVE"
         )
     return {
         "ENGINE": "django.db.backends.sqlite3",

@@ -35,7 +35,7 @@ def next_redis_database(url: str) -> str:
 def add_login(url: str, *, user: str, password: str) -> str:
     """Return `url` with user and password, unless it has a login or the password is empty.
 
-    So a compose file can contain the URL, and a secret file the password.
+    A compose file can then contain the URL, and a secret file the password.
     """
     parts = urlsplit(url)
     if not password or "@" in parts.netloc:
@@ -57,7 +57,7 @@ def parse_sentinels(text: str) -> list[tuple[str, int]]:
 def _parse_sentinel(address: str) -> tuple[str, int]:
     parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", address)
     if parts is None or not 0 < int(parts[3]) < 65536:
-        problem = f"REDIS_SENTINELS names {address!r}: write host:port,host:port,host:port"
+        problem = f"REDIS_SENTINELS contains {address!r}: write host:port,host:port,host:port"
         raise ImproperlyConfigured(problem)
     return parts[1] or parts[2], int(parts[3])
 

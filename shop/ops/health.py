@@ -16,7 +16,8 @@ from shop.ops.connections import discard_dead
 from shop.ops.database import database_name
 from shop.ops.redis import locks_client
 
-#: Errors of a part that is not ready. Without DATABASE_URL Django raises ImproperlyConfigured.
+#: Errors of a part that is not ready. Without DATABASE_URL Django raises ImproperlyConfigured. The
+#: functions below raise LookupError for a part that answers, but is not ready.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
 
 
@@ -30,9 +31,9 @@ class Part:
 
 
 #: Seconds for which the result of one check answers every probe.
-LOOK_LIFETIME_SECONDS = 1.0
-_last_look: tuple[float, list[Part]] | None = None
-_look_lock = threading.Lock()
+CHECK_LIFETIME_SECONDS = 1.0
+_last_check: tuple[float, list[Part]] | None = None
+_check_lock = threading.Lock()
 _read_backlog: Callable[[], tuple[int, float]] | None = None
 _is_stopping: Callable[[], bool] | None = None
 
@@ -68,22 +69,22 @@ def is_stopping() -> bool:
 
 
 def recent_parts() -> list[Part]:
-    """Return a result of check_parts() that is at most LOOK_LIFETIME_SECONDS old.
+    """Return a result of check_parts() that is at most CHECK_LIFETIME_SECONDS old.
 
     Concurrent probes wait for the same check, so that a slow server gets one request.
     """
-    global _last_look
-    with _look_lock:
-        if _last_look is None or time.monotonic() - _last_look[0] >= LOOK_LIFETIME_SECONDS:
+    global _last_check
+    with _check_lock:
+        if _last_check is None or time.monotonic() - _last_check[0] >= CHECK_LIFETIME_SECONDS:
             parts = check_parts()
-            _last_look = (time.monotonic(), parts)
-        return _last_look[1]
+            _last_check = (time.monotonic(), parts)
+        return _last_check[1]
 
 
 def check_parts() -> list[Part]:
-    """Check the database, its migrations and timeouts, and both Redis databases.
+    """Check the database, its migrations, both Redis databases and, on PostgreSQL, the timeouts.
 
-    If a strategy reserves units, its promised orders that are not written yet are a part, too.
+    Outside a demo, if a strategy promises units, the unsettled promises are a part, too.
     """
     parts = [
         _check_part(database_name(), _describe_database),
@@ -109,6 +110,7 @@ def _check_part(name: str, describe: Callable[[], str]) -> Part:
 
 
 def _is_postgresql() -> bool:
+    # Not == "postgresql": without DATABASE_URL the vendor is "unknown", and PostgreSQL is missing.
     return connection.vendor not in ("mysql", "sqlite")
 
 
@@ -160,12 +162,12 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the backlog. Even a long one leaves a node ready: /buy refuses on every node."""
+    """Describe the backlog. A node with a long one is ready: no other node could sell, either."""
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"
 
 
 def _describe_cache() -> str:
-    caches["default"].get("shop:readyz")
+    caches["default"].get("shop:readyz")  # no such key: only the answer matters
     return "answers"

@@ -25,6 +25,7 @@ class RequestFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
+        # A record without a status code is not about an answer, and is kept.
         if not 400 <= getattr(record, "status_code", 500) < 500:
             return True
         is_expected = record.name == "django.request" and not record.exc_info
@@ -65,16 +66,16 @@ FORMATTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _stderr_config(kind: str) -> dict[str, Any]:
+def _stderr_config(log_format: str) -> dict[str, Any]:
     """Return the entries of logging.config for the handler `stderr`: filter, formatter, handler.
 
     The configurations of Django and of gunicorn both contain them.
 
-    kind  `text` or `json`
+    log_format  `text` or `json`
     """
     return {
         "filters": {"request": {"()": RequestFilter}},
-        "formatters": {"line": dict(FORMATTERS[kind])},  # logging.config modifies it
+        "formatters": {"line": dict(FORMATTERS[log_format])},  # logging.config modifies it
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
@@ -85,17 +86,18 @@ def _stderr_config(kind: str) -> dict[str, Any]:
     }
 
 
-def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
+def logging_config(*, log_format: str, level: str, access: bool) -> dict[str, Any]:
     """Return Django's LOGGING. Everything goes to stderr.
 
-    kind    `text` or `json`; others raise ImproperlyConfigured
-    level   level of everything except the access lines
-    access  whether to log one line per request (ObserveMiddleware)
+    log_format  `text` or `json`; others raise ImproperlyConfigured
+    level       level of everything except the access lines
+    access      whether to log one line per request (ObserveMiddleware)
     """
-    if kind not in FORMATTERS:
-        raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATTERS)}")
+    if log_format not in FORMATTERS:
+        allowed = ", ".join(FORMATTERS)
+        raise ImproperlyConfigured(f"LOG_FORMAT is {log_format!r}: use one of {allowed}")
     return {
-        **_stderr_config(kind),
+        **_stderr_config(log_format),
         "version": 1,
         "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
@@ -103,9 +105,13 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
     }
 
 
-def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
+def gunicorn_config(log_format: str, level: str) -> dict[str, Any]:
     """Return gunicorn's logconfig_dict. Empty for `text`: gunicorn then keeps its own format."""
-    if kind != "json":
+    if log_format != "json":
         return {}
-    own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    return {**_stderr_config(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+    error_logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    return {
+        **_stderr_config(log_format),
+        "root": {"handlers": []},  # replaces gunicorn's default, which names a missing handler
+        "loggers": {"gunicorn.error": error_logger},
+    }

@@ -20,8 +20,9 @@ TIMEOUTS_MS = {
 }
 #: Seconds without a reply after which the client closes the connection.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: Options for the kernel. A connection ends if sent bytes are not acknowledged for 5 s or, while it
-#: is idle, after three unanswered probes. They have no effect on a Unix socket.
+#: Options of libpq, in seconds; tcp_user_timeout is in milliseconds. A connection ends if sent
+#: bytes are not acknowledged for 5 s or, while it is idle, after three unanswered probes. Only
+#: connect_timeout has an effect on a Unix socket.
 TCP_OPTIONS = {
     "connect_timeout": 3,
     "tcp_user_timeout": 5_000,
@@ -45,7 +46,10 @@ def is_wait_timeout(error: OperationalError) -> bool:
 
 
 class BoundedConnection(Connection[Any]):
-    """A connection that raises ReplyTimeout after `reply_timeout` seconds without a reply."""
+    """A connection that raises ReplyTimeout after `reply_timeout` seconds without a reply.
+
+    If psycopg calls wait() with a timeout, that one applies instead.
+    """
 
     reply_timeout = REPLY_TIMEOUT_SECONDS
 
@@ -70,7 +74,7 @@ def database_settings(
 
     settings      the settings that django-environ reads from the URL
     pool_size     connections per process; 0: one per thread, and the reply timeout does not apply
-    is_pgbouncer  whether the URL leads to PgBouncer. It refuses startup options, so the role must
+    is_pgbouncer  whether the URL points to PgBouncer. It refuses startup options, so the role must
                   have TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
     """
     options: dict[str, Any] = {**TCP_OPTIONS, **settings.get("OPTIONS", {})}
@@ -82,9 +86,9 @@ def database_settings(
             "connection_class": BoundedConnection,
             "min_size": pool_size,
             "max_size": pool_size,
-            "timeout": 6,
+            "timeout": 6,  # seconds for which a thread waits for a free connection
             # The pool doubles its pause after each failed attempt to connect. With a higher limit a
-            # pause may last for long after the server is back.
+            # pause may continue for long after the server is back.
             "reconnect_timeout": 5,
         }
     return {**settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": is_pgbouncer}

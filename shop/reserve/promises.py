@@ -68,7 +68,7 @@ class Promise:
 
     @classmethod
     def parse(cls, entry: bytes, stock_seen: bytes, order: bytes) -> Self:
-        """Return the promise of an entry of the stream. Raises ValueError or TypeError."""
+        """Return the promise of an entry. Raises ValueError or TypeError if it is malformed."""
         fields = json.loads(order)
         promise = cls(**fields | {"stock_seen": int(stock_seen), "entry": entry.decode()})
         for number in (promise.order, promise.sale, promise.product):
@@ -131,12 +131,13 @@ def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     With the counter, Redis gets the Idempotency-Keys that have an order, because it may have lost
     them.
 
-    instead_of  a cached sale that turned out to be closed
+    instead_of  a cached sale that is closed, or not the sale that the buyer came for
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
     with _open_sales_lock:
         known_sale = _open_sales.get(product)
+        # Another object than `instead_of`: another thread has read the database meanwhile.
         if known_sale is not None and known_sale is not instead_of:
             return known_sale
         _open_sales.pop(product, None)
@@ -150,7 +151,10 @@ def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
 
 
 def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
-    """Start the counter of a sale. The caller has locked its product's row."""
+    """Start the counter of a sale. The caller has locked its product's row.
+
+    First the orders and promises of Idempotency-Keys are stored, so that no key buys twice.
+    """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     remember_orders(orders)
     written = set(orders.values_list("pk", flat=True))
@@ -176,15 +180,14 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     """
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
-    for row in orders.exclude(idempotency_key=None).values_list(*columns):
-        key = attempt_key(str(row[0]))
-        promise_text = " ".join(map(str, row[1:]))
-        pipeline.set(key, promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
+    for key, *order in orders.exclude(idempotency_key=None).values_list(*columns):
+        promise_text = " ".join(map(str, order))
+        pipeline.set(attempt_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
 
 def close_sale(sale: int) -> int:
-    """Stop promising units of this sale. Return 0, because the product's row still has all units.
+    """Stop promising units of this sale. Return 0, because only the product's row has units.
 
     The caller has locked the product's row, so that the counter is not started again before the
     transaction ends. Raises redis.RedisError, except in a demo.
@@ -216,15 +219,17 @@ def promise(attempt: Attempt) -> Receipt:
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
     for _ in range(2):  # once more if the cached sale was closed
         if attempt.sale not in (None, stock.sale_id):
+            # The buyer came for another sale than the cached one, perhaps for a newer one.
             stock = find_open_sale(attempt.product, instead_of=stock)
         if attempt.sale not in (None, stock.sale_id):
+            # That sale is not open: the key can only have an earlier promise.
             earlier_promise = locks_client().get(attempt_key(reservation_id))
             if earlier_promise is None:
                 raise SaleOver
-            return _receipt(attempt, cast(bytes, earlier_promise), replayed=True)
+            return _make_receipt(attempt, cast(bytes, earlier_promise), replayed=True)
         answer, promise_text = _run_promise_script(attempt, reservation_id, stock)
         if promise_text:
-            return _receipt(attempt, promise_text, replayed=answer == b"held")
+            return _make_receipt(attempt, promise_text, replayed=answer == b"held")
         if answer in ERROR_BY_ANSWER:
             raise ERROR_BY_ANSWER[answer]
         stock = find_open_sale(attempt.product, instead_of=stock)
@@ -237,7 +242,7 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
     # Connect before the script is sent, so that a failure to connect is not CommitUnknown.
     client.connection_pool.release(client.connection_pool.get_connection())
     order = {
-        "order": _order_number(),
+        "order": _draw_order_number(),
         "sale": stock.sale_id,
         "product": stock.product_id,
         "product_name": attempt.product,
@@ -265,7 +270,7 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
     return answer
 
 
-def _receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
+def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
     """Return the receipt of a promise. Raises KeyReused if it was made for another request.
 
     promise_text  order, sale, fingerprint and stock, separated by spaces
@@ -280,7 +285,7 @@ _order_numbers: list[int] = []
 _order_numbers_lock = threading.Lock()
 
 
-def _order_number() -> int:
+def _draw_order_number() -> int:
     """Return a unique order number from PostgreSQL's sequence. Raises DatabaseError.
 
     A process draws many numbers at a time, so that most purchases need no query. Unused numbers
@@ -294,5 +299,6 @@ def _order_number() -> int:
                     "SELECT nextval(%s::regclass) FROM generate_series(1, %s)",
                     [sequence, ORDER_NUMBERS_PER_QUERY],
                 )
+                # Reversed, because pop() takes the last number: the lowest comes first.
                 _order_numbers.extend(number for (number,) in reversed(cursor.fetchall()))
         return _order_numbers.pop()

@@ -6,6 +6,7 @@ the commit the promises are deleted. The transaction first locks the products' r
 consumers that read the same promises take turns, and meanwhile no sale is opened or closed, and no
 counter is started. Any number of consumers (`manage.py settle`) may run, because settling a promise
 twice has no effect.
+
 If a consumer ends in the middle of a batch, the batch stays on the stream for the next consumer. A
 promise of a closed sale is kept, too: its unit is taken from the sale's final stock.
 """
@@ -18,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +100,14 @@ def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
         except (redis.RedisError, DatabaseError, InterfaceError) as error:
             if not isinstance(error, redis.RedisError):
                 discard_dead(error)
-                connection.close()
-            logger.warning("promises were not settled, the next try follows: %s", error)
+                connection.close()  # discard_dead() keeps it after some errors
+            logger.warning("promises were not settled; trying again: %s", error)
             stop.wait(ERROR_PAUSE_SECONDS)
         stop.wait(max(0.0, batch_started_at + BATCH_INTERVAL_SECONDS - time.monotonic()))
 
 
 def settle_batch() -> int:
-    """Settle the oldest batch and return its number of promises.
+    """Settle the oldest batch and return its number of entries, readable or not.
 
     Raises redis.RedisError or DatabaseError. Then the batch is still on the stream.
     """
@@ -272,8 +272,9 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
 def _lock_units_left(promises: Sequence[Promise]) -> dict[int, int]:
     """Lock the products' rows, and return the units left by sale, including closed sales."""
     products = Product.objects.select_for_update().order_by("pk")
-    on_sale = products.filter(pk__in={promise.product for promise in promises})
-    units_left: dict[Any, int] = dict(on_sale.values_list("sale", "amount"))
+    product_rows = products.filter(pk__in={promise.product for promise in promises})
+    # The key of a product without an open sale is None, which is no promise's sale.
+    units_left: dict[Any, int] = dict(product_rows.values_list("sale", "amount"))
     sales = {promise.sale for promise in promises}
     closed = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
     for sale, final_stock in closed.values_list("pk", "final_stock"):
@@ -313,7 +314,6 @@ def _write_orders(promises: Sequence[Promise]) -> set[int]:
 
 def _take_units(promises: Sequence[Promise]) -> None:
     """Subtract the sold units from the product's row, or from the final stock of a closed sale."""
-    by_number = sorted(promises, key=attrgetter("order"))
-    for sale, units in Counter(promise.sale for promise in by_number).items():
+    for sale, units in Counter(promise.sale for promise in promises).items():
         if not Product.objects.filter(sale=sale).update(amount=F("amount") - units):
             Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - units)

@@ -18,7 +18,10 @@ LAG_FIELD_PREFIX = "lag:"
 
 
 def read_settlement(sale: int) -> dict[str, Any]:
-    """Return the settlement figures of a sale that Redis still has."""
+    """Return the settlement figures of a sale, or UNKNOWN_SETTLEMENT if Redis does not answer.
+
+    Redis forgets the figures KEY_LIFETIME_MS after the last settlement of the sale.
+    """
     if not can_have_promises():
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
@@ -29,12 +32,12 @@ def read_settlement(sale: int) -> dict[str, Any]:
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
         return UNKNOWN_SETTLEMENT
-    count = {name.decode(): int(number) for name, number in fields.items()}
+    number_by_field = {name.decode(): int(number) for name, number in fields.items()}
     return {
-        "settled": count.get("kept", 0),
+        "settled": number_by_field.get("kept", 0),
         "unsettled": len(unsettled),
-        "broken_promises": count.get("broken", 0) + count.get("again", 0),
-        "settlement_lag_ms": _lag_percentiles(count),
+        "broken_promises": number_by_field.get("broken", 0) + number_by_field.get("again", 0),
+        "settlement_lag_ms": _lag_percentiles(number_by_field),
     }
 
 
@@ -54,17 +57,17 @@ def read_backlog() -> tuple[int, float]:
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
 
 
-def _lag_percentiles(count: dict[str, int]) -> dict[str, int] | None:
+def _lag_percentiles(number_by_field: dict[str, int]) -> dict[str, int] | None:
     """Return the percentiles of the lag in milliseconds, by nearest rank."""
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number
-        for name, number in count.items()
+        for name, number in number_by_field.items()
         if name.startswith(LAG_FIELD_PREFIX)
     }
     lags = sorted(Counter(promises_by_lag).elements())
     if not lags:
         return None
-    longest = count["longest"]  # exact; the other lags are rounded up
+    longest = number_by_field["longest"]  # exact; the other lags are rounded up
     p50 = min(longest, _nearest_rank(lags, percent=50))
     p99 = min(longest, _nearest_rank(lags, percent=99))
     return {"p50": p50, "p99": p99, "max": longest}

@@ -38,7 +38,7 @@ def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
     known_products._products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
-    monkeypatch.setattr(health, "_last_look", None)
+    monkeypatch.setattr(health, "_last_check", None)
     monkeypatch.setattr(views, "public_reports", reports.CachedReports(seconds=60))
 
 

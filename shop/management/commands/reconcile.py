@@ -55,8 +55,11 @@ class Command(BaseCommand):
             for file in answers:
                 lines += file.read_text().splitlines()
             balance = reconcile(sale_row, answers=lines)
-        except (reports.UnknownSale, Sale.DoesNotExist) as error:
-            raise CommandError(f"{error} See manage.py sale_report.") from error
+        except reports.UnknownSale as error:
+            raise CommandError(str(error)) from error
+        except Sale.DoesNotExist as error:
+            problem = f"there is no sale {sale}: manage.py sale_report shows the latest sale"
+            raise CommandError(problem) from error
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"--answers: {error}: give readable text files") from error
         except redis.RedisError as error:

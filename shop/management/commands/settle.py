@@ -39,4 +39,4 @@ class Command(BaseCommand):
         self.stdout.write("writing the orders of promises; SIGTERM stops this process")
         self.stdout.flush()
         settle.settle_until(stop, alive=alive)
-        self.stdout.write("stopped; the orders of all promises that were read are written")
+        self.stdout.write("stopped; promises without an order stay in Redis for the next process")

@@ -42,7 +42,7 @@ def test_details_need_the_token_outside_a_demo(settings: Settings) -> None:
 def test_readyz_is_503_while_redis_is_down(
     redis_outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "LOOK_LIFETIME_SECONDS", 0.0)
+    monkeypatch.setattr(health, "CHECK_LIFETIME_SECONDS", 0.0)
     redis_outage.begin()
     answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503

@@ -43,7 +43,7 @@ def test_restock_opens_a_sale_of_100_apples() -> None:
         (("restock", "--stock=1000001"), "--stock is 1000001: use 0 to 1000000"),
         (
             ("restock", "--product", "two words"),
-            "bad product name: use 1 to 64 letters, digits, - and _",
+            "bad product name: 'two words': use 1 to 64 letters, digits, - and _",
         ),
         (
             ("sale_report", "0"),

@@ -47,7 +47,7 @@ def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     output = io.StringIO()
     root = logging.getLogger()
     access = logging.getLogger("shop.access")
-    config = logging_config(kind=kind, level="WARNING", access=True)
+    config = logging_config(log_format=kind, level="WARNING", access=True)
     configurator = logging.config.DictConfigurator(config)
     handler = logging.StreamHandler(output)
     handler.setFormatter(configurator.configure_formatter(config["formatters"]["line"]))
