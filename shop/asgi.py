@@ -40,6 +40,7 @@ from shop.views import answer_sold  # noqa: E402
 
 refuse_to_start()
 
+#: The process_request or process_response of a middleware.
 Hook = Callable[..., HttpResponseBase | None]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -194,7 +195,7 @@ class Application(ASGIHandler):
         finally:
             for process_response in reversed(response_hooks):
                 answer = process_response(request, answer) or answer
-            if answer.status_code >= 500:  # Django logs these, too
+            if answer.status_code >= 500:  # Django's own handler logs these, too
                 log_response(
                     "%s: %s",
                     answer.reason_phrase,

@@ -17,6 +17,7 @@ class Product(models.Model):
 
     name = models.SlugField(max_length=64, unique=True)
     amount = models.IntegerField(default=0)
+    #: The open sale. Null while the product is not on sale.
     sale = models.ForeignKey(
         "Sale", on_delete=models.PROTECT, null=True, editable=False, related_name="+"
     )
@@ -114,8 +115,11 @@ class PurchaseHistory(models.Model):
     idempotency_key = models.CharField(max_length=255, unique=True, null=True)  # noqa: DJ001
     #: A digest of that request. The same key must not be used for a different request.
     fingerprint = models.CharField(max_length=64)
+    #: The name of the strategy that sold the unit.
     lock = models.CharField(max_length=64)
+    #: Units left when the buyer checked the stock, with this one.
     stock_seen = models.IntegerField()
+    #: The fence of the lease under which the unit was sold. Null if the strategy has none.
     fence = models.BigIntegerField(null=True)
 
     class Meta:

@@ -145,7 +145,9 @@ def _describe_timeouts() -> str:
     missing = [name for name in limits if not 0 < effective[name] <= limits[name]]
     if missing:
         commands = "; ".join(f"ALTER ROLE ... SET {name} = {limits[name]}" for name in missing)
-        raise LookupError(f"behind a pooler the role must have the timeouts: {commands}")
+        raise LookupError(
+            f"timeouts are off or too long (behind a pooler the role must set them): {commands}"
+        )
     return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
 
 

@@ -93,7 +93,7 @@ def find_blocked_products(lock: str) -> dict[str, float]:
     now = int(seconds) * 1_000_000 + int(microseconds)
     on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now).order_by("name")
     last_fences = {product: client.get(_fence_key(lock, product.name)) for product in on_sale}
-    # The next fence is at least the last one plus one, so a last fence that is high enough passes.
+    # If the last fence has reached the product's, the next one is higher and passes.
     return {
         product.name: (product.fence - now) / 1_000_000
         for product, last_fence in last_fences.items()

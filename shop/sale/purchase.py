@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from locks import one_file
     from locks.lease import BaseLease
 
-#: A lease on a lock of any kind. The import above is for type checks only, so that a purchase
-#: without a lock loads no module of the locks.
+#: A lease on a lock of any kind.
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
 #: The constraint that the database names if an order with the same key exists.

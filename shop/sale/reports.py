@@ -185,7 +185,7 @@ class CachedReports:
 
     def __init__(self, *, seconds: float) -> None:
         self.seconds = seconds
-        self.counting = threading.Lock()
+        self.count_lock = threading.Lock()
         self._reports: dict[int, tuple[float, SaleReport]] = {}
 
     def report(self, sale_id: int) -> SaleReport:
@@ -194,7 +194,7 @@ class CachedReports:
         One thread of a process counts at a time. Raises UnknownSale, and Unavailable if the
         database is too slow.
         """
-        if not self.counting.acquire(timeout=COUNT_TIMEOUT_SECONDS):
+        if not self.count_lock.acquire(timeout=COUNT_TIMEOUT_SECONDS):
             raise Unavailable("the database does not answer; nothing was changed")
         try:
             if sale_id in self._reports:
@@ -207,7 +207,7 @@ class CachedReports:
             self._reports[sale_id] = time.monotonic(), report
             return report
         finally:
-            self.counting.release()
+            self.count_lock.release()
 
 
 def latest_sale_id(*, product: str) -> int:

@@ -151,7 +151,7 @@ def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.Monke
     """In an outage of the database requests must not wait for each other's failures."""
     monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
     kept_reports = reports.CachedReports(seconds=1)
-    with kept_reports.counting, pytest.raises(Unavailable, match="the database does not answer"):
+    with kept_reports.count_lock, pytest.raises(Unavailable, match="the database does not answer"):
         kept_reports.report(1)
 
 
