@@ -21,7 +21,15 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from shop.errors import CommitUnknown, KeyReused, SaleClosed, SaleOver, SettlementBehind, SoldOut
+from shop.errors import (
+    CommitUnknown,
+    KeyReused,
+    SaleClosed,
+    SaleOver,
+    SettlementBehind,
+    SoldOut,
+    Unavailable,
+)
 from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
@@ -190,14 +198,16 @@ def close_sale(sale: int) -> int:
     """Stop promising units of this sale. Return 0, because only the product's row has units.
 
     The caller has locked the product's row, so that the counter is not started again before the
-    transaction ends. Raises redis.RedisError, except in a demo.
+    transaction ends. Raises Unavailable if Redis does not answer, except in a demo.
     """
     if can_have_promises():
         try:
             locks_client().delete(count_key(sale))
         except redis.RedisError as error:
             if not settings.SHOP_DEMO:
-                raise
+                raise Unavailable(
+                    "the lock's server does not answer; nothing was changed"
+                ) from error
             logger.warning("Redis may still sell sale %s: %s", sale, error)
     return 0
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from shop.api.parse import DEFAULT_PRODUCT, MAX_STOCK, parse_product
-from shop.errors import BadInput
+from shop.errors import ShopError
 from shop.sale.opening import restock
 
 
@@ -19,9 +19,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
         try:
             parse_product({"product": product})  # the checks of POST /restock
-        except BadInput as error:
-            raise CommandError(f"{error}: use {', '.join(error.allowed or [])}") from error
-        if not 0 <= stock <= MAX_STOCK:
-            raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
-        sale = restock(product=product, amount=stock)
+            if not 0 <= stock <= MAX_STOCK:
+                raise CommandError(f"--stock is {stock}: use 0 to {MAX_STOCK}")
+            sale = restock(product=product, amount=stock)
+        except ShopError as error:
+            message = str(error)
+            if error.allowed:
+                message = f"{message}: use {', '.join(error.allowed)}"
+            raise CommandError(message) from error
         self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))

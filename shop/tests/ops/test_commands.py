@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
+from pytest_django import Settings
 
 from shop.models import Sale
 from shop.ops.redis import locks_client
@@ -53,6 +54,10 @@ def test_restock_opens_a_sale_of_100_apples() -> None:
             ("sale_report", "--product", "plum"),
             "plum was never on sale. Open one with POST /restock or manage.py restock.",
         ),
+        (
+            ("reconcile", "999999999"),
+            "there is no sale 999999999: manage.py sale_report shows the latest sale",
+        ),
     ],
 )
 def test_bad_argument_is_an_error_with_the_allowed_values(
@@ -61,6 +66,13 @@ def test_bad_argument_is_an_error_with_the_allowed_values(
     with pytest.raises(CommandError) as raised:
         output_of(*command)
     assert str(raised.value) == error
+
+
+def test_stock_that_the_strategy_refuses_is_an_error(settings: Settings) -> None:
+    settings.SHOP_DEMO = False
+    settings.SHOP_LOCK = "skip-locked"
+    with pytest.raises(CommandError, match="use 100000 units at most"):
+        output_of("restock", "--stock=200000")
 
 
 # --- sale_report --------------------------------------------------------------------------------

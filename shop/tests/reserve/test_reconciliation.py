@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import Client
+from pytest_django import Settings
 
 from shop.management.commands.reconcile import read_answered_orders, reconcile
 from shop.ops.redis import locks_client
 from shop.reserve.promises import attempt_key, count_key, read_promises
 from shop.reserve.settle import settle
-from shop.sale.reports import sale_report
+from shop.sale.reports import latest_sale_id, sale_report
 from shop.tests.outage import Outage
 from shop.tests.purchases import (
     buy,
@@ -59,6 +61,21 @@ def test_sale_without_redis_is_reported_and_promises_nothing(
     assert buy_reserved(key="a").body["outcome"] == "unavailable"
     report = sale_report(sale.pk).as_dict()
     assert (report["orders"], report["unsettled"], report["settlement_lag_ms"]) == (0, None, None)
+
+
+def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settings) -> None:
+    """Redis could go on promising units of the old sale."""
+    sale = open_sale(2)
+    settings.SHOP_DEMO = False
+    settings.SHOP_LOCK = "reserve"
+    settings.SHOP_RESTOCK_TOKEN = "t" * 24
+    redis_outage.begin()
+    headers = {"Authorization": f"Bearer {settings.SHOP_RESTOCK_TOKEN}"}
+    answer = Client().post("/restock", {"stock": "3"}, headers=headers)
+    assert (answer.status_code, answer.json()["outcome"]) == (503, "unavailable")
+    with pytest.raises(CommandError, match="nothing was changed"):
+        call_command("restock", "--stock=3")
+    assert latest_sale_id(product=sale.product.name) == sale.pk
 
 
 def test_answers_reveal_promises_that_redis_lost(tmp_path: Path) -> None:
