@@ -111,6 +111,7 @@ class ObserveMiddleware(MiddlewareMixin):
             route = f"/{request.resolver_match.route}"
         facts: Mapping[str, Any] = getattr(answer, "facts", {})
         if route == PURCHASE_ROUTE:
+            # An answer that the shop did not make, such as Django's 500, has no facts.
             facts = {"outcome": "error", "lock": getattr(request, "strategy_name", None), **facts}
         if self.metrics is not None:
             try:

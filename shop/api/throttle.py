@@ -38,7 +38,9 @@ def admit(request: HttpRequest) -> None:
         wait_ms = lua("throttle")(locks_client(), [key], [attempts, round(window_seconds * 1000)])
     except redis.RedisError as error:
         logger.warning("the rate limit's server: %s", error)
-        raise Unavailable("the lock's server does not answer; nothing was sold") from error
+        raise Unavailable(
+            "the lock's server does not answer; nothing was sold: retry with the same key"
+        ) from error
     if wait_ms:
         raise Throttled(seconds=ceil(wait_ms / 1000))
 

@@ -85,14 +85,20 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
         raise Lost from error
     except (LockBackendError, redis.RedisError) as error:
         logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)
-        raise Unavailable("the lock's server does not answer; nothing was sold") from error
+        raise Unavailable(
+            "the lock's server does not answer; nothing was sold: retry with the same key"
+        ) from error
     except (DatabaseError, InterfaceError) as error:
         if is_busy(error):
-            raise LockBusy("the database was busy for too long; nothing was sold") from error
+            raise LockBusy(
+                "the database was busy for too long; nothing was sold: retry with the same key"
+            ) from error
         if not is_lost(error):  # a defect: answered 500
             raise
         logger.warning("%s: the database: %s", attempt.lock, error)
         discard_dead(error)
         if attempt.committing:
             raise CommitUnknown from error
-        raise Unavailable("the database does not answer; nothing was sold") from error
+        raise Unavailable(
+            "the database does not answer; nothing was sold: retry with the same key"
+        ) from error

@@ -71,7 +71,10 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
         return SaleClosed()
     ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
     if ahead <= MAX_CLOCK_DRIFT_MICROSECONDS:
-        return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
+        return Lost(
+            "fenced off, because a newer holder has claimed this product; nothing was sold: retry "
+            "with the same key"
+        )
     error = DatabaseFenceAhead(
         f"the database's fence of {attempt.product} is {ahead / 1_000_000:.0f} s ahead of the "
         f"locks' Redis, so nothing is sold: {REMEDY}"

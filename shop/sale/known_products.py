@@ -35,7 +35,7 @@ def require_on_sale(product: str) -> None:
     if is_cached(product):
         return
     if not _lookup_lock.acquire(timeout=LOOKUP_TIMEOUT_SECONDS):
-        raise Unavailable("the database does not answer; nothing was sold")
+        raise Unavailable("the database does not answer; nothing was sold: retry with the same key")
     try:
         if is_cached(product):  # another thread has looked it up meanwhile
             return

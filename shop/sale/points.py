@@ -18,6 +18,8 @@ In the locks of the articles:
     reentrant:before_subscribe      another owner has the lock, the channel is not subscribed to yet
     redlock:before_validity         the votes have arrived, their time has not been checked
     zookeeper:before_watch          the predecessor is known, but not watched yet
+
+The two buyers of shop/schedules report further points: begin, at_commit, refused.
 """
 
 import asyncio

@@ -233,7 +233,7 @@ def _connected() -> Any:
 def client() -> Any:
     """Return this process's client, connected by its first buyer. Raises Unavailable."""
     if not _connecting.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
-        raise Unavailable("ZooKeeper does not answer; nothing was sold")
+        raise Unavailable("ZooKeeper does not answer; nothing was sold: retry with the same key")
     try:
         return _connected()
     finally:

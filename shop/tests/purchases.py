@@ -19,7 +19,7 @@ from shop.sale import opening
 from shop.sale.points import Probe
 
 APPLE = "apple"
-SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
+SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold: retry with the same key"
 NO_TOKEN = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
 #: Seconds that a test waits for an event that always occurs.
 TIMEOUT_SECONDS = 20

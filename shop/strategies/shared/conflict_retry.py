@@ -39,7 +39,10 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                 if not isinstance(error, Conflict) and not is_conflict(error):
                     raise
                 if time.monotonic() > deadline:
-                    message = "gave up after repeated write conflicts; nothing was sold"
+                    message = (
+                        "gave up after repeated write conflicts; nothing was sold: retry with the "
+                        "same key"
+                    )
                     raise LockBusy(message) from error
             attempt.committing = False  # a conflict writes nothing, even one at the COMMIT
             time.sleep(random.uniform(0, pause))

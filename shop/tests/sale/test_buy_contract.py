@@ -103,7 +103,11 @@ def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Pat
     open_sale(1)
     with database_at(tmp_path):  # a folder without a server
         answer = buy(lock=lock)
-    assert_retry_later(answer, "unavailable", "the database does not answer; nothing was sold")
+    assert_retry_later(
+        answer,
+        "unavailable",
+        "the database does not answer; nothing was sold: retry with the same key",
+    )
     assert count_orders_and_stock() == (0, 1)
     assert buy(lock=lock).status == 201, "the lock was released, and no unit is reserved"
 

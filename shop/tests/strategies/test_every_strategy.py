@@ -102,7 +102,11 @@ def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str)
     open_sale(1, lock=lock)
     with installed(run_at("after_read", kill_this_threads_backend)):
         answer = buy(lock=lock)
-    assert_retry_later(answer, "unavailable", "the database does not answer; nothing was sold")
+    assert_retry_later(
+        answer,
+        "unavailable",
+        "the database does not answer; nothing was sold: retry with the same key",
+    )
     assert (count_orders_and_stock(), waiting_room.purchases_under_way) == ((0, 1), {})
     assert buy(lock=lock).status == 201, "the lock was released"
 

@@ -70,7 +70,7 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
 def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
     buying = failing(*[Conflict()] * 10_000)
-    message = "gave up after repeated write conflicts; nothing was sold"
+    message = "gave up after repeated write conflicts; nothing was sold: retry with the same key"
     with pytest.raises(LockBusy, match=message) as caught:
         buying(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
@@ -116,5 +116,9 @@ def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
     monkeypatch.setattr("shop.strategies.shared.conflict_retry.time.sleep", go_away)
     answer = buy(lock="serializable")
     monkeypatch.undo()
-    assert_retry_later(answer, "unavailable", "the database does not answer; nothing was sold")
+    assert_retry_later(
+        answer,
+        "unavailable",
+        "the database does not answer; nothing was sold: retry with the same key",
+    )
     assert count_orders_and_stock() == (0, 1)

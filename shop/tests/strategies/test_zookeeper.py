@@ -176,6 +176,10 @@ def test_missing_zookeeper_is_unavailable(
     monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
     with zookeeper._connecting if another_is_at_it else nullcontext():
         answer = buy(lock="zookeeper")
-    message = "ZooKeeper does not answer; nothing was sold" if another_is_at_it else SERVER_IS_DOWN
+    message = (
+        "ZooKeeper does not answer; nothing was sold: retry with the same key"
+        if another_is_at_it
+        else SERVER_IS_DOWN
+    )
     assert_retry_later(answer, "unavailable", message)
     assert count_orders_and_stock() == (0, 1)
