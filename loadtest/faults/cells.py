@@ -126,7 +126,7 @@ def _judge_trial(
         product=trial.product,
         sale=trial.sale,
         nodes_recorded=True,
-        robbed_buyers=None if fault.two_servers else frozenset([trial.victim_attempt]),
+        robbed_buyers=None if fault.has_two_lock_servers else frozenset([trial.victim_attempt]),
         excused_buyers=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
     )
 

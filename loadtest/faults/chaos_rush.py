@@ -73,16 +73,16 @@ class Disturbance:
 
 
 def make_and_hold(
-    kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, rng: Random
+    fault_class: type[Fault], seconds: tuple[float, float], testbed: Testbed, rng: Random
 ) -> str:
     """Make a fault on a random node, hold it for a random time within `seconds`, and heal it.
 
     Returns the evidence. Raises NotFired.
     """
-    fault = kind(testbed)
+    fault = fault_class(testbed)
     fault.node = rng.randrange(2)
     try:
-        if kind is FailoverFault:
+        if fault_class is FailoverFault:
             fault.arm()
             time.sleep(rng.uniform(0, 1))  # the replica misses the writes of this time
         fault.fire()
@@ -166,7 +166,7 @@ class ChaosFault(Fault):
 
     name = "chaos"
     takes_the_lock = True
-    two_servers = True
+    has_two_lock_servers = True
 
     def prove(self) -> str:
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
@@ -302,14 +302,14 @@ def make_disturbance(
     # happened.
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
-        kind = "info"
+        event_type = "info"
         try:
             outcome = disturbance.make(testbed, rng)
             rush.evidence[disturbance.name] = outcome
-            kind = "ok"
+            event_type = "ok"
         except Exception as error:
             outcome = describe_error(error)
             if not isinstance(error, NotFired):
                 testbed.log.write(traceback.format_exc().encode())
                 rush.disturbance_errors.append(outcome)
-    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {outcome}")
+    testbed.record_fault("chaos", event_type, "prove", f"{disturbance.name}: {outcome}")

@@ -53,8 +53,10 @@ class Fault(ABC):
                     the fault takes the lock away, so that the lock does not expire before the fault
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
                     may believe to hold the lock, and the fence refuses the write of the stale one
-    two_servers     whether two servers grant the lock independently of each other
-    loses_promises  whether Redis loses its data, and with it promised orders, which are accepted
+    has_two_lock_servers
+                    whether two servers grant the lock independently of each other
+    loses_accepted_orders
+                    whether Redis loses its data, and with it promised orders, which are accepted
                     and not written yet. Then the order consumers are killed before the victims buy,
                     and started when the rivals have bought: otherwise chance would decide which
                     promised orders are written before the loss
@@ -75,9 +77,9 @@ class Fault(ABC):
     rival_timeout_seconds = TTL_SECONDS + 0.7
     ttl = TTL_SECONDS
     takes_the_lock = False
-    two_servers = False
+    has_two_lock_servers = False
     measures_recovery = False
-    loses_promises = False
+    loses_accepted_orders = False
     node = VICTIMS_NODE
     fired_at = 0.0
 

@@ -31,7 +31,7 @@ class FaultBuyer:
                 time of the first answer by the monotonic clock; 0 before it
     last_body   the body of the last request's answer; empty without an answer
     sold_at     time of the answer `sold` by the monotonic clock; 0 before it
-    started     whether start() was called
+    has_started whether start() was called
     is_done     set when the buyer has a final answer or has stopped asking
     """
 
@@ -47,13 +47,13 @@ class FaultBuyer:
     first_answered_at: float = 0.0
     last_body: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
-    started: bool = False
+    has_started: bool = False
     is_done: threading.Event = field(default_factory=threading.Event)
     _gave_up: threading.Event = field(default_factory=threading.Event)
 
     def start(self, *shops: Shop) -> None:
         """Run `buy` in a thread."""
-        self.started = True
+        self.has_started = True
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:

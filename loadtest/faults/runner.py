@@ -109,7 +109,8 @@ def _run_steps(fault: Fault) -> str:
     testbed = fault.testbed
     trials = fault.trials
     kills_consumers = (
-        fault.loses_promises and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
+        fault.loses_accepted_orders
+        and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
     run_buyers = partial(_run_or_mark_inconclusive, fault.run_buyers)
     enter = partial(_run_or_mark_inconclusive, fault.enter)
@@ -207,7 +208,9 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
         is_stuck = time.monotonic() - last_sale_at > 3 * trial.ttl + 0.5
         return is_stuck or all(buyer.is_done.is_set() for buyer in buyers)
 
-    waiting_buyers = [buyer for buyer in buyers if not (buyer.started or buyer.is_done.is_set())]
+    waiting_buyers = [
+        buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
+    ]
     with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
         purchases = [pool.submit(buyer.buy, shop) for buyer in waiting_buyers]
         wait_for(is_over, started_at + DRAIN_TIMEOUT_SECONDS - time.monotonic())

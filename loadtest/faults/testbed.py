@@ -63,8 +63,8 @@ class Testbed(Stack):
         self.redlock: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
-        for kind in ("at", "go"):  # see _mark
-            (self.records / kind).mkdir()
+        for folder in ("at", "go"):  # see _mark
+            (self.records / folder).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL_SECONDS
         self.answer_timeout = ANSWER_TIMEOUT_SECONDS
@@ -241,18 +241,18 @@ class Testbed(Stack):
         self.ttl = TTL_SECONDS
         run_in_parallel((VICTIMS_NODE, RIVALS_NODE), self.restart)
 
-    def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
+    def record_fault(self, fault: str, event_type: str, phase: str, sentence: str) -> None:
         """Record a phase of a fault.
 
-        kind   invoke, ok, fail or info
-        phase  arm, fire, prove or heal
-        what   a sentence for the story
+        event_type  invoke, ok, fail or info
+        phase       arm, fire, prove or heal
+        sentence    what happened, for the story
         """
-        self.history.record(by="fault", f=fault, type=kind, phase=phase, what=what)
+        self.history.record(by="fault", f=fault, type=event_type, phase=phase, what=sentence)
 
     # --- points where purchases stop ------------------------------------------------------------
 
-    def is_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
+    def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase is stopped at `point`, by default the point of its buyer."""
         return self._mark("at", buyer, point or buyer.stop_at).exists()
 
@@ -264,9 +264,9 @@ class Testbed(Stack):
         for name in (point or buyer.stop_at).split(","):
             self._mark("go", buyer, name).touch()
 
-    def _mark(self, kind: str, buyer: FaultBuyer, point: str) -> Path:
+    def _mark(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
         """Return the file by which a node reports a stop (`at`) or is told to continue (`go`)."""
-        return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
+        return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
 def run_in_parallel(subjects: Iterable[T], action: Callable[[T], object]) -> None:

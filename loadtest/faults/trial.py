@@ -64,7 +64,7 @@ class Trial:
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.
         self.product = f"{self.lock}-{fault.replace('@', '_')}-{unique_id}"
-        self.attempts = f"{unique_id}/{fault}/{self.lock}"
+        self.attempt_prefix = f"{unique_id}/{fault}/{self.lock}"
         self.buyers: list[FaultBuyer] = []
         self.rivals: list[FaultBuyer] = []
         self.sale = 0
@@ -92,7 +92,7 @@ class Trial:
         """
         buyer = FaultBuyer(
             self.testbed.history,
-            attempt=f"{self.attempts}/{name}",
+            attempt=f"{self.attempt_prefix}/{name}",
             lock=self.lock,
             product=self.product,
             sale=self.sale,
@@ -117,7 +117,7 @@ class Trial:
         """Start the victim on node A, and wait until it stops at its point."""
         victim = self.victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
         self._wait_for(self.send(victim, VICTIMS_NODE), ENTER_TIMEOUT_SECONDS)
-        if self.testbed.is_stopped_at(victim):
+        if self.testbed.has_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():
             self.mark_inconclusive(
@@ -129,7 +129,7 @@ class Trial:
 
     def _wait_for(self, buyer: FaultBuyer, seconds: float) -> None:
         """Wait, at most `seconds`, until a buyer is stopped at its point or has a final answer."""
-        wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
+        wait_for(lambda: self.testbed.has_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
         """Measure the remaining ttl of the victim's lock.
@@ -158,7 +158,7 @@ class Trial:
     @property
     def victim_attempt(self) -> str:
         """The attempt of the victim, also if the trial has none."""
-        return f"{self.attempts}/victim"
+        return f"{self.attempt_prefix}/victim"
 
     @property
     def victim_pid(self) -> int:

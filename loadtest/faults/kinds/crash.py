@@ -60,17 +60,17 @@ class CrashFault(NodeEndFault):
         they take the lock over, one after the other, before either of them sells.
         """
         rivals = trial.rivals
-        is_stopped_at = self.testbed.is_stopped_at
+        has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
         self.require_soon(
-            lambda: all(is_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
+            lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
             f"{trial.lock}: not every rival has read that the lock has expired",
             self.rival_timeout_seconds,
         )
         for rival in rivals:
             self.testbed.resume(rival, TAKEOVER_POINT)
-            has_read_stock = partial(is_stopped_at, rival, "after_read")
+            has_read_stock = partial(has_stopped_at, rival, "after_read")
             wait_for(has_read_stock, TAKEOVER_TIMEOUT_SECONDS)
         trial.resume_rivals()

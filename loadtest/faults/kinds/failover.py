@@ -20,7 +20,7 @@ class FailoverFault(LostLockFault):
 
     name = "failover"
     title = "the replica is promoted without the lock"
-    loses_promises = True
+    loses_accepted_orders = True
 
     def arm(self) -> None:
         self._start_replica()

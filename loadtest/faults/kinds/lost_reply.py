@@ -44,7 +44,7 @@ class LostReplyFault(Fault):
             if trial.point:
                 trial.send(victim, VICTIMS_NODE)
                 message = "Redlock's victim has no majority"
-                self.require_soon(lambda: self.testbed.is_stopped_at(victim), message)
+                self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
             else:
                 victim.ask(self.testbed.shop(VICTIMS_NODE))
             took_effect = self._dump_lock_keys(trial) != keys_before

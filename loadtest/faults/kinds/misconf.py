@@ -40,7 +40,7 @@ class MisconfFault(Fault):
             before = self._count_refusals(error)
             self.run_redis_command(*begin.format(port=free_port()).split())
             try:
-                run_in_parallel(self.trials, partial(self._require_refusal, error=error))
+                run_in_parallel(self.trials, partial(self._expect_refusal, error=error))
             finally:
                 self.run_redis_command(*end.split())
             self.refusals_by_error[error] = self._count_refusals(error) - before
@@ -68,13 +68,13 @@ class MisconfFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, so that its release is refused."""
         trial.resume_victim()
-        self._require_refusal(trial, LASTING_ERROR)
+        self._expect_refusal(trial, LASTING_ERROR)
 
     def describe_observations(self) -> str:
         refusals = self._count_refusals(LASTING_ERROR) - self.refusals_before
         return f"while the victims held their locks: {refusals} {LASTING_ERROR}"
 
-    def _require_refusal(self, trial: Trial, error: str) -> None:
+    def _expect_refusal(self, trial: Trial, error: str) -> None:
         """Let a new buyer send one request, which must be refused.
 
         Under RedisLock it may also sell while Redis is out of memory.

@@ -17,7 +17,7 @@ from loadtest.faults.trial import Trial
 #: gunicorn's timeout for a worker.
 PAUSE_SECONDS = TTL_SECONDS + 1.0
 #: How long a trial waits for the end of the pause.
-RESUME_TIMEOUT_SECONDS = 30.0
+PAUSE_END_TIMEOUT_SECONDS = 30.0
 
 
 class PauseFault(Fault):
@@ -57,7 +57,7 @@ class PauseFault(Fault):
 
     def run_buyers(self, trial: Trial) -> None:
         self.send_rivals(trial)
-        self.may_resume.wait(RESUME_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
+        self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)  # set by act_on_servers(), in parallel
         self.resume(trial)
 
     def act_on_servers(self) -> None:

@@ -13,7 +13,7 @@ class RedisDownFault(Fault):
     name = "redis-down"
     title = "Redis is down, later back and empty"
     point = ""
-    loses_promises = True
+    loses_accepted_orders = True
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart_empty, self.testbed.main)

@@ -14,7 +14,7 @@ class RestartFault(LostLockFault):
 
     name = "restart"
     title = "Redis restarts empty while a holder is inside"
-    loses_promises = True
+    loses_accepted_orders = True
 
     def arm(self) -> None:
         for proxy in self.testbed.redlock[3:]:

@@ -24,14 +24,14 @@ class ShutdownFault(NodeEndFault):
         self.testbed.resume(guest)
         trial.send(guest, VICTIMS_NODE)
         message = f"{trial.lock}: the guest did not arrive"
-        self.require_soon(lambda: self.testbed.is_stopped_at(guest), message)
+        self.require_soon(lambda: self.testbed.has_stopped_at(guest), message)
 
     def prove(self) -> str:
         shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
-            if trial.victim.first_outcome or not self.testbed.is_stopped_at(trial.victim):
+            if trial.victim.first_outcome or not self.testbed.has_stopped_at(trial.victim):
                 trial.mark_inconclusive(
                     "the victim was not at its point any more when node A got its SIGTERM"
                 )

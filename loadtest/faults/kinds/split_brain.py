@@ -17,7 +17,7 @@ class SplitBrainFault(FailoverFault):
 
     name = "split-brain"
     title = "two masters: the replica is promoted, and only node B follows"
-    two_servers = True
+    has_two_lock_servers = True
 
     def fire(self) -> None:
         self.held_count = self.count_held_locks()
