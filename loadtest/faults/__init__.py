@@ -33,7 +33,8 @@ FAULT_CLASSES: list[type[Fault]] = [
     PauseFault,
     PauseAcquiredFault,
     ClockFault,
-    # The faults from here to FailoverSentinelFault share one ttl: another ttl restarts the nodes.
+    # The faults from here to FailoverSentinelFault are neighbours because they share a ttl of 5 s:
+    # the nodes are restarted whenever the ttl changes.
     RestartFault,
     EvictionFault,
     FailoverFault,

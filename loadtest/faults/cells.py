@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> list[Cell]:
-    """Return a cell for each trial. Raises ShopUnreachable.
+    """Return a cell for each trial. Raises ShopUnreachable or RedisError.
 
     leaked_keys  keys that remained on the lock servers after the drain
     """
@@ -75,7 +75,7 @@ def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "
 
 
 def names_product(key: str, trial: Trial) -> bool:
-    """Return whether a Redis key contains the name of the trial's product."""
+    """Return whether a Redis key contains the name of the trial's product, as a whole word."""
     return bool(re.search(rf"(?<![\w-]){re.escape(trial.product)}(?![\w-])", key))
 
 
@@ -96,7 +96,10 @@ def read_until_answered(read: Callable[[], T]) -> T:
 
 
 def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
-    """Return the leaked keys that do not name the product of another trial."""
+    """Return the leaked keys that do not name the product of another trial.
+
+    A key that names no product counts against every trial.
+    """
     other_trials = [other for other in fault.trials if other is not trial]
     return [
         key for key in leaked_keys if not any(names_product(key, other) for other in other_trials)
@@ -111,6 +114,7 @@ def _judge_trial(
     orphans = read_until_answered(trial.lock_keys_on_server)
     report = read_until_answered(partial(shop.settled_sale, trial.sale))
     return Judgement(
+        # The log may also have the events of other faults.
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
         initial_stock=STOCK,
         opening_stock=int(report["initial_stock"]),
@@ -160,10 +164,10 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _has_slow_buyer(trial: Trial) -> bool:
-    """Return whether a buyer whom the fault does not stop held its lock for longer than the ttl.
+    """Return whether a buyer other than the victim held its lock for longer than the ttl.
 
-    Only a lock counts that nobody renews and that is expected to oversell under `pause`. Every
-    other lock must keep a slow buyer from overselling.
+    Always False for a lock that is renewed, or that is not expected to oversell under `pause`: such
+    a lock must not oversell, however slow its holder is.
     """
     if trial.strategy["renewed"] or expected_of(trial.strategy).get("pause") != "oversold":
         return False
@@ -179,13 +183,14 @@ def _complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]
     complaints = []
     if complaint := trial.strategy.get("complaint"):
         complaints.append(complaint)
-    keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
+    must_keep_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     # A fence may have prevented an oversell; the two holders are a defect all the same.
-    if keeps_lock and "overlap" in judgement.violations:
+    if must_keep_lock and "overlap" in judgement.violations:
         complaints.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
         complaints.append(_leaked_keys_complaint(judgement.leaked_keys))
     longest_recovery = fault.longest_recovery(trial.strategy)
+    # If the verdict is not `exact`, a slow recovery adds nothing to it.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
         complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
     return complaints

@@ -75,14 +75,16 @@ class Disturbance:
 def make_and_hold(
     fault_class: type[Fault], seconds: tuple[float, float], testbed: Testbed, rng: Random
 ) -> str:
-    """Make a fault on a random node, hold it for a random time within `seconds`, and heal it.
+    """Make a fault on a random node, hold it for a random time, and heal it.
+
+    seconds  the shortest and the longest time for which it is held
 
     Returns the evidence. Raises NotFired.
     """
     fault = fault_class(testbed)
     fault.node = rng.randrange(2)
     try:
-        if fault_class is FailoverFault:
+        if fault_class is FailoverFault:  # the other faults can fire without arm()
             fault.arm()
             time.sleep(rng.uniform(0, 1))  # the replica misses the writes of this time
         fault.fire()
@@ -107,7 +109,7 @@ def evict(testbed: Testbed, rng: Random) -> str:
 
 
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
-    """Drop the replies to some commands that contain `text`."""
+    """Drop the replies to at most ten commands of the next second that contain `text`."""
     proxies = testbed.redis
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
@@ -121,7 +123,7 @@ def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
 
 
 def delay_everything(testbed: Testbed, rng: Random) -> str:
-    """Delay the bytes of all proxies for a while."""
+    """Delay the bytes of all proxies, in each direction, for 0.5 to 2 seconds."""
     delay = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
         for proxy in testbed.redis + [testbed.database_proxy]:
@@ -169,6 +171,7 @@ class ChaosFault(Fault):
     has_two_lock_servers = True
 
     def prove(self) -> str:
+        """Raise NotFired. A rush does not call this: it collects the evidence of disturbances."""
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 
@@ -182,6 +185,7 @@ class ChaosRush:
     disturbance_errors  the errors of disturbances, except NotFired
     failure             why the rush could not be run; empty if it was run
     cells               the judged sales
+    seconds             the duration of the rush
     """
 
     number: int
@@ -215,7 +219,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     """
     rng = Random(rush.seed)
     fault = ChaosFault(testbed)
-    fault.unique_id = f"r{rush.number}_"
+    fault.unique_id = f"r{rush.number}_"  # with the _, r1_ is no prefix of r12_
     testbed.new_events()  # skips the events of the rushes before this one
     for strategy in strategies:
         fault.add_trial(strategy)
@@ -238,10 +242,11 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         for buyer in buyers:
             buyer.give_up()
 
-    def has_no_orphans() -> bool:
+    def has_no_orphaned_lock() -> bool:
         return not any(trial.lock_keys_on_server() for trial in fault.trials)
 
-    read_until_answered(partial(wait_for, has_no_orphans, TTL_SECONDS + 0.5))
+    # The lock of a holder that was killed expires after a ttl.
+    read_until_answered(partial(wait_for, has_no_orphaned_lock, TTL_SECONDS + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)

@@ -1,9 +1,9 @@
 """The base class of the faults, with the vocabulary of `make faults`.
 
 A victim is the buyer whom the fault hits; it is stopped at a point of its purchase
-(shop/sale/points.py) until it is resumed. Rivals are buyers who come in the meantime. A fault fires
-when it happens. A trial is one strategy under one fault. runner.py calls the steps of a fault in
-this sequence:
+(shop/sale/points.py) until it is resumed. Rivals are buyers who ask while the victim is stopped.
+To fire a fault is to make it happen. A trial is one strategy under one fault. runner.py calls the
+steps of a fault in this sequence:
 
     arm             start the servers and proxies that the fault needs
     enter           send a victim in each trial, and wait until it stops at its point
@@ -14,7 +14,7 @@ this sequence:
     heal            undo the fault; then the remaining buyers buy, and the sales are judged
     clean_up        stop the servers and proxies that the fault needed
 
-This sequence always exposes a broken lock: if the lock lets a rival in beside the victim, both have
+This sequence exposes a broken lock: if a rival gets the lock while the victim has it, both have
 read the same stock, and both write, first the victim and then the rival. The faults of
 loadtest/tests/weakened_faults.py only appear to happen, and `prove` must reject each of them.
 """
@@ -44,25 +44,25 @@ class Fault(ABC):
     name            the fault's name in loadtest/expected.py; a name with an @ is a variant of the
                     fault before the @
     title           a short description of the action, for tables
-    point           the point at which victims stop, unless loadtest/expected.py names another for
-                    the strategy. If it is empty, there is no victim; instead a first buyer opens
-                    connections and loads scripts
+    point           the point at which enter() stops the victim, unless loadtest/expected.py names
+                    another for the strategy. If it is empty, enter() sends no victim, but a first
+                    buyer who opens connections and loads scripts
     rival_timeout_seconds
                     how long to wait for a rival to get the lock while the victim is stopped
-    ttl             seconds that a lock survives a silent holder. It is longer than TTL_SECONDS if
-                    the fault takes the lock away, so that the lock does not expire before the fault
+    ttl             seconds that a lock survives a holder that does not renew it. It is longer than
+                    TTL_SECONDS if no lock may expire before the fault takes effect
     takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
-                    may believe to hold the lock, and the fence refuses the write of the stale one
+                    may both act as its holder, and the fence refuses the write of the stale one
     has_two_lock_servers
                     whether two servers grant the lock independently of each other
     loses_accepted_orders
-                    whether Redis loses its data, and with it promised orders, which are accepted
-                    and not written yet. Then the order consumers are killed before the victims buy,
-                    and started when the rivals have bought: otherwise chance would decide which
-                    promised orders are written before the loss
+                    whether Redis loses its data, and with it the promised orders: those that the
+                    shop has accepted and not yet written to the database. Then the order consumers
+                    are killed before the victims buy, and started again after the rivals have
+                    bought: otherwise chance would decide which orders are written before the loss
     measures_recovery
                     whether to measure the time from firing to the next sale. Then a victim whose
-                    answer is lost does not ask again with its key
+                    answer is lost does not ask again, so that the next sale is another buyer's
     node            the index of the node on which the fault is made
     fired_at        the time of firing by the monotonic clock, from which the recovery is measured
     trials          a trial for each strategy that the fault concerns
@@ -74,6 +74,7 @@ class Fault(ABC):
     name: str
     title: str
     point = "after_read"
+    # The ttl, and the time that a waiting rival may need to notice that the lock has expired.
     rival_timeout_seconds = TTL_SECONDS + 0.7
     ttl = TTL_SECONDS
     takes_the_lock = False
@@ -107,7 +108,10 @@ class Fault(ABC):
         """Start what the fault needs. The sales are open, and no buyer has asked yet."""
 
     def enter(self, trial: Trial) -> None:
-        """Send the victim to node A and wait until it stops; without a point, let a buyer buy."""
+        """Send the victim to node A and wait until it stops at its point.
+
+        If the fault has no point, let a first buyer buy instead.
+        """
         if self.point:
             trial.send_victim(asks_again=not self.measures_recovery)
         else:
@@ -124,7 +128,7 @@ class Fault(ABC):
         """
 
     def run_buyers(self, trial: Trial) -> None:
-        """Run a trial's buyers while the fault lasts; called in a thread for each trial."""
+        """Send rivals, then resume the victim and the rivals; called in a thread for each trial."""
         self.send_rivals(trial)
         self.resume(trial)
 
@@ -133,7 +137,7 @@ class Fault(ABC):
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 
     def resume(self, trial: Trial) -> None:
-        """Resume the victim, then the rivals."""
+        """Resume the victim, then the rivals, so that a rival with a stale read writes last."""
         trial.resume_victim()
         trial.resume_rivals()
 
@@ -148,18 +152,21 @@ class Fault(ABC):
         self.healing.close()
 
     def clean_up(self) -> None:
-        """Stop and close what the fault needed until its sales were judged.
+        """Stop the servers and proxies of the fault; called after its sales were judged.
 
         Called even if the fault did not fire.
         """
         self.cleanup.close()
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:
-        """Return the seconds within which a buyer must buy again if the fault measures recovery."""
+        """Return the seconds after firing within which a buyer must buy.
+
+        The bound is checked only if the fault measures recovery.
+        """
         return LONGEST_RECOVERY_IN_TTLS * self.ttl
 
     def is_in_effect(self) -> bool:
-        """Return whether the fault is still in effect; true if that cannot be observed."""
+        """Return whether the fault is still in effect; True for a fault without a check."""
         return True
 
     def describe_observations(self) -> str:
@@ -218,7 +225,7 @@ class Fault(ABC):
         return measure.run_command(self.testbed.main, *command, timeout=timeout)
 
     def try_redis_command(self, *command: Any, timeout: float = 5.0) -> str:
-        """Send a command to the main Redis, and return its error; empty if it succeeds."""
+        """Send a command to the main Redis, and return the error's text; empty if it succeeds."""
         try:
             self.run_redis_command(*command, timeout=timeout)
         except redis.RedisError as error:
@@ -233,7 +240,7 @@ class Fault(ABC):
         return connection
 
     def count_held_locks(self) -> int:
-        """Return the number of victims' locks that are on Redis now.
+        """Return the number of victims' locks that are on the main Redis now.
 
         A trial whose lock has already expired is marked as inconclusive.
         """
@@ -241,16 +248,17 @@ class Fault(ABC):
         for trial in self.trials:
             if trial.lock_keys_on_server():
                 lock_count += 1
+            # The victims of other strategies never have a lock on the main Redis.
             elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
                 trial.mark_inconclusive("the victim's lock had expired before the fault")
         return lock_count
 
     def require_no_lock_left(self) -> None:
-        """Raise NotFired if a victim's lock is on Redis."""
+        """Raise NotFired if a victim's lock is still on the main Redis."""
         survivors = [trial.lock for trial in self.trials if trial.lock_keys_on_server()]
         self.require(not survivors, f"locks survived: {survivors}")
 
 
 def format_range(seconds: Sequence[float]) -> str:
-    """Return the shortest and the longest of these times as text; 0 if there are none."""
+    """Return the shortest and the longest of these times as text, both 0 if there are none."""
     return f"{min(seconds, default=0):.2f} to {max(seconds, default=0):.2f} s"

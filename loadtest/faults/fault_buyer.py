@@ -1,4 +1,4 @@
-"""A buyer in a separate thread who retries with the same key until an answer is final."""
+"""A buyer of the faults, who retries with the same key until an answer is final."""
 
 import random
 import threading
@@ -20,16 +20,16 @@ RETRY_PAUSE_SECONDS = (0.05, 0.2)
 class FaultBuyer:
     """A buyer of one unit.
 
-    attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    attempt     the Idempotency-Key: <unique_id of the fault>/<fault>/<lock>/<buyer>
     sale        the number of the sale to buy from; 0 for the open sale
     stop_at     the points at which the purchase stops until it is resumed, comma-separated
     asks_again  whether the buyer retries, with its key, until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
-                outcome of the first answer; empty before it
+                outcome of the first request, `unknown` if it got no answer; empty until then
     first_answered_at
-                time of the first answer by the monotonic clock; 0 before it
-    last_body   the body of the last request's answer; empty without an answer
+                end of the first request by the monotonic clock; 0 until then
+    last_body   the body of the answer to the last request; empty without an answer
     sold_at     time of the answer `sold` by the monotonic clock; 0 before it
     has_started whether start() was called
     is_done     set when the buyer has a final answer or has stopped asking
@@ -57,14 +57,17 @@ class FaultBuyer:
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
-        """Ask these nodes in turn until an answer is final or give_up() is called."""
+        """Ask these nodes in turn until an answer is final or give_up() is called.
+
+        Without `asks_again`, ask only once.
+        """
         nodes = cycle(shops)
         while not (self.is_done.is_set() or self._gave_up.is_set()):
             self.ask(next(nodes))
             if not self.asks_again:
                 break
             if not self.is_done.is_set():
-                self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
+                self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))  # give_up() ends the pause
         self.is_done.set()
 
     def ask(self, shop: Shop) -> str:
@@ -92,10 +95,11 @@ class FaultBuyer:
                 hold_ms=self.hold_ms,
             )
             outcome = str(body.get("outcome", "unknown"))
-        except ConnectionRefused:
+        except ConnectionRefused:  # the shop has not received the request
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
+        # Only an error that names an order or the allowed values says whether a unit was sold.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":
@@ -111,5 +115,5 @@ class FaultBuyer:
         return outcome
 
     def give_up(self) -> None:
-        """Make the buyer stop asking after its present request."""
+        """Make buy() stop after its present request."""
         self._gave_up.set()

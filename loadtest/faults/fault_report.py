@@ -9,7 +9,7 @@ from loadtest.faults import FAULTS
 from loadtest.judge.run import Cell, Summary
 from loadtest.report import tables as report
 
-#: Verdict -> its sign, for readers who see no colour, and its colour.
+#: Verdict -> its sign, which needs no colour to be understood, and its colour.
 SIGNS = {
     "exact": ("✓", "green"),
     "oversold": ("O", "bold red"),
@@ -18,7 +18,7 @@ SIGNS = {
     "unknown": ("?", "bold yellow"),
     "not_run": ("-", "yellow"),
 }
-LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as expected"
+LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  - not run  ! not as expected"
 
 
 def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
@@ -26,7 +26,7 @@ def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     unexpected_locks = [cell["lock"] for cell in cells if not cell["as_expected"]]
     summary = "all as expected"
     if unexpected_locks:
-        summary = f"off: {', '.join(unexpected_locks)}"
+        summary = f"not as expected: {', '.join(unexpected_locks)}"
     return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {summary}"
 
 
@@ -38,15 +38,16 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     faults = names_of_faults_run(cells)
     rows = _grid(cells, _sign_text)
     widest_lock = max(map(len, rows), default=0)
+    # A fault's column takes 3 characters: 2 for the sign or the number, and a space.
     faults_per_table = max(1, (width - widest_lock - 1) // 3)
     all_tables = []
-    for first in range(0, len(faults), faults_per_table):
+    for start in range(0, len(faults), faults_per_table):
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column("lock", no_wrap=True)
-        for number, _ in enumerate(faults[first : first + faults_per_table], first + 1):
+        for number, _ in enumerate(faults[start : start + faults_per_table], start + 1):
             table.add_column(str(number), justify="right", no_wrap=True, min_width=2)
         for lock, signs in rows.items():
-            table.add_row(lock, *signs[first : first + faults_per_table])
+            table.add_row(lock, *signs[start : start + faults_per_table])
         all_tables.append(table)
     return all_tables
 
@@ -60,7 +61,7 @@ def column_legend(cells: Sequence[Cell]) -> str:
 
 
 def cell_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each cell with its orders, its remaining stock and its recovery time."""
+    """Return a line for each conclusive cell: its orders, remaining stock and recovery time."""
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
@@ -76,7 +77,7 @@ def _describe_sale(cell: Cell) -> str:
 def _describe_recovery(cell: Cell) -> str:
     """Return a clause on the time to the next sale after the fault; empty if it is not measured."""
     if cell["verdict"] == "deadlock":
-        return "; nobody buys any more"
+        return "; sales have stopped"
     if cell["recovery_s"] is None:
         return ""
     return f"; the next sale came {cell['recovery_s']:.2f} s after the fault"
@@ -101,10 +102,12 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
     note = (
         f"{count(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
-        "20 buyers for 10 units in every cell. Locks survive a silent holder for 1 s, or 5 s where "
-        "the fault takes the lock away. Empty: the fault does not concern the lock. "
+        "20 buyers for 10 units in every cell. A lock that is not renewed expires after 1 s, or "
+        "5 s where it must not expire before the fault. "
+        "Empty: the fault does not concern the lock. "
         f"{report.machine_and_date(summary)}."
     )
+    # Cells that were not run, for example, lack the evidence of the fault's other cells.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in names_of_faults_run(cells)
@@ -125,9 +128,9 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     timed_cells = [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]
     if timed_cells:
-        note = "0: the victim kept nobody out."
+        note = "0: the victim did not keep other buyers out."
         parts += [
-            "## Seconds until somebody buys again",
+            "## Seconds until the next sale",
             _matrix(timed_cells, _recovery_text, note, left=1),
         ]
     parts += [
@@ -143,7 +146,8 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
 def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the broken cells in groups with the same fault, verdict and steps of the story.
 
-    Times, fences and the order of the steps do not distinguish cells.
+    Times, numbers and fences, the order of the steps, and releases that delete no lock do not
+    distinguish cells. The last line of a story is its summary.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -198,7 +202,7 @@ def names_of_faults_run(cells: Sequence[Cell]) -> list[str]:
 
 
 def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """Return the row of each lock: the text of its cell under each fault, empty without a cell."""
+    """Return the row of each lock: the text of its cell under each fault; "" if it has no cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
     faults = names_of_faults_run(cells)
     return {lock: [texts.get((lock, fault), "") for fault in faults] for lock, _ in texts}

@@ -1,4 +1,4 @@
-"""Measurements of processes, locks, clocks and servers that prove a fault. None is cached."""
+"""Measurements of processes, locks, clocks and servers that prove a fault, never cached."""
 
 import os
 import re
@@ -27,19 +27,21 @@ REDLOCK_DB = 0
 ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
-def session_of(leader: int) -> list[int]:
-    """Return the pids of a session, the leader's first.
+def session_of(leader_pid: int) -> list[int]:
+    """Return the pids of the session of a process, that process first.
 
     Workers whose master has ended are included; zombies are not.
     """
     pids = []
     for pid in sorted(psutil.pids()):
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
-            if os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            if os.getsid(pid) != leader_pid:
+                continue
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 pids.append(pid)
-    if leader in pids:
-        pids.remove(leader)
-        pids.insert(0, leader)
+    if leader_pid in pids:
+        pids.remove(leader_pid)
+        pids.insert(0, leader_pid)
     return pids
 
 
@@ -84,8 +86,8 @@ def seconds_left(
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
 
-    The time comes from PTTL, or from the value of a lock whose value is its expiry time. None if
-    the lock never expires, or if no Redis has it.
+    The time comes from PTTL, or from the value of a key without a ttl if waiters take the lock over
+    after the time in its value. None if the lock never expires, or if no Redis has it.
 
     servers  the main Redis, followed by those of Redlock
     """
@@ -97,11 +99,11 @@ def seconds_left(
     remaining = []
     for server in lock_servers:
         for key in lock_keys_of(strategy["name"], product):
-            ms = int(run_command(server, "PTTL", key, db=db))
-            if ms >= 0:
-                remaining.append(ms / 1000)
+            ttl_ms = int(run_command(server, "PTTL", key, db=db))
+            if ttl_ms >= 0:
+                remaining.append(ttl_ms / 1000)
             elif (
-                ms == -1
+                ttl_ms == -1  # the key has no ttl
                 and strategy["takes_over"]
                 and (value := run_command(server, "GET", key, db=db))
             ):
@@ -113,7 +115,7 @@ def longest_session_seconds(hosts: str) -> float | None:
     """Return the longest timeout, in seconds, of ZooKeeper's sessions; None without a session."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
-        connection.sendall(b"cons")
+        connection.sendall(b"cons")  # lists the connections, with their timeouts as to=<ms>
         with connection.makefile("rb") as answer:
             text = answer.read().decode()
     return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)

@@ -7,7 +7,7 @@ NODE_END_TIMEOUT_SECONDS = 10.0
 
 
 class NodeEndFault(Fault):
-    """Node A gets a SIGTERM, and is restarted when the buyers have acted."""
+    """Node A is ended, by SIGTERM unless fire() is overridden, and restarted by heal()."""
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
@@ -17,7 +17,7 @@ class NodeEndFault(Fault):
     def require_nothing_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
         """Raise NotFired if a process of the node does not end in time.
 
-        The pids are read anew, so that a worker which the signal missed is found.
+        The pids are read again, so that a worker that the signal missed is noticed.
         """
         message = "a process of node A is left"
         self.require_soon(lambda: not self.testbed.pids(self.node), message, seconds)

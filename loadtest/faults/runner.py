@@ -1,7 +1,6 @@
 """Makes one fault for every strategy that it concerns; cells.py judges the results.
 
-The drain is the last phase: the fault is undone, and all buyers who have no final answer yet buy
-until the stock is sold.
+The drain is the last phase: the fault is undone, and all buyers who have no final answer yet buy.
 """
 
 import threading
@@ -14,7 +13,7 @@ from functools import partial
 
 from loadtest.expected import expected_of
 from loadtest.faults.cells import judge_trials, names_product, not_run_cell, unknown_cells
-from loadtest.faults.fault import Fault
+from loadtest.faults.fault import LONGEST_RECOVERY_IN_TTLS, Fault
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
 from loadtest.faults.trial import BUYERS, NotFired, Trial
@@ -77,6 +76,7 @@ def _play(fault: Fault) -> list[Cell]:
     with _call_afterwards(fault.clean_up):
         proof = _run_steps(fault)
         run_in_parallel(trials, drain)
+        # A lock without a holder expires after a ttl.
         wait_for(lambda: not any(trial.lock_keys_on_server() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(
             filter(None, (proof, fault.describe_observations(), fault.describe_measurements()))
@@ -92,6 +92,7 @@ def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     """
 
     def find_leaked_keys() -> list[str]:
+        # Stack.leaked_keys() puts the server's number and the database before each key.
         return sorted(key.split("/", 2)[2] for key in fault.testbed.leaked_keys() - keys_before)
 
     def names_a_product(key: str) -> bool:
@@ -102,7 +103,7 @@ def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
 
 
 def _run_steps(fault: Fault) -> str:
-    """Arm, fire, prove, run the buyers and heal. Return the evidence.
+    """Run the fault's steps from `arm` to `heal`, and return the evidence.
 
     Raises NotFired, or the error of a step.
     """
@@ -117,7 +118,7 @@ def _run_steps(fault: Fault) -> str:
     buyers_thread = threading.Thread(target=run_in_parallel, args=(trials, run_buyers), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
-    def end() -> None:
+    def end_steps() -> None:
         _resume_all_buyers(fault)
         if buyers_thread.is_alive():
             buyers_thread.join(RUN_BUYERS_TIMEOUT_SECONDS)
@@ -126,7 +127,7 @@ def _run_steps(fault: Fault) -> str:
         fault.heal()
         record("ok", "heal", "healed")
 
-    with _call_afterwards(end):
+    with _call_afterwards(end_steps):
         try:
             fault.arm()
             record("ok", "arm", fault.title)
@@ -149,10 +150,10 @@ def _run_steps(fault: Fault) -> str:
 
 @contextmanager
 def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` after the block. If the block raises, errors of `end` are suppressed."""
+    """Call `end` after the block. If both raise, the error of the block is raised."""
     try:
         yield
-    except BaseException:
+    except BaseException:  # also KeyboardInterrupt: no process may stay stopped
         with suppress(Exception):
             end()
         raise
@@ -185,7 +186,7 @@ def _resume_all_buyers(fault: Fault) -> None:
 
 
 def drain(trial: Trial) -> None:
-    """Let all remaining buyers buy, until the stock is sold or no buyer can buy any more.
+    """Let all remaining buyers buy until each has a final answer, or until sales have stopped.
 
     The first buyer buys alone, because locks and connections that the fault broke may delay it.
     """
@@ -200,13 +201,17 @@ def drain(trial: Trial) -> None:
 
 
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at: float) -> None:
-    """Let these buyers buy until each has a final answer, or until sales have stopped."""
+    """Let these buyers buy until each has a final answer, or until sales have stopped.
+
+    Buyers that have started in threads of their fault are only waited for.
+    """
 
     def is_over() -> bool:
         sale_times = [buyer.sold_at for buyer in trial.buyers]
         last_sale_at = max(sale_times + [started_at])
-        is_stuck = time.monotonic() - last_sale_at > 3 * trial.ttl + 0.5
-        return is_stuck or all(buyer.is_done.is_set() for buyer in buyers)
+        longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + 0.5
+        has_stopped = time.monotonic() - last_sale_at > longest_gap
+        return has_stopped or all(buyer.is_done.is_set() for buyer in buyers)
 
     waiting_buyers = [
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
@@ -219,4 +224,4 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
     for purchase in purchases:
         purchase.result()
     for buyer in buyers:
-        buyer.is_done.wait()
+        buyer.is_done.wait()  # the present request of each buyer ends by its timeout

@@ -1,4 +1,4 @@
-"""The stack for faults: its nodes reach their servers through proxies, and purchases can stop."""
+"""The stack for faults: its nodes reach servers through proxies, and purchases can be stopped."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from servers.proxy.proxy import Proxy
 from servers.waiting import wait_for as wait_for
 
 T = TypeVar("T")
-#: Seconds that a lock survives a silent holder, the same for every strategy.
+#: Seconds that a lock survives a holder that does not renew it, the same for every strategy.
 TTL_SECONDS = 1.0
 #: Settings of both nodes. SHOP_DB_POOL is large because some buyers of every strategy are stopped
 #: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because consumers are dead
@@ -48,11 +48,11 @@ class Testbed(Stack):
     """A stack of two nodes: node A (0) serves the victims, node B (1) their rivals.
 
     main            the Valkey that both nodes use
-    redis           the proxies before the main Valkey, one for each node
+    redis           the proxies before the main Valkey: node A's, node B's
     redlock         the proxies before Redlock's servers
     database_proxy  the proxy of node A before the database
     history         for the events of buyers and faults; the nodes write their own files next to it
-    ttl             seconds that the locks of every strategy survive a silent holder
+    ttl             seconds that the locks of every strategy survive a holder that does not renew
     """
 
     __test__ = False  # pytest would take the class for a test because of its name
@@ -63,7 +63,7 @@ class Testbed(Stack):
         self.redlock: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
-        for folder in ("at", "go"):  # see _mark
+        for folder in ("at", "go"):  # of the files that _mark() returns
             (self.records / folder).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL_SECONDS
@@ -88,7 +88,7 @@ class Testbed(Stack):
         return environment
 
     def _start_database_proxy(self, url: str) -> None:
-        """Start the proxy before the database. SQLite gets none, because it has no connections."""
+        """Start the proxy before MariaDB or PostgreSQL. SQLite has no connections, and no proxy."""
         if self.mariadb is not None:
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
         elif vendor_of(url) == "postgresql":
@@ -124,10 +124,11 @@ class Testbed(Stack):
         return node_environment
 
     def _url_through_proxy(self, url: str) -> str:
-        """Return a URL that leads to the same database through the proxy."""
+        """Return the URL of the same database through the proxy; SQLite's URL stays as it is."""
         address, _, query = url.partition("?")
         match vendor_of(url):
             case "postgresql":
+                # The proxy's address is the folder of its Unix socket, which libpq takes as a host.
                 return f"{address}?host={quote(self.database_proxy.address, safe='')}"
             case "mysql":
                 parameters = dict(parse_qsl(query))
@@ -230,7 +231,7 @@ class Testbed(Stack):
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        while len(self.valkeys) > 1 + len(self.redlock):
+        while len(self.valkeys) > 1 + len(self.redlock):  # the replicas that faults have started
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)
@@ -253,13 +254,16 @@ class Testbed(Stack):
     # --- points where purchases stop ------------------------------------------------------------
 
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
-        """Return whether a purchase is stopped at `point`, by default the point of its buyer."""
+        """Return whether a purchase has stopped at `point`, by default the point of its buyer.
+
+        This stays true when the purchase continues.
+        """
         return self._mark("at", buyer, point or buyer.stop_at).exists()
 
     def resume(self, buyer: FaultBuyer, point: str = "") -> None:
         """Let a purchase pass `point`, by default all points of its buyer.
 
-        A purchase that has not reached the point yet will not stop there.
+        A purchase that has not reached the point yet will not wait there.
         """
         for name in (point or buyer.stop_at).split(","):
             self._mark("go", buyer, name).touch()
@@ -270,7 +274,10 @@ class Testbed(Stack):
 
 
 def run_in_parallel(subjects: Iterable[T], action: Callable[[T], object]) -> None:
-    """Call `action` for all subjects in parallel. Raises the first error after all calls ended."""
+    """Call `action` for all subjects in parallel.
+
+    Raises the first error, but not before all calls have ended.
+    """
     arguments = list(subjects)
     with ThreadPool(len(arguments)) as pool:  # daemon threads: Ctrl-C does not wait for them
         pool.map(action, arguments, chunksize=1)

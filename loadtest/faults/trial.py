@@ -31,13 +31,16 @@ class Trial:
     """One strategy under one fault, with a product that no other trial sells.
 
     point                the point at which the victim's purchase stops
-    ttl                  seconds that a lock survives a silent holder under this fault
+    ttl                  seconds that a lock survives a holder that does not renew it
+    sale                 the number of the sale; 0 before open()
+    attempt_prefix       the part of the attempts that all buyers of the trial share
     inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
     problems             deviations from the required behaviour, in addition to the verdict
-    victim               the buyer that stops at the point; set by send_victim()
+    victim               the buyer whom the fault hits; set by the fault's enter()
     guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
     lock_ttl             remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
+    entered_at           the monotonic time at which the victim stopped
     stopped_seconds      how long the victim was stopped
     judgement            the judgement on the sale, set after the sale
     """
@@ -114,9 +117,12 @@ class Trial:
         return self.add_buyer(name).ask(self.testbed.shop(node))
 
     def send_victim(self, *, asks_again: bool) -> None:
-        """Start the victim on node A, and wait until it stops at its point."""
+        """Start the victim on node A, and wait until it stops at its point.
+
+        The trial is inconclusive if it does not stop there.
+        """
         victim = self.victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
-        self._wait_for(self.send(victim, VICTIMS_NODE), ENTER_TIMEOUT_SECONDS)
+        self._wait_until_stopped_or_done(self.send(victim, VICTIMS_NODE), ENTER_TIMEOUT_SECONDS)
         if self.testbed.has_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():
@@ -127,9 +133,11 @@ class Trial:
             self.mark_inconclusive(f"the victim never reached {self.point}")
         self.entered_at = time.monotonic()
 
-    def _wait_for(self, buyer: FaultBuyer, seconds: float) -> None:
-        """Wait, at most `seconds`, until a buyer is stopped at its point or has a final answer."""
-        wait_for(lambda: self.testbed.has_stopped_at(buyer) or buyer.is_done.is_set(), seconds)
+    def _wait_until_stopped_or_done(self, buyer: FaultBuyer, timeout_seconds: float) -> None:
+        """Wait, for a limited time, until a buyer is stopped at its point or has a final answer."""
+        wait_for(
+            lambda: self.testbed.has_stopped_at(buyer) or buyer.is_done.is_set(), timeout_seconds
+        )
 
     def _measure_ttl(self) -> None:
         """Measure the remaining ttl of the victim's lock.
@@ -180,11 +188,12 @@ class Trial:
     def send_rival(self, name: str, *, timeout_seconds: float, stop_at: str = "after_read") -> None:
         """Start a rival on node B, and wait until it is stopped or answered.
 
-        stop_at          the point at which the rival stops; after its read if it gets the lock
+        stop_at          the point at which the rival stops; by default after it has read the stock,
+                         for which it needs the lock
         timeout_seconds  how long to wait at most
         """
         self.rivals.append(self.send(self.add_buyer(name, stop_at=stop_at)))
-        self._wait_for(self.rivals[-1], timeout_seconds)
+        self._wait_until_stopped_or_done(self.rivals[-1], timeout_seconds)
 
     @property
     def lock_lifetime(self) -> float:
@@ -199,8 +208,9 @@ class Trial:
     def outlast_ttl(self) -> None:
         """Wait until the victim has been stopped for longer than its lock lives.
 
-        The trial is inconclusive if the victim left its point before.
+        The trial is inconclusive if the victim is answered before that.
         """
+        # A trial whose lock lives longer than this is inconclusive already: see _measure_ttl.
         ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
         self.record_stop(self.seconds_at_point())
@@ -210,7 +220,10 @@ class Trial:
             )
 
     def seconds_at_point(self) -> float:
-        """Return the seconds that the victim has been at its point, as its node recorded them."""
+        """Return how long the victim has been at its point, or was, by its node's record.
+
+        0 if the victim has not reached the point.
+        """
         arrivals = self._victim_events(f"stops at {self.point}")
         departures = self._victim_events(f"leaves {self.point}")
         if not arrivals:
@@ -230,10 +243,10 @@ class Trial:
                 f"the victim was stopped for {seconds:.2f} s only; its lock lives for {ttl:.2f} s"
             )
 
-    def resume_victim(self, seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
-        """Resume the victim, and wait at most `seconds` for its answer: a rival may block it."""
+    def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
+        """Resume the victim, and wait a short time for its answer, because a rival may block it."""
         self.testbed.resume(self.victim)
-        wait_for(lambda: self.victim.first_outcome, seconds)
+        wait_for(lambda: self.victim.first_outcome, timeout_seconds)
 
     def wait_for_first_answer(self, timeout_seconds: float) -> str:
         """Wait for the victim's final answer, and return the outcome of its first answer.
@@ -246,12 +259,13 @@ class Trial:
     def expect_first_answer(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
         """Return whether the victim's first answer has this outcome.
 
-        The trial is inconclusive if it has not. A victim that was cut off has `unknown`.
+        The trial is inconclusive if it has not. A victim whose request was cut off has the outcome
+        `unknown`.
         """
-        first = self.wait_for_first_answer(timeout_seconds)
-        if first != outcome:
-            self.mark_inconclusive(f"the victim was answered {first}, not {outcome}")
-        return first == outcome
+        first_outcome = self.wait_for_first_answer(timeout_seconds)
+        if first_outcome != outcome:
+            self.mark_inconclusive(f"the victim was answered {first_outcome}, not {outcome}")
+        return first_outcome == outcome
 
     def resume_rivals(self) -> None:
         """Resume the rivals, in the order in which they started."""
@@ -261,7 +275,7 @@ class Trial:
 
     @property
     def text_in_victims_commands(self) -> str:
-        """The text that each of the victim's commands to Redis contains.
+        """A text that each of the victim's commands to Redis contains.
 
         The text is the attempt if the strategy reserves, else the product's name.
         """
@@ -272,14 +286,17 @@ class Trial:
     # --- the outcome ----------------------------------------------------------------------------
 
     def lock_keys_on_server(self) -> list[str]:
-        """Return the keys of this trial's lock that are on the main Redis now."""
+        """Return the keys of this trial's lock that are on the main Redis now.
+
+        Empty for a strategy whose locks are elsewhere.
+        """
         names = measure.lock_keys_of(self.lock, self.product)
         return [key for key in names if measure.run_command(self.testbed.main, "EXISTS", key)]
 
     def seconds_to_next_sale(self, since: float) -> float | None:
-        """Return the seconds from `since`, a monotonic time, to the first sale.
+        """Return the seconds from `since`, a monotonic time, to the trial's first sale.
 
-        0 if the first sale was before `since`; None if there was no sale.
+        0 if that sale was before `since`; None if there was no sale.
         """
         sale_times = [buyer.sold_at for buyer in self.buyers if buyer.sold_at]
         if not sale_times:

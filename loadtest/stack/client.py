@@ -41,7 +41,7 @@ class StrategyFacts(TypedDict):
 
 
 def why_unavailable(strategy: StrategyFacts) -> str:
-    """Return why a strategy is unavailable in this run."""
+    """Return why a strategy is unavailable: its `missing`, or that it has no server."""
     not_installed = f"{strategy['needs']} is not set, and no such server is installed"
     return strategy.get("missing", not_installed)
 
@@ -84,7 +84,7 @@ class Shop:
         try:
             return status, dict(json.loads(text))
         except ValueError as error:
-            if status >= 400:
+            if status >= 400:  # an error page that is not the shop's, such as that of a proxy
                 return status, {}
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
@@ -105,8 +105,8 @@ class Shop:
     ) -> dict[str, Any]:
         """Wait until every promise of a sale has its order, and return the sale's report.
 
-        After `seconds` the report is returned as it is: `unsettled` is the number of promises
-        without an order, or None if the shop does not know it.
+        After `seconds` the report is returned as it is: its field `unsettled` is the number of
+        promises without an order, or None if the shop does not know that number.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -125,8 +125,8 @@ class Shop:
             after = page["next"]
         return orders
 
-    def is_open(self) -> bool:
-        """Return whether /healthz answers."""
+    def is_healthy(self) -> bool:
+        """Return whether /healthz answers with success."""
         try:
             self._ask("GET", "/healthz")
         except ShopUnreachable:
@@ -138,6 +138,7 @@ class Shop:
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the body of the answer. Raises ShopUnreachable, also for a status from 400 on."""
         try:
             headers = {}
             if self.token:
@@ -167,7 +168,7 @@ def send(
             answer = urlopen(Request(url, data, all_headers, method=method), timeout=timeout)
         except HTTPError as error_response:
             answer = error_response
-        with answer:  # a response or an error response may be cut off while it is read
+        with answer:  # inside the outer try, because the answer may be cut off while it is read
             return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):

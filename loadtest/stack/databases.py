@@ -35,7 +35,8 @@ class Database:
 
 
 POSTGRES = "postgres"
-#: A name with an @ differs from the shop's own settings by the mode after the @.
+#: The databases by the names that --database accepts. A name with an @ differs from the shop's own
+#: settings by the mode after the @.
 DATABASES = {
     POSTGRES: Database(server="PostgreSQL", vendor="postgresql"),
     "sqlite": Database(server="SQLite", vendor="sqlite"),
@@ -77,7 +78,7 @@ DEFAULT_PARAMETERS = {
 
 
 def vendor_of(url: str) -> str:
-    """Return Django's name for the kind of database that a DATABASE_URL leads to."""
+    """Return Django's name for the kind of database in a DATABASE_URL."""
     scheme = urlsplit(url).scheme
     return scheme if scheme in ("mysql", "sqlite") else "postgresql"
 
@@ -88,7 +89,7 @@ def choose_database(name: str, url: str) -> str:
     name  the value of --database, a key of DATABASES; POSTGRES if the option is left out
     url   DATABASE_URL, or empty
 
-    Raises StackError, with what to do, if the option and the URL contradict each other.
+    Raises StackError, with what to do, if the option and the URL do not fit each other.
     """
     database = DATABASES[name]
     if not url:
@@ -102,7 +103,7 @@ def choose_database(name: str, url: str) -> str:
         return _database_at(url)
     if vendor_of(url) != database.vendor:
         raise StackError(
-            f"--database {name} is {database.title}, and DATABASE_URL leads to another database: "
+            f"--database {name} is {database.title}, and DATABASE_URL names another database: "
             "unset DATABASE_URL, or leave --database out"
         )
     return name
@@ -113,10 +114,11 @@ def _database_at(url: str) -> str:
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
+    # Parameters that set no mode, or the shop's own mode, do not distinguish databases.
     parameters = {
         name: text
         for name, text in parse_qsl(urlsplit(url).query)
-        if text != DEFAULT_PARAMETERS.get(name, text)
+        if name in DEFAULT_PARAMETERS and text != DEFAULT_PARAMETERS[name]
     }
     candidates = {
         name: database for name, database in DATABASES.items() if database.vendor == vendor

@@ -41,7 +41,7 @@ def require_server(url: str, name: str, *, threads: int) -> None:
     """
     connections = threads + SPARE_CONNECTIONS
     with closing(_connect(url, connections)) as connection, connection.cursor() as cursor:
-        require_server_of(_value(cursor, "SELECT VERSION()"), name)
+        require_expected_server(_value(cursor, "SELECT VERSION()"), name)
         limit = int(_value(cursor, "SELECT @@max_connections"))
         if limit < connections:
             raise StackError(
@@ -60,7 +60,8 @@ def _connect(url: str, connections: int) -> Any:
     parts = urlsplit(url)
     try:
         return mysql_client.connect(url, timeout_seconds=CONNECT_TIMEOUT_SECONDS)
-    # RuntimeError: a password without TLS needs the package cryptography.
+    # ValueError: the port is not a number. RuntimeError: a password without TLS needs the package
+    # cryptography. Only a MySQLError begins with the number of an error.
     except (pymysql.MySQLError, ValueError, RuntimeError) as error:
         number = error.args[0] if error.args else 0
         cure = CONNECTION_ERRORS.get(number, "correct DATABASE_URL").format(
@@ -79,7 +80,7 @@ def _value(cursor: Any, query: str, *values: str) -> Any:
     return row[0] if row else None
 
 
-def require_server_of(version: str, name: str) -> None:
+def require_expected_server(version: str, name: str) -> None:
     """Raise StackError if the server is MySQL and the run is for MariaDB, or the other way round.
 
     version  the server's answer to SELECT VERSION()

@@ -1,4 +1,4 @@
-"""A node of the shop: an application server, and a consumer that settles the server's promises."""
+"""A node of the shop: an application server, and a consumer that writes its promised orders."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ class ShopNode:
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)
         self.order_consumer = ServerProcess(f"consumer {name}", log)
-        self._starts_order_consumer = False
+        self._starts_order_consumer = False  # whether start() starts the consumer, too
 
     def command(self) -> list[str]:
         """Return the command that starts the server."""
@@ -104,7 +104,7 @@ class ShopNode:
             self._start_order_consumer_process()
 
     def kill_order_consumer(self) -> None:
-        """Kill the consumer with SIGKILL. Other consumers settle the promises that it leaves.
+        """Kill the consumer with SIGKILL. Other consumers write the orders that it has not written.
 
         `start_order_consumer` starts it again.
         """

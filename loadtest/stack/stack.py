@@ -35,7 +35,7 @@ from servers.valkey import client_at
 __all__ = ["ROOT", "ShopNode", "Stack", "StackError", "inherited_environment"]
 
 T = TypeVar("T")
-#: Settings that override those of a real shop in the user's environment or .env.
+#: Settings that override the user's environment and .env, which may be made for production.
 DEMO_SETTINGS = {
     "DEBUG": "0",
     "HTTPS": "0",
@@ -84,7 +84,7 @@ class Stack:
     extras                   also start five servers for Redlock, and ZooKeeper if installed
     record                   each node records its purchases in a file of the folder `records`
     server                   one of SERVERS
-    database                 one of DATABASES; DATABASE_URL decides where it is POSTGRES
+    database                 one of DATABASES; if it is POSTGRES, a DATABASE_URL decides
     variables                environment variables of the nodes, which override the usual ones
 
     `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
@@ -144,7 +144,7 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
-        """Return the strategies of these names, or all, as loadtest/expected.py describes them.
+        """Return these strategies, by default all, as loadtest/expected.py describes them.
 
         A strategy has a complaint if the shop's own listing differs, and is unavailable if its
         servers did not start. Raises ShopUnreachable, and StackError if the shop lists a strategy
@@ -249,6 +249,7 @@ class Stack:
         self._wait_for_zookeeper()
 
     def _environment(self) -> dict[str, str]:
+        """Start the servers that the nodes need, and return the variables that all nodes share."""
         variables = {
             **DEMO_SETTINGS,
             "DATABASE_URL": self._database_url(),
@@ -266,15 +267,16 @@ class Stack:
             variables |= self._start_extras()
         if self.record:
             variables["SHOP_DEMO_HISTORY"] = str(self.records)
-        no_files = {f"{name}_FILE": "" for name in variables}  # a file of the user's would win
+        # A file that the user names, as in DATABASE_URL_FILE, would override the variable.
+        no_files = {f"{name}_FILE": "" for name in variables}
         return {**inherited_environment(), **no_files, **variables}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the variables of one node. Its name distinguishes it in a history."""
+        """Return the variables of one node, with the name that distinguishes it in a history."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
 
     def start_order_consumers(self) -> None:
-        """Start a consumer of promises (`manage.py settle`) at the first node."""
+        """Start a consumer of promised orders (`manage.py settle`) at the first node."""
         self.nodes[0].start_order_consumer()
 
     def start_order_consumers_for(self, lock: str) -> None:
@@ -356,8 +358,9 @@ class Stack:
         return embedded.create_database(name, template=template)
 
     def _start_valkey(self) -> str:
+        """Start a Valkey and return its URL. Raises NotReady."""
         valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
-        self.valkeys.append(valkey)
+        self.valkeys.append(valkey)  # before the start, so that stop() stops it after a Ctrl-C
         try:
             embedded.kill_at_exit(valkey.start())
         except NotReady:

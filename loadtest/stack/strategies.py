@@ -46,30 +46,31 @@ def _describe(
     why_not_on_database = ""
     if not works_with(name, database_of_nodes.vendor):
         why_not_on_database = f"{name} does not work with {database_of_nodes.title}"
-    needs = TRAITS[name].needs
+    needed_setting = TRAITS[name].needs
     facts = {
         "name": name,
         "expected": {"rush": EXPECTED[name]["rush"]},
         **asdict(TRAITS[name]),
-        "available": not why_not_on_database and (not needs or bool(environment.get(needs))),
+        "available": not why_not_on_database
+        and (not needed_setting or bool(environment.get(needed_setting))),
     }
     if listed is None:
         complaint = f"GET /strategies does not list {name}"
         facts |= {"available": False, "missing": complaint, "complaint": complaint}
         return cast(StrategyFacts, facts)
     differences = [
-        f"{field}: {listed.get(field)!r}, not {value!r}"
+        f"{field} is {listed.get(field)!r}, not {value!r}"
         for field, value in facts.items()
         if listed.get(field) != value
     ]
     if differences:
-        facts["complaint"] = f"GET /strategies says of {name} {'; '.join(differences)}"
+        facts["complaint"] = f"GET /strategies describes {name} wrongly: {'; '.join(differences)}"
     if database != POSTGRES:
         facts["verdicts"] = verdicts_on(name, database)
     if why_not_on_database:
         facts |= {"missing": why_not_on_database, "exists": False}
-    elif needs in missing:
-        facts |= {"available": False, "missing": missing[needs]}
+    elif needed_setting in missing:
+        facts |= {"available": False, "missing": missing[needed_setting]}
     return cast(StrategyFacts, facts)
 
 

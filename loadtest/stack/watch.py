@@ -12,7 +12,7 @@ from servers.waiting import wait_for
 T = TypeVar("T")
 #: Time between two checks of the servers.
 INTERVAL_SECONDS = 0.2
-#: How long to wait, after `work` has failed, until the end of a server is noticed as its cause.
+#: How long to wait, after `work` has failed, for the end of a server, which may be the cause.
 NOTICE_SECONDS = 1.0
 
 
@@ -42,7 +42,7 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
     def run() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:
+        except BaseException as error:  # also SystemExit, which the caller is to receive
             outcome.set_exception(error)
 
     Thread(target=run, daemon=True).start()

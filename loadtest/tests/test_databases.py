@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.stack import mysql_client
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
-from loadtest.stack.mysql_server import require_server, require_server_of
+from loadtest.stack.mysql_server import require_expected_server, require_server
 from loadtest.stack.node import StackError
 from servers import mariadb
 from servers.mariadb import MariaDB
@@ -102,7 +102,7 @@ def test_refused_user_is_named(mariadb_server: MariaDB) -> None:
 def test_mode_that_the_server_lacks_is_named() -> None:
     """MySQL has no snapshot isolation, so no name of --database would do."""
     with pytest.raises(StackError, match="only MariaDB has this mode"):
-        require_server_of("9.7.4", "mariadb@snapshot")
+        require_expected_server("9.7.4", "mariadb@snapshot")
 
 
 @pytest.mark.parametrize("is_made", [False, True])

@@ -63,7 +63,7 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
     [strategy] = describe("conditional", listing=make_listing("conditional", available=False))
     assert strategy["available"]
     assert strategy["complaint"] == (
-        "GET /strategies says of conditional available: False, not True"
+        "GET /strategies describes conditional wrongly: available is False, not True"
     )
     run = with_complaint(cast(Run, {"verdict": "exact", "as_expected": True}), strategy)
     assert not run["as_expected"]
@@ -90,7 +90,10 @@ def test_field_that_is_gone_is_a_complaint() -> None:
     del listing[0]["renewed"]
     [strategy] = describe("redis", listing=listing)
     assert strategy["renewed"]
-    assert strategy["complaint"] == "GET /strategies says of redis renewed: None, not True"
+    assert (
+        strategy["complaint"]
+        == "GET /strategies describes redis wrongly: renewed is None, not True"
+    )
 
 
 def test_lying_listing_is_found_under_a_fault(
@@ -120,7 +123,9 @@ def test_lying_listing_is_found_under_a_fault(
         "row-lock": ("not_run", False),
         "conditional": ("exact", False),
     }
-    assert cells["redis"]["wrong"] == ["GET /strategies says of redis renewed: None, not True"]
+    assert cells["redis"]["wrong"] == [
+        "GET /strategies describes redis wrongly: renewed is None, not True"
+    ]
     assert cells["row-lock"]["missing"] == "GET /strategies does not list row-lock"
 
 

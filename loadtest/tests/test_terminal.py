@@ -292,7 +292,7 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     late |= {"recovery_s": None}
     missing: Any = {**sold, "missing": "no ZooKeeper"}
     assert fault_report.cell_lines([crashed, sold, late, missing]) == [
-        "setnx under crash: 0 orders for 10 units, 10 left; nobody buys any more",
+        "setnx under crash: 0 orders for 10 units, 10 left; sales have stopped",
         "setnx under crash: 10 orders for 10 units, 0 left; "
         "the next sale came 0.90 s after the fault",
         "setnx under late-release: 11 orders for 10 units, 0 left",

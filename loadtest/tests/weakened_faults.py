@@ -64,7 +64,7 @@ def release_victims(prove: Callable[[F], str]) -> Callable[[F], str]:
     def prove_and_release(fault: F) -> str:
         evidence = prove(fault)
         for trial in fault.trials:
-            trial.resume_victim(seconds=5)
+            trial.resume_victim(timeout_seconds=5)
         return evidence
 
     return prove_and_release
@@ -83,7 +83,7 @@ def lift_delay(fault: SlowWriteFault) -> str:
 def too_late(fault: ShutdownFault) -> None:
     """SIGTERM when everybody has been answered."""
     for trial in fault.trials:
-        trial.resume_victim(seconds=10)
+        trial.resume_victim(timeout_seconds=10)
         trial.guest.is_done.wait(10)
     _fire_shutdown(fault)
 

@@ -13,6 +13,7 @@ KILL_SCRIPT = ("SCRIPT", "KILL")
 WRITING_ENDLESS_SCRIPT = "redis.call('set', KEYS[1], 1) while true do end"
 #: Redis answers BUSY once a script has run for this long.
 BUSY_THRESHOLD_MS = "50"
+DEFAULT_THRESHOLD_MS = "5000"
 #: How long the second script runs. Less than a ttl, so that the victims keep their locks.
 BUSY_SECONDS = 0.4
 
@@ -29,7 +30,7 @@ class BusyFault(Fault):
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def arm(self) -> None:
-        self.trials_refused: list[Trial] = []
+        self.trials_with_rival: list[Trial] = []
         self._start_script(WRITING_ENDLESS_SCRIPT)
         for trial in self.trials:
             self.expect_outcome(trial, "unkillable", "unavailable")
@@ -51,14 +52,14 @@ class BusyFault(Fault):
         return f"to SCRIPT KILL of the first script: {self.unkillable}"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim while Redis is busy, so that its release is refused."""
+        """Resume the victim while Redis is busy, so that its release and a rival are refused."""
         trial.resume_victim()
         self.expect_outcome(trial, "rival-1", "unavailable")
-        self.trials_refused.append(trial)
+        self.trials_with_rival.append(trial)
 
     def act_on_servers(self) -> None:
         time.sleep(BUSY_SECONDS)
-        wait_for(lambda: len(self.trials_refused) == len(self.trials), 10)
+        wait_for(lambda: len(self.trials_with_rival) == len(self.trials), 10)
         error = self.try_redis_command(*KILL_SCRIPT)
         self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
         self.script.join(5)
@@ -67,9 +68,10 @@ class BusyFault(Fault):
         return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
 
     def _start_script(self, script: str) -> None:
-        """Run a script in a thread, which ends with the script, and wait until Redis is busy."""
+        """Run a script in a thread that ends when the script ends, and wait until Redis is busy."""
+        # Healed in reverse order: KILL_SCRIPT first, then the default threshold is restored.
         self.healing.callback(
-            self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", "5000"
+            self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", DEFAULT_THRESHOLD_MS
         )
         self.healing.callback(self.try_redis_command, *KILL_SCRIPT)
         self.run_redis_command("CONFIG", "SET", "busy-reply-threshold", BUSY_THRESHOLD_MS)

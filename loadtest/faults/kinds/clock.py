@@ -23,7 +23,7 @@ class ClockFault(Fault):
     """Node B's clock is a minute ahead of node A's.
 
     All code of node B reads the wrong clock, not only the locks that are known to read a clock. If
-    the holder's clock were ahead instead, the holder would only keep its lock for longer.
+    the victim's clock were ahead instead, the victim would only keep its lock for longer.
     """
 
     name = "clock"
@@ -45,7 +45,7 @@ class ClockFault(Fault):
             ahead = measure.seconds_ahead(node.url)
             self.require(
                 abs(ahead - expected) < DATE_TOLERANCE_SECONDS,
-                f"node {node.name} is {ahead:.0f} s ahead",
+                f"node {node.name} is {ahead:.0f} s ahead, not {expected:g} s",
             )
         return (
             f"the Date of node B's answers is {CLOCK_AHEAD_SECONDS:g} s ahead, that of node A's "

@@ -10,7 +10,7 @@ from loadtest.faults.trial import Trial
 #: The point at which a rival has read that the lock has expired, before it takes the lock over.
 TAKEOVER_POINT = "setnx-timestamp:before_takeover"
 #: How long to wait until a resumed rival has taken the lock over and has read the stock. A rival
-#: that does not get the lock never stops there.
+#: that does not get the lock does not read it, so this wait ends by the timeout.
 TAKEOVER_TIMEOUT_SECONDS = 0.3
 
 
@@ -29,7 +29,7 @@ class CrashFault(NodeEndFault):
         stop_at = ""
         if trial.strategy["takes_over"]:
             stop_at = f"{TAKEOVER_POINT},after_read"
-        for name in ("rival-1", "rival-2"):  # they wait for the lock when the fault happens
+        for name in ("rival-1", "rival-2"):  # both still wait for the lock when the fault fires
             trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
 
     def fire(self) -> None:
@@ -54,10 +54,10 @@ class CrashFault(NodeEndFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait until a rival has sold, if the lock ends by itself.
+        """Wait, for at most the rivals' timeout, until a rival has sold.
 
-        If waiters take an expired lock over, both rivals first read that the lock has expired. Then
-        they take the lock over, one after the other, before either of them sells.
+        If waiters take an expired lock over, wait instead until both rivals have read that the lock
+        has expired. Then let them take the lock over, one after the other, before either sells.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at

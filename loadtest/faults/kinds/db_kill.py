@@ -16,7 +16,8 @@ AWAIT_BACKENDS_SQL = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid IN ({})
 """
 LIVING_BACKENDS_SQL = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
-#: Only victims are inside a transaction when the fault is fired.
+#: The connections that are idle in a transaction: those of the victims, because no other buyer is
+#: in a transaction when the fault fires.
 IDLE_IN_MARIADB_SQL = """
     SELECT process.id FROM information_schema.processlist process
     JOIN information_schema.innodb_trx ON trx_mysql_thread_id = process.id
@@ -63,7 +64,7 @@ class DbKillFault(Fault):
         wait_for(lambda: not self._living_connections(), MARIADB_TIMEOUT_SECONDS)
 
     def _living_connections(self) -> list[object]:
-        """Return the killed connections that have not ended yet."""
+        """Return the rows of the killed connections that have not ended yet."""
         if not self.ended_ids:
             return []
         return list(self.testbed.sql(self.living_sql.format(self._ended_ids_for_sql)))
@@ -76,7 +77,7 @@ class DbKillFault(Fault):
         ended = len(self.ended_ids)
         victims = len(self.trials)
         message = f"{ended} connections were ended for {victims} victims"
-        self.require(ended >= max(1, victims), message)
+        self.require(ended >= max(1, victims), message)  # under chaos the fault has no trials
         living = self._living_connections()
         self.require(not living, f"{len(living)} of these connections are still there")
         return f"{ended} connections of node A were ended in their transactions"
@@ -86,8 +87,8 @@ class DbKillFault(Fault):
         allowed = "unavailable"
         if trial.point == "before_commit":
             allowed = "unknown"  # the shop cannot know whether the COMMIT took effect
-        first = trial.wait_for_first_answer(timeout_seconds=10)
-        if first == "sold":
+        first_outcome = trial.wait_for_first_answer(timeout_seconds=10)
+        if first_outcome == "sold":
             trial.mark_inconclusive("the victim sold: its connection was not ended")
-        elif first != allowed:
-            trial.problems.append(f"the victim's first answer was {first}")
+        elif first_outcome != allowed:
+            trial.problems.append(f"the victim's first answer was {first_outcome}, not {allowed}")

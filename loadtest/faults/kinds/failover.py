@@ -35,11 +35,11 @@ class FailoverFault(LostLockFault):
         embedded.kill_at_exit(self.replica.start())
         self.testbed.valkeys.append(self.replica)
 
-        def follows() -> bool:
+        def has_synced() -> bool:
             replication = measure.run_command(self.replica, "INFO", "replication")
             return str(replication.get("master_link_status")) == "up"  # set after the first sync
 
-        self.require_soon(follows, "the replica does not catch up")
+        self.require_soon(has_synced, "the replica does not catch up")
 
     def fire(self) -> None:
         self.held_count = self.count_held_locks()
@@ -58,7 +58,7 @@ class FailoverFault(LostLockFault):
 
     def _require_new_master(self) -> None:
         """Raise NotFired unless both nodes reach the new master."""
-        run_id_of_master = measure.run_id(self.testbed.main, 5.0)
+        run_id_of_master = measure.run_id(self.testbed.main, timeout=5.0)
         for proxy in self.testbed.redis:
             self.require(
                 measure.run_id(proxy) == run_id_of_master, "a node was not sent to the new master"
@@ -66,7 +66,7 @@ class FailoverFault(LostLockFault):
 
 
 class FailoverSentinelFault(FailoverFault):
-    """The same with three real Sentinels, which detect the master's death and promote the replica.
+    """`failover` with three real Sentinels, which detect the master's end and promote the replica.
 
     The shop asks the Sentinels for the master. Sentinels and replica reach the master through a
     proxy that drops only replication.
@@ -78,7 +78,7 @@ class FailoverSentinelFault(FailoverFault):
 
     def arm(self) -> None:
         testbed = self.testbed
-        # Until the sales are judged both nodes ask the Sentinels; then they restart without them.
+        # Both nodes ask the Sentinels until the sales are judged, and then restart without them.
         for node in (VICTIMS_NODE, RIVALS_NODE):
             self.cleanup.callback(testbed.restart, node)
         self._start_replica()
@@ -100,6 +100,7 @@ class FailoverSentinelFault(FailoverFault):
         message = "the Sentinels do not promote the replica"
         self.require_soon(lambda: self.sentinels.master() == replica_address, message, 20.0)
         self.testbed.replace_main(self.replica)
+        # clean_up() restarts the nodes with their proxies, and they must reach the new master then.
         for proxy in self.testbed.redis:
             self.cleanup.callback(proxy.switch, replica_address)
 

@@ -23,8 +23,9 @@ class LateReleaseFault(Fault):
         return "every victim's order is committed, and its lock not released"
 
     def run_buyers(self, trial: Trial) -> None:
+        """Resume the victim while the first rival has the lock, then send the second rival."""
         trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.outlast_ttl()
-        trial.resume_victim(seconds=0.3)  # short, because the first rival's ttl is running
+        trial.resume_victim(timeout_seconds=0.3)  # short, because the first rival's ttl is running
         trial.send_rival("rival-2", timeout_seconds=0.3)
         trial.resume_rivals()

@@ -13,7 +13,7 @@ class LostReplyFault(Fault):
 
     That command acquires the lock. The victim is answered `unavailable` although the command took
     effect, and asks again with the same key. Redlock loses one of five replies: its victim has a
-    majority all the same, and stops at a point.
+    majority all the same, and stops at a point. Only Redlock's trial has a point here.
     """
 
     name = "lost-reply"
@@ -21,8 +21,8 @@ class LostReplyFault(Fault):
     point = ""
 
     def arm(self) -> None:
-        # Victims ask one after the other. The locks of an asgi node share a connection; dropping a
-        # reply closes that connection, and would lose what another victim has just sent.
+        # Victims ask one after the other. The locks of an asgi node share a connection; to drop a
+        # reply closes that connection, which would lose what another victim has just sent.
         self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
@@ -49,11 +49,11 @@ class LostReplyFault(Fault):
                 victim.ask(self.testbed.shop(VICTIMS_NODE))
             took_effect = self._dump_lock_keys(trial) != keys_before
         self.require(rule.fired, "the proxy dropped no reply")
-        answers = trial.outcomes_without_redis
+        outcomes = trial.outcomes_without_redis
         if trial.point:
-            answers = {"", "unavailable"}
+            outcomes = {"", "unavailable"}  # empty while the victim is stopped at its point
         self.require(
-            victim.first_outcome in answers, f"the victim was answered {victim.first_outcome}"
+            victim.first_outcome in outcomes, f"the victim was answered {victim.first_outcome}"
         )
         self.require(took_effect, "the command that lost its reply never reached the server")
         if trial.point:
@@ -81,7 +81,7 @@ class LostReplyFault(Fault):
         server, db = self.testbed.main, measure.LOCKS_DB
         if trial.point:
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
-        if trial.strategy["reserves"]:
+        if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 

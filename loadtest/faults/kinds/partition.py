@@ -35,20 +35,20 @@ class PartitionFault(Fault):
         self.require(not measure.run_id(self.proxy), "Redis answers through node A's proxy")
         self.require(measure.run_id(other), "Redis does not answer node B either")
         self.dropped_before = self.proxy.dropped
-        return "Redis answers a PING by the way of node B, and none by that of node A"
+        return "Redis answers through node B's proxy, and not through node A's"
 
     def send_rivals(self, trial: Trial) -> None:
-        """Send a buyer to node A, which must not sell without Redis, and rivals to node B."""
-        cut_off = trial.send(trial.add_buyer("cut-off"), self.node)
+        """Send a buyer to node A, which must not sell without Redis, and a rival to node B."""
+        cut_off_buyer = trial.send(trial.add_buyer("cut-off"), self.node)
         super().send_rivals(trial)
-        wait_for(lambda: cut_off.first_outcome, 10)
-        if cut_off.first_outcome not in trial.outcomes_without_redis:
+        wait_for(lambda: cut_off_buyer.first_outcome, 10)
+        if cut_off_buyer.first_outcome not in trial.outcomes_without_redis:
             trial.problems.append(
-                f"a buyer of node A was answered {cut_off.first_outcome} without Redis"
+                f"a buyer of node A was answered {cut_off_buyer.first_outcome} without Redis"
             )
 
     def heal(self) -> None:
-        """Undo the fault. If node A sent nothing meanwhile, all trials are inconclusive."""
+        """Undo the fault. All trials are inconclusive if node A sent nothing while it lasted."""
         if self.proxy.dropped == self.dropped_before:
             for trial in self.trials:
                 trial.mark_inconclusive("node A sent nothing into the black hole")

@@ -13,11 +13,12 @@ from servers.proxy.proxy import Proxy
 #: Time after which the shop closes a connection on which PostgreSQL does not answer
 #: (shop/ops/postgres.py). Until then a watchdog renews the lock of a holder that waits.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: RedisLock's `max_hold`. Less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
+#: The `max_hold` of the locks with a fence: a lock held for longer is not renewed any more. It is
+#: less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
 MAX_HOLD_SECONDS = 2.0
 #: By how much a slow machine may exceed these times.
 SLACK_SECONDS = 3.0
-#: By how much a hang may be shorter than expected, besides a ttl.
+#: By how much a hang may be shorter than expected, in addition to a ttl.
 HANG_TOLERANCE_SECONDS = 0.5
 
 
@@ -25,13 +26,14 @@ class PartitionDbFault(PartitionFault):
     """A black hole between node A and PostgreSQL: no byte passes, no connection is closed.
 
     The holders hang in their next statement. They still reach their lock servers, so watchdogs
-    renew their locks. The time without a sale is measured. For RedisLock it is at most `max_hold`
-    plus a ttl, for every other lock at most the reply timeout of the shop's connections.
+    renew their locks. The time without a sale is measured. For a lock with a fence, which has a
+    `max_hold`, it is at most `max_hold` plus a ttl. For every other lock it is at most the reply
+    timeout of the shop's connections.
     """
 
     name = "partition-db"
     title = "a black hole between the holder's node and PostgreSQL"
-    takes_the_lock = True  # RedisLock's `max_hold` takes the lock from the victim
+    takes_the_lock = True  # `max_hold` takes the lock from the victim
     measures_recovery = True
 
     @property
@@ -57,10 +59,10 @@ class PartitionDbFault(PartitionFault):
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, which hangs in the black hole, and let a rival ask until it buys."""
         resumed_at = time.monotonic()
-        trial.resume_victim(seconds=0)
+        trial.resume_victim(timeout_seconds=0)
         rival = trial.send(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
-        # If a renewed lock blocked the other buyers for less time than it must, its holder did not
+        # If a renewed lock blocks other buyers for less than the expected time, its holder does not
         # hang in the black hole.
         blocked_seconds = trial.seconds_to_next_sale(self.fired_at)
         expected_seconds = self._longest_hang(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
@@ -80,7 +82,8 @@ class PartitionDbFault(PartitionFault):
 
     def _longest_hang(self, strategy: StrategyFacts) -> float:
         """Return the longest time, in seconds, for which a hanging holder blocks other buyers."""
-        return MAX_HOLD_SECONDS + TTL_SECONDS if strategy["fenced"] else REPLY_TIMEOUT_SECONDS
+        has_max_hold = strategy["fenced"]
+        return MAX_HOLD_SECONDS + TTL_SECONDS if has_max_hold else REPLY_TIMEOUT_SECONDS
 
     def describe_observations(self) -> str:
         return (

@@ -16,7 +16,7 @@ from loadtest.faults.trial import Trial
 #: tick of half a second. It is shorter than PostgreSQL's timeout for an idle transaction and
 #: gunicorn's timeout for a worker.
 PAUSE_SECONDS = TTL_SECONDS + 1.0
-#: How long a trial waits for the end of the pause.
+#: How long a trial waits, at most, for the end of the pause.
 PAUSE_END_TIMEOUT_SECONDS = 30.0
 
 
@@ -46,6 +46,7 @@ class PauseFault(Fault):
         The pids that were signalled would prove nothing: a process may have been missed.
         """
         pids = set(self.testbed.pids(self.node))
+        # A victim without a recorded pid has the pid 0, which does not count as stopped.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, 2.0)
@@ -85,7 +86,7 @@ class PauseFault(Fault):
 
 
 class PauseAcquiredFault(PauseFault):
-    """The same pause, after the lock is acquired and before the fence is claimed.
+    """`pause`, but after the lock is acquired and before the fence is claimed.
 
     To claim a fence is to write it to the product's row, which fails if the row has a higher one.
     Only a pause before the claim tests the fence: after the claim, the row lock of the victim's

@@ -17,7 +17,7 @@ class RestartFault(LostLockFault):
     loses_accepted_orders = True
 
     def arm(self) -> None:
-        for proxy in self.testbed.redlock[3:]:
+        for proxy in self.testbed.redlock[3:]:  # those of servers 4 and 5
             self.healing.callback(proxy.pass_on)
             proxy.refuse()
 
@@ -40,4 +40,4 @@ class RestartFault(LostLockFault):
         return [self.testbed.main] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:
-        return {measure.run_id(server, 5.0) for server in self._servers()}
+        return {measure.run_id(server, timeout=5.0) for server in self._servers()}

@@ -18,7 +18,8 @@ class ShutdownFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        # The guest waits for the victim's lock. Its stop, resumed in advance, shows its arrival.
+        # The guest waits for the victim's lock. It does not wait at the point `arrives`, because it
+        # is resumed in advance; the record of that stop shows that node A has its request.
         guest = trial.add_buyer("guest", stop_at="arrives")
         trial.guest = guest
         self.testbed.resume(guest)
@@ -28,19 +29,20 @@ class ShutdownFault(NodeEndFault):
 
     def prove(self) -> str:
         shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
-        self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
+        self.require_soon(lambda: not shop.is_healthy(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
             if trial.victim.first_outcome or not self.testbed.has_stopped_at(trial.victim):
                 trial.mark_inconclusive(
-                    "the victim was not at its point any more when node A got its SIGTERM"
+                    "the victim was not at its point when node A got its SIGTERM"
                 )
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        if (first := trial.wait_for_first_answer(10)) != "sold":
-            trial.problems.append(f"the victim was answered {first}, not sold")
+        first_outcome = trial.wait_for_first_answer(10)
+        if first_outcome != "sold":
+            trial.problems.append(f"the victim was answered {first_outcome}, not sold")
         if not trial.guest.is_done.wait(10) or trial.guest.first_outcome == "unknown":
             trial.problems.append("the guest behind the victim got no answer")
 
@@ -54,7 +56,7 @@ class ShutdownFault(NodeEndFault):
 
 
 class ShutdownShortFault(NodeEndFault):
-    """The same with a graceful timeout shorter than the purchases: node A ends as by a crash."""
+    """SIGTERM with a graceful timeout shorter than the purchases: node A ends as by a crash."""
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
@@ -65,9 +67,8 @@ class ShutdownShortFault(NodeEndFault):
 
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
-        trial.send_rival(
-            "rival-1", timeout_seconds=0, stop_at=""
-        )  # the fault `crash` tests two rivals
+        # One rival, which waits for the lock: the fault `crash` tests two.
+        trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
@@ -79,4 +80,4 @@ class ShutdownShortFault(NodeEndFault):
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Do nothing: the rivals buy in the drain."""
+        """Do nothing: the rival buys as soon as it gets the lock."""

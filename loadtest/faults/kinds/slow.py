@@ -8,7 +8,7 @@ from loadtest.faults.trial import Trial
 
 
 class SlowFault(Fault):
-    """The victim waits after its read, in a running process, until its lock's ttl is over."""
+    """The victim is stopped after its read, in a running process, until its lock's ttl is over."""
 
     name = "slow"
     title = "the holder works for longer than the ttl"

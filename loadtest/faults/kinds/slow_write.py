@@ -26,12 +26,12 @@ class SlowWriteFault(Fault):
         self.round_trips: list[float] = []
 
     def fire(self) -> None:
-        """Let every victim send its write at once, within its ttl."""
+        """Slow the network down, and let every victim send its write at once, within its ttl."""
         self.healing.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
         self.sent_at = time.monotonic()
         for trial in self.trials:
-            trial.resume_victim(seconds=0)
+            trial.resume_victim(timeout_seconds=0)
 
     def prove(self) -> str:
         took = self._measure_round_trip()
@@ -43,9 +43,9 @@ class SlowWriteFault(Fault):
 
         If a round trip is fast, the delay ended too early and all trials are inconclusive.
         """
-        is_over = False
-        while not is_over:
-            is_over = all(
+        is_last = False
+        while not is_last:
+            is_last = all(
                 trial.inconclusive_reason or trial.victim.first_outcome for trial in self.trials
             )
             took = self._measure_round_trip()

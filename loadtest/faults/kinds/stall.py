@@ -18,8 +18,8 @@ class StallFault(Fault):
     """Valkey is stopped by SIGSTOP for longer than its clients' timeout.
 
     A command whose client has given up stays in the socket's buffer, and Valkey executes it after
-    SIGCONT. This may leave a lock without a holder. It needs an open connection, because a new
-    connection waits for Valkey before it sends a command.
+    SIGCONT. So a lock may be left without a holder. For that the client needs an open connection:
+    on a new one it waits for Valkey before it sends a command.
     """
 
     name = "stall"
@@ -34,7 +34,7 @@ class StallFault(Fault):
         self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:
-        self.heal()
+        self.heal()  # ends the delay of arm()
         self.pid = int(self.run_redis_command("INFO", "server")["process_id"])
         self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
@@ -50,7 +50,8 @@ class StallFault(Fault):
         rule = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()
-        # The lock of a workshop's participant need not contain the product's name.
+        # A lock that a participant of the workshop writes need not name the product. Only such a
+        # lock has `verdicts`, because this fault is made on PostgreSQL only.
         is_participants_lock = "verdicts" in trial.strategy
         if not (rule.fired or is_participants_lock):
             trial.mark_inconclusive("no command of the victim was on its way to Redis")

@@ -20,7 +20,7 @@ class UnknownCommitFault(Fault):
         self.replayed_counts: list[int] = []
 
     def enter(self, trial: Trial) -> None:
-        """Do nothing: run_buyers() sends the victims."""
+        """Do nothing: run_buyers() sends the victims, which stop at no point."""
 
     def prove(self) -> str:
         """Return how the proxy makes the fault.
@@ -37,15 +37,16 @@ class UnknownCommitFault(Fault):
         for number in range(1, STOCK + 1):
             victim = trial.add_buyer(f"victim-{number:02}")
             key = victim.attempt
-            # Only the victim's own transaction contains its key; others contain the product's name.
+            # Only the victim's transaction contains its key; others may contain the product's name.
             rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
             victim.ask(shop)
             dropped = rule.fired
             orders = [order["order"] for order in shop.orders(trial.sale) if order["key"] == key]
+            # A bool counts as 0 or 1.
             committed += dropped and victim.first_outcome == "unknown" and len(orders) == 1
             rule.cancel()
             trial.send(victim, VICTIMS_NODE).is_done.wait(20)
-            # Without the first COMMIT the retry would sell, and `replayed` would be missing.
+            # If the first COMMIT had not taken effect, this request would sell without `replayed`.
             answer = victim.last_body
             replayed += bool(answer.get("replayed")) and orders == [answer.get("order")]
         self.committed_counts.append(committed)
