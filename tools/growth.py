@@ -29,7 +29,7 @@ from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.option_parsers import parse_buyers, whole_number_parser
 from loadtest.stack.node import family
-from loadtest.stack.stack import NAMES, SERVERS, Stack
+from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
 #: Strategies whose buyers wait in different places: in a queue in Redis, and in the database.
 LOCKS = ("redis", "row-lock")
@@ -143,7 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
     parser.add_argument(
-        "--nodes", type=whole_number_parser(1, len(NAMES)), nargs="+", default=(2,), metavar="N"
+        "--nodes",
+        type=whole_number_parser(1, len(NODE_NAMES)),
+        nargs="+",
+        default=(2,),
+        metavar="N",
     )
     parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])

@@ -30,7 +30,13 @@ from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import StrategyFacts
-from loadtest.stack.stack import NEED_EXTRAS, ROOT, Stack, StackError, inherited_environment
+from loadtest.stack.stack import (
+    ROOT,
+    STRATEGIES_WITH_EXTRAS,
+    Stack,
+    StackError,
+    inherited_environment,
+)
 from loadtest.stack.strategies import complaints_of
 from servers import embedded
 from servers.loopback import free_port
@@ -70,7 +76,7 @@ def run(console: Console, **options: Any) -> int:
             threads=chosen.threads,
             log=out.log,
             progress=out.progress,
-            extras=not NEED_EXTRAS.isdisjoint(chosen.locks),
+            extras=not STRATEGIES_WITH_EXTRAS.isdisjoint(chosen.locks),
             variables={"SHOP_DB_POOL": str(pool)},
         ) as stack,
     ):

@@ -31,7 +31,7 @@ from loadtest.rush.option_parsers import (
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.databases import DATABASES, POSTGRES
-from loadtest.stack.stack import NAMES, SERVERS, StackError
+from loadtest.stack.stack import NODE_NAMES, SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
 from servers.server_errors import explain
@@ -315,7 +315,7 @@ def _add_hold(parser: argparse.ArgumentParser) -> None:
 def _add_stack(parser: argparse.ArgumentParser, default: Setting | LoadOptions) -> None:
     parser.add_argument(
         "--nodes",
-        type=whole_number_parser(1, len(NAMES)),
+        type=whole_number_parser(1, len(NODE_NAMES)),
         default=default.nodes,
         metavar="N",
         help="application servers; default: %(default)s",

@@ -23,7 +23,7 @@ from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import allow_connections
-from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
+from loadtest.stack.stack import SERVERS, SPARE_THREADS, STRATEGIES_WITH_EXTRAS, Stack
 from loadtest.target.sale_counter import describe_judging_scope
 from servers import embedded
 from servers.waiting import wait_for
@@ -219,7 +219,7 @@ def rush_each(
 
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
-    extras = not setting.locks or not NEED_EXTRAS.isdisjoint(setting.locks)
+    extras = not setting.locks or not STRATEGIES_WITH_EXTRAS.isdisjoint(setting.locks)
     with stack_and_buyers(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):

@@ -52,8 +52,7 @@ DEMO_SETTINGS = {
 TEMPLATE_PREFIX = "oversold_template_"
 #: Arguments of manage.py that make the shop's tables.
 MIGRATE_ARGUMENTS = ("migrate", "--no-input", "--verbosity", "0")
-#: Node names.
-NAMES = "ABCDEFGH"
+NODE_NAMES = "ABCDEFGH"
 #: Threads of each process that serve the page and the reports while buyers wait in the others.
 SPARE_THREADS = 8
 #: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
@@ -61,7 +60,7 @@ SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
 #: The strategies that need the servers that `extras` starts.
-NEED_EXTRAS = frozenset({"redlock", "zookeeper"})
+STRATEGIES_WITH_EXTRAS = frozenset({"redlock", "zookeeper"})
 #: The pause of redis-in-transaction between release and commit, in milliseconds. Without the pause
 #: the strategy's flaw would show only by luck.
 DEMO_PAUSES = "unlocked_before_commit=10"
@@ -234,7 +233,7 @@ class Stack:
         environment = self._environment()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
-        for number, name in enumerate(NAMES[: self.count]):
+        for number, name in enumerate(NODE_NAMES[: self.count]):
             variables = self._environment_of(number, environment)
             port = self.port if number == 0 else 0
             self.nodes.append(
@@ -273,7 +272,7 @@ class Stack:
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """Return the variables of one node, with the name that distinguishes it in a history."""
-        return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
+        return {**environment, "SHOP_DEMO_NODE": NODE_NAMES[number], **self.variables}
 
     def start_order_consumers(self) -> None:
         """Start a consumer of promised orders (`manage.py settle`) at the first node."""
