@@ -99,13 +99,13 @@ def make_and_hold(
 
 def evict(testbed: Testbed, rng: Random) -> str:
     """Evict keys several times, because only some evictions hit the lock of a living holder."""
-    evictions = []
+    evidence = []
     for _ in range(rng.randint(5, 8)):
         with suppress(NotFired):  # Redis had no key to evict
-            evictions.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, rng))
-    if not evictions:
+            evidence.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, rng))
+    if not evidence:
         raise NotFired("nothing was evicted")
-    return "; ".join(evictions)
+    return "; ".join(evidence)
 
 
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
@@ -123,7 +123,7 @@ def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
 
 
 def delay_everything(testbed: Testbed, rng: Random) -> str:
-    """Delay the bytes of all proxies, in each direction, for 0.5 to 2 seconds."""
+    """Delay all bytes to and from Redis and, for node A, the database, for 0.5 to 2 seconds."""
     delay = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
         for proxy in testbed.redis + [testbed.database_proxy]:
@@ -134,7 +134,7 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
         took = time.monotonic() - began
         time.sleep(rng.uniform(0.5, 2))
     evidence = f"to connect and to PING took {took * 1000:.0f} ms"
-    if took < 2 * delay:
+    if took < 2 * delay:  # one delay for each direction
         raise NotFired(evidence)
     return evidence
 
@@ -234,9 +234,10 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     with ThreadPoolExecutor(len(rush.disturbances)) as pool:
         for disturbance in rush.disturbances:
             pool.submit(make_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
-        for place, buyer in enumerate(buyers):
-            time.sleep(max(0.0, began + ARRIVAL_SECONDS * place / len(buyers) - time.monotonic()))
-            buyer.start(*rng.sample(shops, 2))
+        for number, buyer in enumerate(buyers):
+            starts_at = began + ARRIVAL_SECONDS * number / len(buyers)
+            time.sleep(max(0.0, starts_at - time.monotonic()))
+            buyer.start(*rng.sample(shops, 2))  # both nodes, in a random order
     testbed.record_fault("chaos", "ok", "heal", "healed")
     if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT_SECONDS):
         for buyer in buyers:

@@ -151,7 +151,7 @@ def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        steps = [
+        steps = [  # without numbers, fences and the remarks on two buyers at a time
             re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
             for line in cell["story"][:-1]
         ]

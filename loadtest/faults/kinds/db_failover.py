@@ -118,7 +118,7 @@ class DbFailoverFault(Fault):
 
 
 class DbFailoverSyncFault(DbFailoverFault):
-    """The same with a synchronous replica, which must have a commit before it is acknowledged.
+    """`db-failover` with a synchronous replica, which must have a commit before it is acknowledged.
 
     The last buyers wait for that acknowledgement, are cut off, and ask again with their keys.
     """

@@ -26,9 +26,9 @@ class LostReplyFault(Fault):
         self.victim_turn = threading.Lock()
 
     def enter(self, trial: Trial) -> None:
-        """Let the victim ask once, and check on the server that its command took effect.
+        """Let the victim ask once, and check that its command has changed a key on the server.
 
-        RedisLock deletes the lock at once, but its fence key stays.
+        RedisLock gives the lock back when its reply is lost, but the key of its fence stays.
         """
         with self.victim_turn:
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
