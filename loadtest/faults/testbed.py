@@ -52,7 +52,7 @@ class Testbed(Stack):
     redlock         the proxies before Redlock's servers
     database_proxy  the proxy of node A before the database
     history         for the events of buyers and faults; the nodes write their own files next to it
-    ttl             seconds that the locks of every strategy survive a holder that does not renew them
+    ttl             seconds after which a lock expires if it is not renewed, for every strategy
     """
 
     __test__ = False  # pytest would take the class for a test because of its name
