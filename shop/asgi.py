@@ -225,7 +225,7 @@ class Application(ASGIHandler):
             await reach_point_async("arrives")
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
-                await in_thread(self.threads.under_lock, partial(admit, request))
+                await in_thread(self.threads.short_calls, partial(admit, request))
             return answer_sold(attempt, await check_out(attempt, self.threads))
         except ANSWERED_ERRORS as error:
             return answer_error(request, error)

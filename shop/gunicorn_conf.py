@@ -87,6 +87,7 @@ logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 #: prometheus-client's variable for the folder of the workers' counts.
 METRICS_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+# The settings read METRICS_TOKEN from either variable.
 has_metrics = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TOKEN_FILE"))
 
 

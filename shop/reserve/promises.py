@@ -188,6 +188,7 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     """
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
+    # After the key come the fields of a promise's text, in the order that _make_receipt() parses.
     for key, *order in orders.exclude(idempotency_key=None).values_list(*columns):
         promise_text = " ".join(map(str, order))
         pipeline.set(attempt_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)

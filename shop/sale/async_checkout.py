@@ -34,7 +34,7 @@ DEFAULT_QUERY_THREADS = 20
 class Threads:
     """Two pools of threads for blocking calls, each with a limited number of threads.
 
-    under_lock       for purchases that already hold their lock, and for single queries. They wait
+    short_calls      for purchases that already hold their lock, and for single queries. They wait
                      for the database, but never for a thread that a buyer occupies while it waits
                      for a lock
     whole_purchases  for purchases that run entirely in a thread. The holder of a lock already has
@@ -42,8 +42,8 @@ class Threads:
     """
 
     def __init__(self, max_whole_purchases: int) -> None:
-        self.under_lock = ThreadPoolExecutor(
-            settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "under-lock"
+        self.short_calls = ThreadPoolExecutor(
+            settings.SHOP_DB_POOL or DEFAULT_QUERY_THREADS, "short-call"
         )
         self.whole_purchases = ThreadPoolExecutor(max_whole_purchases, "whole-purchase")
 
@@ -131,8 +131,8 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
 
 
 async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
-    """Make the call in a thread of `threads.under_lock`, and translate its errors in that thread.
+    """Make the call in a thread of `threads.short_calls`, and translate its errors in that thread.
 
     A broken connection belongs to that thread, so only that thread can discard it.
     """
-    return await in_thread(threads.under_lock, checkout.translate_errors(attempt)(call))
+    return await in_thread(threads.short_calls, checkout.translate_errors(attempt)(call))
