@@ -31,6 +31,7 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
 
     leaked_keys  keys that remained on the lock servers after the drain
     """
+    # With `earlier`, the late events of purchases of previous sales are left out.
     new_events = fault.testbed.new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
@@ -143,7 +144,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         return unknown_cells(fault.name, [trial.strategy], SLOW_BUYER_MESSAGE)[0]
     recovery = None
     if fault.measures_recovery:
-        recovery = trial.seconds_to_next_sale(fault.fired_at)
+        recovery = trial.seconds_to_first_sale(fault.fired_at)
     trial.problems += _complaints(fault, trial, recovery)
     story = []
     if judgement.verdict != "exact":

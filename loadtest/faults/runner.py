@@ -209,6 +209,7 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer], shop: Shop, started_at:
     def is_over() -> bool:
         sale_times = [buyer.sold_at for buyer in trial.buyers]
         last_sale_at = max(sale_times + [started_at])
+        # A holder that has ended blocks others for less than this.
         longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + 0.5
         has_stopped = time.monotonic() - last_sale_at > longest_gap
         return has_stopped or all(buyer.is_done.is_set() for buyer in buyers)

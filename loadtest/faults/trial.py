@@ -293,7 +293,7 @@ class Trial:
         names = measure.lock_keys_of(self.lock, self.product)
         return [key for key in names if measure.run_command(self.testbed.main, "EXISTS", key)]
 
-    def seconds_to_next_sale(self, since: float) -> float | None:
+    def seconds_to_first_sale(self, since: float) -> float | None:
         """Return the seconds from `since`, a monotonic time, to the trial's first sale.
 
         0 if that sale was before `since`; None if there was no sale.

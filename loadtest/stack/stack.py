@@ -179,9 +179,10 @@ class Stack:
 
         Empty while all servers run.
         """
-        return next(filter(None, (node.why_ended() for node in self.nodes)), "") or (
-            self._why_a_server_ended()
-        )
+        for node in self.nodes:
+            if message := node.why_ended():
+                return message
+        return self._why_a_server_ended()
 
     def _why_a_server_ended(self) -> str:
         """Return a message on an ended server that the nodes use, or on a full disk; else ""."""
@@ -225,6 +226,7 @@ class Stack:
             self.progress(step)
 
     def _start(self) -> None:
+        """Start the servers and the nodes, and wait until they are ready."""
         embedded.read_env()
         self.database = choose_database(self.database, os.environ.get("DATABASE_URL", ""))
         self.progress(f"starting {DATABASES[self.database].title} and Valkey")
@@ -240,7 +242,7 @@ class Stack:
                 ShopNode(name, environment=variables, log=self.log, preferred_port=port)
             )
             self.nodes[-1].start()
-        if os.environ.get("DATABASE_URL"):
+        if os.environ.get("DATABASE_URL"):  # a new database has its tables already
             self.progress("migrating")
             manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
@@ -318,8 +320,8 @@ class Stack:
         else:
             url = self._start_mariadb().url(**database.parameters)
         environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
-        self.progress("migrating")
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
+        self.progress("migrating")
         manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         return url
 

@@ -34,6 +34,7 @@ class DbFailoverFault(Fault):
     observation = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
+        """Copy the database to a master with a replica, and move node B to the master."""
         self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
         source = make_conninfo(host=str(self.testbed.postgres_socket.parent))
         self.master = self._start_copy("master", of=source)

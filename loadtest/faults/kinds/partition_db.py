@@ -64,7 +64,7 @@ class PartitionDbFault(PartitionFault):
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
         # If a renewed lock blocks other buyers for less than the expected time, its holder does not
         # hang in the black hole.
-        blocked_seconds = trial.seconds_to_next_sale(self.fired_at)
+        blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
         expected_seconds = self._longest_hang(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         if (
             trial.strategy["renewed"]

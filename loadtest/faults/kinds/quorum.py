@@ -23,7 +23,7 @@ class QuorumFault(Fault):
 
     def prove(self) -> str:
         self._require_answering(3)
-        return "2 of 5 servers do not answer, then 3"
+        return "2 of 5 servers do not answer, then 3"  # run_buyers() checks the 3
 
     def run_buyers(self, trial: Trial) -> None:
         for number in (1, 2, 3):

@@ -39,7 +39,7 @@ class SlowWriteFault(Fault):
         return f"a round trip of node A to PostgreSQL takes {took:.2f} s"
 
     def act_on_servers(self) -> None:
-        """Measure round trips until every victim has its answer, and once more after that.
+        """Measure round trips until no victim's answer is awaited, and once more after that.
 
         If a round trip is fast, the delay ended too early and all trials are inconclusive.
         """
