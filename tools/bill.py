@@ -1,7 +1,7 @@
 """make sbom: completes the bill of materials and writes its table in docs/licences.md.
 
 Before this, cyclonedx-py has written the installed packages to var/sbom.cdx.json. It does not see
-the libraries that the repository contains (demo/static/assets/vendor).
+ECharts, whose code the repository contains (demo/static/assets/vendor).
 """
 
 import json
@@ -26,7 +26,7 @@ VENDORED = {
     "licenses": [{"license": {"id": "Apache-2.0"}}],
 }
 
-#: Classifier of a licence -> the name to show instead.
+#: Last part of a licence's classifier -> the name to show instead.
 LICENCE_NAMES = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD (which one: see its file)",
@@ -45,7 +45,7 @@ def find_licence(component: dict[str, Any]) -> str:
 
 def main() -> None:
     bill = json.loads(BILL.read_text())
-    # Another table of the page has the vendored library, so this one has only the packages.
+    # The rows are made before VENDORED is added: another table of the page has that library.
     rows = sorted(
         (canonicalize_name(component["name"]), find_licence(component))
         for component in bill["components"]

@@ -40,18 +40,20 @@ WARM_UP_BUYERS = 20
 #: The deadline of a large rush has one second for this many buyers, so that the rush has a verdict
 #: on a slow machine, too.
 BUYERS_PER_DEADLINE_SECOND = 20
-#: psutil's names of the times in which processors compute. `user` contains the time of guests.
+#: psutil's names of the times in which processors compute. `guest` is left out: `user` contains it.
 COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
 #: Not shorter, because sampling a process with thousands of threads takes some 10 ms.
 SAMPLE_INTERVAL_SECONDS = 0.2
+#: The names of two parts in Sample.cpu; the others are those of find_pids(), and "Locust".
 NODES, MACHINE = "nodes", "machine"
 MB = 1024 * 1024
 
 LEGEND = """
-KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
+KB/buyer: peak memory of all nodes in the rush, less their memory before any buyer, per buyer
 request p99: of each single request; buyer p99: until the buyer's last answer
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
-busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
+busiest %, machine %: percent of one processor, used by the nodes' busiest process and by all
+programs on the machine"""
 #: The parts whose CPU ms/buyer is shown, in this order.
 PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
@@ -61,7 +63,8 @@ class Sample:
     """The resources of all parts at one moment. A part is the nodes, a server, or Locust.
 
     t        the moment, in monotonic seconds
-    memory   the bytes of the nodes, as the proportional set size if the system has it
+    memory   the bytes of the nodes: their proportional set size, or, on a system without it, their
+             unique set size
     threads  the number of threads of the nodes
     cpu      part -> pid -> processor seconds since the start of the process
     """
@@ -100,7 +103,8 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
 def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
     """Return the percentages of one processor that each part and its busiest process used.
 
-    The processor time between the samples around the interval is divided by its length.
+    The processor time between the samples around the interval is divided by the interval's length.
+    The keys are the parts, and `PART (one)` for the busiest process of each.
 
     began    start of the interval, in monotonic seconds
     seconds  length of the interval
@@ -117,14 +121,14 @@ def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> 
 
 
 def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
-    """Return a sample of the parts, without processes that have ended meanwhile."""
+    """Return a sample of the parts, without processes that have ended or may not be read."""
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
     for part, pids in parts.items():
         for process in chain.from_iterable(map(family, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process_times = process.cpu_times()
-                # Without the times of its children, which are counted themselves.
+                # Without the times of its children: they are processes of the part themselves.
                 cpu[part][process.pid] = process_times.user + process_times.system
                 if part == NODES:
                     threads += process.num_threads()
@@ -138,7 +142,8 @@ def sample(parts: Mapping[str, Sequence[int]]) -> Sample:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rushes, print a table, and write summary.json and growth.md.
 
-    Returns 0 if every verdict was the expected one, 1 if not, and 2 or 130 as exit_code_of() does.
+    Returns 0 if every verdict was the expected one, 1 if not, and after an error the exit code of
+    exit_code_of().
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
@@ -176,12 +181,15 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(markdown(summary))
         out.finish()
-    reasons = repeated(runs) + report.reasons(runs)
+    reasons = summarize_repetitions(runs) + report.reasons(runs)
     return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
 
 
 def _measure_idle_nodes(setting: Setting, out: Output) -> float:
-    """Return the MB of the nodes with one thread in each process, after a few purchases."""
+    """Return the MB of the nodes without a rush, after a few purchases under each strategy.
+
+    The nodes are started for one buyer, so they have few threads.
+    """
     small = replace(setting, buyers=1)
     with stack_and_buyers(small, log=out.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
@@ -196,9 +204,8 @@ def _measure_rush(
 
     Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
     1/n in each: `base_mb` is that of idle nodes, `peak_mb` the maximum of this rush, and
-    `kb_per_buyer` the difference per buyer. `threads` is the maximum of the nodes. `cpu` is in
-    percent of one processor during the rush: of each part, of its busiest process as `... (one)`,
-    and of the whole machine, other programs included.
+    `kb_per_buyer` the difference per buyer. `threads` is the maximum number of all nodes' threads.
+    `cpu` has the percentages of cpu_percentages(); those of the machine include other programs.
     """
     with sample_while_running({**find_pids(stack), "Locust": [buyers.pid]}) as samples:
         run = rush(stack, buyers, setting, lock)
@@ -217,8 +224,8 @@ def _measure_rush(
     return {**run, "grown": grown}
 
 
-def _per_buyer(run: Run, part: str) -> str:
-    """Return the processor time of a part per buyer, in milliseconds.
+def _cpu_ms_per_buyer(run: Run, part: str) -> str:
+    """Return the processor time of a part per buyer, in milliseconds; `-` if it was not measured.
 
     Other work on the machine makes a rush longer, but hardly changes this figure.
     """
@@ -228,8 +235,12 @@ def _per_buyer(run: Run, part: str) -> str:
     return f"{percent / 100 * run['duration_s'] * 1000 / run['buyers']:.1f}"
 
 
-def repeated(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each repeated kind of rush, with its verdicts and its arrival spread."""
+def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
+    """Return a line for each kind of rush that was made more than once.
+
+    Rushes are of one kind if they have the same strategy and as many buyers and nodes. The line has
+    the number of expected verdicts, and the spread of the buyers' arrivals.
+    """
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
         kind = (report.label_of(run), run["buyers"], run["grown"]["nodes"])
@@ -248,7 +259,7 @@ def repeated(runs: Sequence[Run]) -> list[str]:
 
 
 def columns(run: Run) -> dict[str, str]:
-    """Return the text of each column by its heading, without those of lock and verdict."""
+    """Return a run's text in each column, by the heading; Sheet adds lock and verdict."""
     grown = run["grown"]
     return {
         "buyers": str(run["buyers"]),
@@ -261,7 +272,7 @@ def columns(run: Run) -> dict[str, str]:
         "nodes MB": f"{grown['peak_mb']:.0f}",
         "KB/buyer": f"{grown['kb_per_buyer']:.0f}",
         "threads": str(grown["threads"]),
-        "CPU ms/buyer": ", ".join(_per_buyer(run, part) for part in PARTS),
+        "CPU ms/buyer": ", ".join(_cpu_ms_per_buyer(run, part) for part in PARTS),
         "busiest %": f"{grown['cpu'].get('nodes (one)', 0):.0f}",
         "machine %": f"{grown['cpu'][MACHINE]:.0f}",
     }
@@ -273,18 +284,21 @@ def _sheet(runs: Sequence[Run]) -> report.Sheet:
 
 
 def markdown(summary: Summary) -> str:
-    """Return the table, with the setup, the machine and the date below it."""
-    first = summary["runs"][0]
-    grown = first["grown"]
-    waits = "no thread for a buyer"
+    """Return the table, with the setup, the machine and the date below it.
+
+    The setup is read from the first run, because all runs of a command share it.
+    """
+    first_run = summary["runs"][0]
+    grown = first_run["grown"]
+    threads = "no thread for a buyer"
     if grown["server"] == SERVERS[0]:
-        waits = "a thread for each buyer"
+        threads = "a thread for each buyer"
     setup = (
-        f"{first['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
+        f"{first_run['initial_stock']} units; {grown['server']}, {threads}, {grown['workers']} "
         f"processes a node, {grown['locust_workers']} of Locust; "
         f"{report.machine_and_date(summary)}; `make growth`."
     )
-    paragraphs = [f"- {line}" for line in repeated(summary["runs"])]
+    paragraphs = [f"- {line}" for line in summarize_repetitions(summary["runs"])]
     paragraphs.append(setup)
     return _sheet(summary["runs"]).markdown("\n\n".join(paragraphs))
 

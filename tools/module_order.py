@@ -123,7 +123,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the modules of the other command, unless the command names files."""
+    """Ignore the modules of the other of `make test` and `make test-whole`.
+
+    Nothing is ignored if the command names files.
+    """
     if not _chooses(config) or collection_path.suffix != ".py":
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
@@ -134,7 +137,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _chooses(config: pytest.Config) -> bool:
-    """Return whether this plugin chooses the modules, because the command names no files."""
+    """Return whether this plugin chooses the modules: it does if the command names no files."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
@@ -151,7 +154,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test of FLAKY once more if it fails."""
+    """Run a test of FLAKY once more if it fails.
+
+    Returns True for such a test, so that pytest does not run it again by its own protocol.
+    """
     if not item.nodeid.startswith(tuple(FLAKY)):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -171,8 +177,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _forget_the_failed_try() -> None:
     """Collect the garbage of the failed try, without its ResourceWarnings.
 
-    Otherwise these warnings would fail the test that happens to run when it is collected.
+    Otherwise these warnings would fail another test, which runs when the garbage is collected.
     """
+    # pytest keeps the last exception in these, and with it the objects of the failed try.
     for name in ("last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)
     with warnings.catch_warnings():
@@ -181,7 +188,7 @@ def _forget_the_failed_try() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record the repeated tests in xdist's main process, which prints the summary."""
+    """Record the repeated tests, here because xdist's main process gets only the reports."""
     if report.when == "call":
         for name, value in report.user_properties:
             if name == "first failure":
@@ -199,7 +206,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without garbage collection, which takes a third of the time.
+    """Collect the tests without garbage collection, which would take a third of the time.
 
     gc.freeze() keeps later collections from scanning the loaded modules.
     """

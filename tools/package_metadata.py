@@ -1,7 +1,7 @@
 """A build hook: the page and the links of the package oversold-locks on the package index.
 
 The page is made from locks/README.md. In the repository the package is called `locks` and links are
-relative; on the index it is `oversold_locks`, and relative links lead nowhere. A GitHub workflow
+relative; on the index it is `oversold_locks`, and relative links are broken. A GitHub workflow
 that builds a release provides the repository's address (GITHUB_SERVER_URL, GITHUB_REPOSITORY,
 GITHUB_REF_NAME). A build elsewhere has no address: its page has no links into the repository, and
 the package no project URLs.
@@ -17,6 +17,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 README = "locks/README.md"
+#: A Markdown link whose target is relative.
 LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)")
 
 
@@ -26,7 +27,7 @@ class LocksMetadata(MetadataHookInterface):
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the readme and the URLs, unless an sdist is built, which has them already."""
+        """Set the readme and the URLs, unless the build is from an sdist: its PKG-INFO has them."""
         if (Path(self.root) / "PKG-INFO").exists():
             return
         repository, ref = find_repository()
@@ -45,7 +46,7 @@ class LocksMetadata(MetadataHookInterface):
 
 
 def find_repository() -> tuple[str, str]:
-    """Return the repository's URL and the tag that is built; two empty strings if unknown."""
+    """Return the repository's URL and the tag or branch that is built; empty strings if unknown."""
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     if not repository:
         return "", ""
@@ -60,6 +61,7 @@ def make_page(text: str, base: str) -> str:
         text: The text of locks/README.md.
         base: The URL of the repository's files. Empty: relative links become plain text.
     """
+    # The package's name in `from locks import ...`, `from locks.aio ...`, and in backticks.
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
     parts = text.split("```")  # every second part is code
     make_link_to_base = partial(make_link, base=base)
@@ -72,6 +74,7 @@ def make_link(link: re.Match[str], base: str) -> str:
     label, target = link.groups()
     if not base:
         return label
-    path, sign, anchor = target.partition("#")
+    path, number_sign, anchor = target.partition("#")
+    # A target without a path, such as `#times`, is in the README itself.
     file = normpath(join("locks", path)) if path else README
-    return f"[{label}]({base}/{file}{sign}{anchor})"
+    return f"[{label}]({base}/{file}{number_sign}{anchor})"

@@ -48,27 +48,31 @@ OMITTED_FAULTS = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
 NOTHING_BROKE_IT = "nothing here"
 
 
-def begin(table: str) -> str:
+def begin_marker(table: str) -> str:
     return f"<!-- {table}: begin (make readme writes this) -->"
 
 
-def end(table: str) -> str:
+def end_marker(table: str) -> str:
     return f"<!-- {table}: end -->"
 
 
 def replace_table(page: Path, name: str, table: str) -> None:
     """Replace the table between the markers of a name in a page. Raises ValueError without them."""
-    before, first, rest = page.read_text().partition(begin(name))
-    _, last, after = rest.partition(end(name))
-    if not (first and last):
-        raise ValueError(f"{page.name} lacks the lines {begin(name)!r} and {end(name)!r}")
-    page.write_text(f"{before}{first}\n{table}{last}{after}")
+    before, begin, rest = page.read_text().partition(begin_marker(name))
+    _, end, after = rest.partition(end_marker(name))
+    if not (begin and end):
+        raise ValueError(
+            f"{page.name} needs the line {begin_marker(name)!r} and, below it, {end_marker(name)!r}"
+        )
+    page.write_text(f"{before}{begin}\n{table}{end}{after}")
 
 
-def newest(results: Path, table: str, is_whole: Callable[[Sequence[Run]], bool]) -> Summary | None:
-    """Return the summary of the newest run that has the file `table` and is whole, or None."""
-    for path in sorted(results.glob(f"[0-9]*/{table}"), reverse=True):
-        summary = _summary(path)
+def find_newest(
+    results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
+) -> Summary | None:
+    """Return the newest summary that is whole and stands beside a table `filename`, or None."""
+    for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
+        summary = _read_summary(path)
         if is_whole(summary["runs"]):
             return summary
     return None
@@ -82,7 +86,10 @@ def is_every_fault(runs: Sequence[Run]) -> bool:
 
 
 def is_every_strategy(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have every strategy and the default number of buyers."""
+    """Return whether the runs have every strategy and the default number of buyers.
+
+    A run without `buyers` was not made, because a part that its strategy needs is missing.
+    """
     sizes = {run["buyers"] for run in runs if "buyers" in run}
     return sizes == {Setting().buyers} and _has_every_strategy(runs)
 
@@ -91,7 +98,7 @@ def _has_every_strategy(runs: Sequence[Run]) -> bool:
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
-def is_contrast(runs: Sequence[Run]) -> bool:
+def is_default_demo(runs: Sequence[Run]) -> bool:
     """Return whether the runs are those of a demo without arguments."""
     default = Setting()
     sizes = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
@@ -101,9 +108,11 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 
 def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
     """Return whether each default size was rushed once on this server, with expected verdicts."""
-    servers = [run["grown"]["server"] for run in runs if "grown" in run and run["as_expected"]]
     has_all_sizes = {run["buyers"] for run in runs} >= set(growth.SIZES)
-    return has_all_sizes and not growth.repeated(runs) and servers == [server] * len(runs)
+    is_as_expected = all(run["as_expected"] for run in runs)
+    is_on_server = all(run["grown"]["server"] == server for run in runs)
+    is_repeated = bool(growth.summarize_repetitions(runs))
+    return has_all_sizes and is_as_expected and is_on_server and not is_repeated
 
 
 def load_tables(results: Path) -> str:
@@ -111,11 +120,12 @@ def load_tables(results: Path) -> str:
 
     There is one table for each kind of load. Kinds differ in whether there is one hot product or
     many, in whether there is a hold, in the load model, and in the number of nodes. A whole run has
-    at least MIN_LOAD_ROUNDS, all of them as expected.
+    at least MIN_LOAD_ROUNDS, all of them as expected. A later run replaces an earlier one of its
+    kind.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
-        summary = _summary(path)
+        summary = _read_summary(path)
         is_complete = summary["rounds"] >= MIN_LOAD_ROUNDS
         if is_complete and all(run["as_expected"] for run in summary["runs"]):
             load = summary["load"]
@@ -130,19 +140,21 @@ def load_tables(results: Path) -> str:
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
+    """Replace each table of which there are whole results. The other tables stay as they are."""
     readme = root / "README.md"
     strategies = root / "docs" / "strategies.md"
     scale = root / "docs" / "scale.md"
-    demo = newest(results, "demo.md", is_contrast)
-    matrix = newest(results, "matrix.md", is_every_strategy)
-    faults = newest(results, "faults.md", is_every_fault)
+    demo = find_newest(results, "demo.md", is_default_demo)
+    matrix = find_newest(results, "matrix.md", is_every_strategy)
+    faults = find_newest(results, "faults.md", is_every_fault)
     if demo is None:
-        print("README.md needs the results of make demo; the old table stays")
+        print("README.md: the table of the demo stays as it is; run `make demo` without ARGS first")
     else:
-        replace_table(readme, "demo", contrast_table(demo))
+        replace_table(readme, "demo", demo_table(demo))
     if matrix is None or faults is None:
         print(
-            "the tables of locks need whole runs of make matrix and make faults; the old ones stay"
+            "the tables of faults in README.md, docs/strategies.md and docs/faults.md stay as they "
+            "are; run `make matrix` and `make faults` without ARGS first"
         )
     else:
         replace_table(readme, "faults", faults_table(matrix, faults))
@@ -154,11 +166,14 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     if tables := load_tables(results):
         replace_table(scale, "load", tables)
     else:
-        print("docs/scale.md needs make load with --rounds 3; the old tables stay")
-    growth_on_threads = newest(results, "growth.md", is_growth)
+        print(
+            "docs/scale.md: the tables of `make load` stay as they are; run it first, "
+            f"with --rounds {MIN_LOAD_ROUNDS}"
+        )
+    growth_on_threads = find_newest(results, "growth.md", is_growth)
     if growth_on_threads is not None:
         replace_table(scale, "growth", growth.markdown(growth_on_threads))
-    growth_on_asgi = newest(results, "growth.md", partial(is_growth, server="asgi"))
+    growth_on_asgi = find_newest(results, "growth.md", partial(is_growth, server="asgi"))
     if growth_on_asgi is not None:
         replace_table(scale, "growth-asgi", growth.markdown(growth_on_asgi))
 
@@ -172,13 +187,16 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
     for name, database in DATABASES.items():
         summary: Summary | None = on_postgres
         if name != POSTGRES:
-            summary = newest(results, results_filename("matrix", name), is_every_strategy)
+            summary = find_newest(results, results_filename("matrix", name), is_every_strategy)
         if summary is not None:
             summaries[database.title_of(report.database_of(summary))] = summary
         elif database.needs_url:
             summaries[database.title] = None
         else:
-            print(f"docs/databases.md needs make matrix with --database {name}")
+            print(
+                "docs/databases.md stays as it is; "
+                f'run `make matrix ARGS="--database {name}"` first'
+            )
             return
     replace_table(page, "databases", databases_table(summaries, on_postgres))
 
@@ -186,7 +204,7 @@ def put_databases(results: Path, page: Path, on_postgres: Summary) -> None:
 def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
     """Return a table of each strategy's rush on each database: verdict, orders, stock and time.
 
-    summaries  the run on each database, by its title; None if there was none
+    summaries  the run on each database, by the database's title; None if there was none
     """
     runs_by_database: dict[str, dict[str, Run]] = {}
     for title, summary in summaries.items():
@@ -213,7 +231,7 @@ def _database_cell(run: Run | None) -> str:
     return f"{report.bold(run['verdict'])} {orders}/{stock_left}, {seconds}"
 
 
-def contrast_table(demo: Summary) -> str:
+def demo_table(demo: Summary) -> str:
     """Return the table of a demo: a row for each strategy, with its verdict."""
     names = ["orders", "stock left", "lost updates"]
     rows = []
@@ -272,16 +290,17 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _list_breaking_faults(lock: str, verdict: str, faults: Summary) -> str:
+def _list_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
     """Return the faults that broke a strategy, for instance `slow, pause; deadlock: crash`.
 
-    The first group, without a verdict, are the faults that oversold it.
+    Faults without a verdict before them are those under which it oversold. Other texts are `any
+    rush`, NOTHING_BROKE_IT, and an empty one if no fault concerns the strategy.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
-    if verdict == "oversold":
+    if rush_verdict == "oversold":
         return "any rush"
     if not cells:
-        return ""  # no fault concerns it
+        return ""
     by_verdict: dict[str, list[str]] = {"oversold": []}
     for cell in cells:
         if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
@@ -294,8 +313,8 @@ def _list_breaking_faults(lock: str, verdict: str, faults: Summary) -> str:
     return "; ".join(groups) or NOTHING_BROKE_IT
 
 
-def _summary(table: Path) -> Summary:
-    """Return the summary.json of the run that wrote a table."""
+def _read_summary(table: Path) -> Summary:
+    """Return the summary.json beside a table."""
     summary: Summary = json.loads(table.with_name("summary.json").read_text())
     return summary
 

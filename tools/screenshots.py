@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
-from loadtest.commands import faults as command
+from loadtest.commands import faults as faults_command
 from loadtest.commands.main import exit_code_of
 from loadtest.commands.output import RESULTS
 from loadtest.commands.rushes import Setting
@@ -22,7 +22,8 @@ from loadtest.stack.stack import StackError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-#: Root cannot have Chromium's sandbox; the last three options switch off its own requests.
+#: Root cannot use Chromium's sandbox. The last three options switch off requests that Chromium
+#: makes by itself.
 CHROMIUM_ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -73,9 +74,11 @@ def _run_rush(page: Page, lock: str) -> None:
 
 def _take_report_picture(browser: Browser, console: Console) -> None:
     """Take the picture of the report of a pause, opened at the cell of `token`."""
-    if command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"]):
+    exit_code = faults_command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"])
+    if exit_code:
         raise StackError(
-            "fault `pause`: a verdict was not as expected; run `make faults` to see why"
+            f"`make faults ARGS='--fault pause --lock token,redis'` ended with {exit_code} "
+            "(docs/verdicts.md): repeat it, until its report can be photographed"
         )
     report = (RESULTS / "latest" / "report.html").resolve()
     page = _open(browser, report.as_uri())

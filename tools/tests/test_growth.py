@@ -95,7 +95,9 @@ def test_tables_come_from_the_newest_whole_run(
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
     tables = ("growth", "growth-asgi")
-    page.write_text("\n".join(f"{readme.begin(name)}\n{readme.end(name)}" for name in tables))
+    page.write_text(
+        "\n".join(f"{readme.begin_marker(name)}\n{readme.end_marker(name)}" for name in tables)
+    )
     (tmp_path / "README.md").write_text("")
     sizes = [grown(size) for size in growth.SIZES]
     for number, runs in enumerate(
@@ -112,7 +114,7 @@ def test_tables_come_from_the_newest_whole_run(
         (folder / "summary.json").write_text(json.dumps(summary(*runs)))
         (folder / "growth.md").write_text(growth.markdown(summary(*runs)))
     readme.main(tmp_path / "results", tmp_path)
-    threads, asgi = page.read_text().split(readme.begin("growth-asgi"))
+    threads, asgi = page.read_text().split(readme.begin_marker("growth-asgi"))
     assert threads.count("**EXACT**") == len(growth.SIZES)
     assert "a thread for each buyer" in threads
     assert asgi.count("**EXACT**") == len(growth.SIZES) + 1

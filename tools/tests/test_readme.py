@@ -56,12 +56,15 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-    assert readme.begin("demo") + "\n| what guards the stock |" in (clone / "README.md").read_text()
+    assert (
+        readme.begin_marker("demo") + "\n| what guards the stock |"
+        in (clone / "README.md").read_text()
+    )
     assert_nothing_is_left(clone)
 
 
 def table(name: str, text: str = TEXT) -> str:
-    return text.partition(readme.begin(name))[2].partition(readme.end(name))[0]
+    return text.partition(readme.begin_marker(name))[2].partition(readme.end_marker(name))[0]
 
 
 def test_the_tables_are_results_and_say_the_same_of_every_strategy() -> None:
@@ -83,7 +86,7 @@ def test_the_tables_are_results_and_say_the_same_of_every_strategy() -> None:
 def test_a_page_without_its_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# no markers")
-    with pytest.raises(ValueError, match=r"README\.md lacks the lines '<!-- demo: begin"):
+    with pytest.raises(ValueError, match=r"README\.md needs the line '<!-- demo: begin"):
         readme.replace_table(page, "demo", "| table |\n")
 
 
@@ -153,5 +156,5 @@ def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) ->
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps({"runs": matrix[:1]}))
     (folder / "matrix.md").touch()
-    assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
-    assert readme.newest(tmp_path, "matrix.md", bool) is not None
+    assert readme.find_newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
+    assert readme.find_newest(tmp_path, "matrix.md", bool) is not None
