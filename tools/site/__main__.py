@@ -32,7 +32,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     (theme / "main.html").write_text(pages.document_template())
     documents.stage(staged)
     api_reference.stage(staged)
-    pages.assets(staged / "assets")
+    pages.write_stylesheet(staged / "assets")
     (staged / "index.html").write_text(pages.render_step_through())
     (staged / level_page.PAGE).write_text(level_page.page())
     (staged / "schedules.html").write_text(pages.render_schedules())

@@ -58,7 +58,7 @@ def _level_data(level: Level, moves: Moves) -> dict[str, Any]:
         "hint": level.hint,
         "why": level.why,
         "impossible": bool(level.impossible),
-        "reached": level.reached_by(moves, level.goal),
+        "reached": level.schedules_reaching(moves, level.goal),
         "links": links(level),
         "code": find_deciding_code(level),
     }
@@ -108,7 +108,7 @@ def links(level: Level) -> list[dict[str, str]]:
 
 def _text(level: Level, moves: Moves) -> str:
     """Return a level as text: its task, the shortest way, and what happened."""
-    way = level.reached_by(moves, level.goal)[0]
+    way = level.schedules_reaching(moves, level.goal)[0]
     items = [
         f"<li>{text}</li>"
         for length in range(1, len(way) + 1)

@@ -13,19 +13,19 @@ from tools.site.worlds import GOES_ON, WORLDS, Moves, by_length, event_of, is_st
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
-def _has_ended(moves: Moves, key: str, outcome: str) -> bool:
-    return any(event[1:] == ["ends", outcome] for event in moves[key]["did"])
+def _has_ended(moves: Moves, schedule: str, outcome: str) -> bool:
+    return any(event[1:] == ["ends", outcome] for event in moves[schedule]["did"])
 
 
-def _was_kept_waiting(moves: Moves, key: str) -> bool:
+def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
     """Return whether B, who waited while A was paused, is answered `sold_out` by the last move."""
-    until_pause_ends, goes_on, _ = key.partition(GOES_ON)
-    if not goes_on or ["B", "ends", "sold_out"] not in moves[key]["did"]:
+    until_pause_ends, goes_on, _ = schedule.partition(GOES_ON)
+    if not goes_on or ["B", "ends", "sold_out"] not in moves[schedule]["did"]:
         return False
     kinds = [
         event[1]
         for length in range(1, len(until_pause_ends) + 1)
-        for event in moves[key[:length]]["did"]
+        for event in moves[schedule[:length]]["did"]
         if event[0] == "B"
     ]
     return kinds[-1:] == ["waits"]
@@ -54,31 +54,31 @@ class Level:
     def offered_moves(self, moves: Moves) -> Moves:
         """Return the moves of the level's world, without events that it does not offer."""
         events = [""] + self.events
-        return {key: turn for key, turn in moves.items() if event_of(key) in events}
+        return {schedule: turn for schedule, turn in moves.items() if event_of(schedule) in events}
 
-    def reached_by(self, moves: Moves, goal: str) -> list[str]:
+    def schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
         """Return the schedules that end with the move that reaches a goal, the shortest first."""
         reaching: list[str] = []
-        for key in by_length(self.offered_moves(moves)):
-            if self._reaches(goal, moves, key) and not any(map(key.startswith, reaching)):
-                reaching.append(key)
+        for schedule in by_length(self.offered_moves(moves)):
+            if self._reaches(goal, moves, schedule) and not any(map(schedule.startswith, reaching)):
+                reaching.append(schedule)
         return reaching
 
-    def _reaches(self, goal: str, moves: Moves, key: str) -> bool:
+    def _reaches(self, goal: str, moves: Moves, schedule: str) -> bool:
         """Return whether the last move of a schedule reaches a goal of levels.toml."""
         match goal:
             case "oversold":
-                return oversells(moves, key, WORLDS[self.world].units)
+                return oversells(moves, schedule, WORLDS[self.world].units)
             case "stuck":
-                return is_stuck(moves, key)
+                return is_stuck(moves, schedule)
             case "foreign-release":
-                return deletes_others_lock(moves, key)
-            case "refused":  # by the database, which has seen a higher fence
-                return _has_ended(moves, key, "lost")
+                return deletes_others_lock(moves, schedule)
+            case "lock-lost":
+                return _has_ended(moves, schedule, "lost")
             case "kept-waiting":
-                return _was_kept_waiting(moves, key)
+                return _was_kept_waiting(moves, schedule)
             case "replayed":
-                return _has_ended(moves, key, "replayed")
+                return _has_ended(moves, schedule, "replayed")
         raise ValueError(f"unknown goal {goal!r}: see levels.toml")
 
 

@@ -183,7 +183,7 @@ def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
     """
     if SITE.exists():
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
-    pages.assets(folder / "assets")
+    pages.write_stylesheet(folder / "assets")
     (folder / level_page.PAGE).write_text(level_page.page(live=True))
     handler = partial(Handler, players, directory=str(folder))
     return ThreadingHTTPServer(("127.0.0.1", port), handler)

@@ -49,14 +49,14 @@ class LockState:
         return self
 
 
-def lock_after(moves: Moves, key: str) -> LockState:
-    """Return the state of the lock after the turns of `key`."""
+def lock_after(moves: Moves, turns_made: str) -> LockState:
+    """Return the state of the lock after the turns in `turns_made`."""
     lock = LockState()
-    for length in range(1, len(key) + 1):
-        move = moves[key[:length]]
+    for length in range(1, len(turns_made) + 1):
+        move = moves[turns_made[:length]]
         for event in move["did"]:
             lock = lock.after(event)
-        if key[length - 1] in (RESTART, FAILOVER):
+        if turns_made[length - 1] in (RESTART, FAILOVER):
             lock = replace(lock, lacks_ttl=False)
         if not lock.lacks_ttl:
             lock = replace(lock, owner=recorded_owner(move["state"]))
@@ -70,14 +70,14 @@ def recorded_owner(state: Sequence[Any]) -> str:
     return str(state[3])
 
 
-def has_recorded_owner(moves: Moves, key: str) -> bool:
+def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
     """Return whether the recording has the owner of the lock on the server."""
-    return len(moves[key]["state"]) >= 4
+    return len(moves[turns_made]["state"]) >= 4
 
 
-def lock_text(moves: Moves, key: str, world: World) -> str:
-    """Return the owner of the lock after the turns of `key`, as text for the page."""
-    lock = lock_after(moves, key)
+def lock_text(moves: Moves, turns_made: str, world: World) -> str:
+    """Return the owner of the lock after the turns in `turns_made`, as text for the page."""
+    lock = lock_after(moves, turns_made)
     if not lock.owner:
         return FREE
     if lock.lacks_ttl or world.lock_lasts == UNTIL_DELETED:
@@ -85,21 +85,21 @@ def lock_text(moves: Moves, key: str, world: World) -> str:
     return f"{lock.owner}'s"
 
 
-def believers(moves: Moves, key: str) -> str:
+def believers(moves: Moves, turns_made: str) -> str:
     """Return the living buyers who believe that they have the lock."""
-    buyers = str(moves[key]["state"][2])
-    if KILL in key:
+    buyers = str(moves[turns_made]["state"][2])
+    if KILL in turns_made:
         return buyers.replace("A", "")
     return buyers
 
 
-def deletes_others_lock(moves: Moves, key: str) -> bool:
+def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
     """Return whether the buyer who moved last deleted the lock that the other one holds."""
-    if key[-1] not in BUYERS or not key[:-1]:
+    if turns_made[-1] not in BUYERS or not turns_made[:-1]:
         return False
-    other = OTHER_BUYER[key[-1]]
-    state_before = moves[key[:-1]]["state"]
-    state = moves[key]["state"]
+    other = OTHER_BUYER[turns_made[-1]]
+    state_before = moves[turns_made[:-1]]["state"]
+    state = moves[turns_made]["state"]
     return (
         recorded_owner(state_before) == other
         and recorded_owner(state) != other

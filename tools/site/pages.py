@@ -137,10 +137,10 @@ def _story(moves: Moves, order: str) -> str:
     return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
 
-def turn_texts(moves: Moves, key: str, world: World = NO_WORLD) -> list[str]:
+def turn_texts(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
     """Return the lines of a turn as HTML."""
     texts = []
-    for line in lines_of(moves, key, world):
+    for line in lines_of(moves, turns_made, world):
         text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
         texts.append(f"{line.buyer} {text}" if line.buyer else text)
     return texts
@@ -203,9 +203,9 @@ def turns_in_order(moves: Moves, order: str) -> str:
 
 def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
     """Yield the recorded turns of an order."""
-    key = turns_in_order(moves, order)
-    for length in range(1, len(key) + 1):
-        yield moves[key[:length]]
+    turns_made = turns_in_order(moves, order)
+    for length in range(1, len(turns_made) + 1):
+        yield moves[turns_made[:length]]
 
 
 def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
@@ -292,7 +292,7 @@ def render_search(index: Mapping[str, Any]) -> str:
     )
 
 
-def assets(folder: Path) -> None:
+def write_stylesheet(folder: Path) -> None:
     """Write the stylesheet of the site."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.css").write_text(

@@ -84,21 +84,21 @@ class TurnLine:
     text: str
 
 
-def lines_of(moves: Moves, key: str, world: World = NO_WORLD) -> list[TurnLine]:
-    """Return the lines of the last turn of `key`."""
+def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
+    """Return the lines of the last of `turns_made`."""
     lines = []
-    if key[-1] in WORLD_LINES:
-        buyer, text = _world_line(key[-1], world)
+    if turns_made[-1] in WORLD_LINES:
+        buyer, text = _world_line(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
-    lock = lock_after(moves, key[:-1])
-    for place, event in enumerate(moves[key]["did"]):
+    lock = lock_after(moves, turns_made[:-1])
+    for place, event in enumerate(moves[turns_made]["did"]):
         buyer, kind = event[:2]
         lock_before = lock
         lock = lock.after(event)
         if buyer not in BUYERS:
             continue
         if kind == "sends":
-            refusal = _refusal(moves[key]["did"], place, lock)
+            refusal = _refusal(moves[turns_made]["did"], place, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
             statement = event[2]
@@ -106,14 +106,14 @@ def lines_of(moves: Moves, key: str, world: World = NO_WORLD) -> list[TurnLine]:
                 statement = _with_fence(statement, lock.fences[buyer])
             lines.append(TurnLine(buyer, "sql", statement))
         elif kind == "waits":
-            lines.append(TurnLine(buyer, "", _reason_to_wait(moves, key, buyer)))
+            lines.append(TurnLine(buyer, "", _reason_to_wait(moves, turns_made, buyer)))
         elif kind == "ends":
             lines.append(TurnLine(buyer, "end", outcome_text(event[2])))
         elif kind == "after_read":
             rest = "there is one" if event[2] else "nothing left"
             lines.append(TurnLine(buyer, "", f"reads {event[2]}: {rest}"))
         elif kind == "released":
-            lines.append(TurnLine(buyer, "", _release_line(moves, key, buyer, lock_before)))
+            lines.append(TurnLine(buyer, "", _release_line(moves, turns_made, buyer, lock_before)))
         elif kind == "acquired" and world.fenced:
             lines.append(TurnLine(buyer, "", f"has the lock, with fence {lock.fences[buyer]}"))
         elif kind in SENTENCES:
@@ -131,10 +131,10 @@ def _world_line(turn: str, world: World) -> tuple[str, str]:
     return buyer, text
 
 
-def _release_line(moves: Moves, key: str, buyer: str, lock: LockState) -> str:
-    if not has_recorded_owner(moves, key):
+def _release_line(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
+    if not has_recorded_owner(moves, turns_made):
         return "gives the lock back"
-    return release_text(lock, buyer, deletes_others=deletes_others_lock(moves, key))
+    return release_text(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
 
 
 def _refusal(did: Sequence[Sequence[Any]], place: int, lock: LockState) -> str:
@@ -163,18 +163,22 @@ def outcome_text(outcome: str) -> str:
     return OUTCOMES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
 
 
-def _reason_to_wait(moves: Moves, key: str, buyer: str) -> str:
+def _reason_to_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     """Return the line of a buyer who waits for the lock, or for a row of the database."""
     other = OTHER_BUYER[buyer]
-    statements = _statements(moves[key]["did"], buyer)
+    statements = _statements(moves[turns_made]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:
         return f"waits: {other} has this advisory lock and has not committed"
     if statements and WAITS_FOR_A_ROW.search(statements[-1]):
         verb = "locked"
-        if any(WRITES.match(statement) for statement in _statements_so_far(moves, key, other)):
+        if any(
+            WRITES.match(statement) for statement in _statements_so_far(moves, turns_made, other)
+        ):
             verb = "changed"
         return f"waits: {other} has {verb} this row and not committed"
-    if lock_after(moves, key[:-1]).owner == other or other in _believers_before(moves, key):
+    if lock_after(moves, turns_made[:-1]).owner == other or other in _believers_before(
+        moves, turns_made
+    ):
         return f"waits: the lock is {other}'s"
     return "waits for the lock"
 
@@ -183,15 +187,15 @@ def _statements(did: Sequence[Sequence[Any]], buyer: str) -> list[str]:
     return [event[2] for event in did if list(event[:2]) == [buyer, "sends"]]
 
 
-def _statements_so_far(moves: Moves, key: str, buyer: str) -> list[str]:
-    """Return the statements of a buyer in all turns of `key`."""
+def _statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[str]:
+    """Return the statements of a buyer in all of `turns_made`."""
     statements = []
-    for length in range(1, len(key) + 1):
-        statements += _statements(moves[key[:length]]["did"], buyer)
+    for length in range(1, len(turns_made) + 1):
+        statements += _statements(moves[turns_made[:length]]["did"], buyer)
     return statements
 
 
-def _believers_before(moves: Moves, key: str) -> str:
-    if not key[:-1]:
+def _believers_before(moves: Moves, turns_made: str) -> str:
+    if not turns_made[:-1]:
         return ""
-    return believers(moves, key[:-1])
+    return believers(moves, turns_made[:-1])

@@ -108,7 +108,7 @@ class Recorder:
         self.sale = 0
         self._observer = ThreadPoolExecutor(1)
 
-    def traces(self) -> list[Trace]:
+    def record_traces(self) -> list[Trace]:
         """Return a trace of each order that testing's driver finds worth a run."""
         traces: list[Trace] = []
 
@@ -160,22 +160,24 @@ class Recorder:
         while self.trace.is_let_go(buyer) and time.monotonic() < until:
             time.sleep(0.002)
 
-    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
+    def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
         name = current_buyer()
         if name not in BUYERS:
             return
-        if place == "acquired":
+        if point == "acquired":
             self.trace.holders.append(name)
-        if place in ("released", "unlocked_before_commit") and name in self.trace.holders:
+        if point in ("released", "unlocked_before_commit") and name in self.trace.holders:
             self.trace.holders.remove(name)
-        if place == "after_read" and facts.get("amount") is not None:
-            self.trace.add(place, facts["amount"])
-        elif place in SHOWN_POINTS:
-            self.trace.add(place)
-        if place == "after_read":
+        if point == "after_read" and facts.get("amount") is not None:
+            self.trace.add(point, facts["amount"])
+        elif point in SHOWN_POINTS:
+            self.trace.add(point)
+        if point == "after_read":
             self._move()
 
-    def _sends(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    def _execute_recorded(
+        self, execute: Any, sql: str, params: Any, many: bool, context: Any
+    ) -> Any:
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
             self.trace.add("sends", plain(sql, params))
         return execute(sql, params, many, context)
@@ -196,7 +198,7 @@ class Recorder:
             rollback()
 
         vars(wrapper).update(commit=recorded_commit, rollback=recorded_rollback)
-        wrapper.execute_wrappers.append(self._sends)
+        wrapper.execute_wrappers.append(self._execute_recorded)
 
     def _observe_state(self) -> list[Any]:
         """Return the state that another connection sees: stock left, orders, holder of the lock."""
@@ -265,12 +267,12 @@ def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
     A mover that has neither stopped nor ended waits.
     """
 
-    def place(event: list[Any]) -> tuple[bool, bool]:
+    def rank(event: list[Any]) -> tuple[bool, bool]:
         return event[0] != mover, event[1] == "stops"
 
     if not any(event[0] == mover and event[1] in ("stops", "ends") for event in did):
         did = did + [[mover, "waits"]]
-    return sorted(did, key=place)
+    return sorted(did, key=rank)
 
 
 def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
@@ -281,7 +283,7 @@ def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
     Raises AssertionError if two orders with the same first turns differ in their moves up to there.
     """
     moves: Moves = {}
-    for trace in Recorder(lock, recorded_moves).traces():
+    for trace in Recorder(lock, recorded_moves).record_traces():
         for turns_made, turn in turns(trace.events).items():
             known_turn = moves.setdefault(turns_made, turn)
             assert known_turn == turn, (lock, turns_made, known_turn, turn)

@@ -104,13 +104,13 @@ class ProcessRecorder(Recorder):
         self._pipe.recv()
         self._has_begun = True
 
-    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
-        if place == "setnx:before_expire":
-            self.trace.add(place)
-        if place == "acquired":
+    def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+        if point == "setnx:before_expire":
+            self.trace.add(point)
+        if point == "acquired":
             self.trace.add("token", facts["token"], time.monotonic())
-        super()._at_point(place, facts)
-        if place in STOPS:
+        super()._at_point(point, facts)
+        if point in STOPS:
             self._move()
 
     def _observe_state(self) -> list[Any]:

@@ -44,13 +44,13 @@ def strategies() -> dict[str, dict[str, Any]]:
             "summary": strategy.summary,
             "marks": strategy.marks,
             "file": strategy.file,
-            "code": essence((ROOT / strategy.file).read_text()),
+            "code": code_to_show((ROOT / strategy.file).read_text()),
         }
         for strategy in STRATEGIES.values()
     }
 
 
-def essence(text: str) -> str:
+def code_to_show(text: str) -> str:
     """Return a strategy's file without its imports and its STRATEGY: its docstring and its code."""
     code = text.partition("\nSTRATEGY = ")[0]
     lines = code.splitlines()
@@ -60,7 +60,7 @@ def essence(text: str) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
 
-def schedules(
+def record_schedules(
     locks: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
 ) -> Iterator[tuple[str, Moves]]:
     """Yield the name and the moves of every strategy whose purchase has three moves.
@@ -114,7 +114,7 @@ def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
     """
     recorded_by_strategy = read_recorded_moves()
     names = []
-    for name, moves in schedules(locks, recorded_by_strategy):
+    for name, moves in record_schedules(locks, recorded_by_strategy):
         recorded = recorded_by_strategy.get(name, {})
         if recorded == moves:
             continue
@@ -149,21 +149,21 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     titles |= {name: fault.title for name, fault in KNOWN.items()}
     keys = product(strategies(), titles)
     return {
-        "runs": [rounded(cells[key]) for key in keys if key in cells],
+        "runs": [round_numbers(cells[key]) for key in keys if key in cells],
         "title": f"the rush and every fault, {summary['started'][:10]}",
         "where": tables.setup_of(summary),
         "faults": titles,
     }
 
 
-def rounded(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """Return a value with all its numbers, except `recovery_s`, rounded to integers."""
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
-        return {name: v if name == "recovery_s" else rounded(v) for name, v in value.items()}
+        return {name: v if name == "recovery_s" else round_numbers(v) for name, v in value.items()}
     if isinstance(value, list):
-        return [rounded(element) for element in value]
+        return [round_numbers(element) for element in value]
     return value
 
 
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str]) -> int:
     command = arguments[0] if arguments else ""
     names = arguments[1:]
     if command == "schedules":
-        for lock, moves in schedules(names):
+        for lock, moves in record_schedules(names):
             save_moves(lock, moves)
     elif command == "compare":
         differing = differing_strategies(names)

@@ -22,7 +22,7 @@ def moves_of(level: Level) -> Moves:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_goal_can_be_reached(level: Level) -> None:
-    ways = level.reached_by(moves_of(level), level.goal)
+    ways = level.schedules_reaching(moves_of(level), level.goal)
     assert ways
     assert len(ways[0]) == min(map(len, ways))
 
@@ -31,7 +31,7 @@ def test_goal_can_be_reached(level: Level) -> None:
 def test_wrong_way_does_not_reach_the_goal(level: Level) -> None:
     """A level names a whole schedule that does not, unless every one reaches the goal."""
     moves = moves_of(level)
-    ways = tuple(level.reached_by(moves, level.goal))
+    ways = tuple(level.schedules_reaching(moves, level.goal))
     schedules = whole_schedules(level.offered_moves(moves))
     not_reaching = [schedule for schedule in schedules if not schedule.startswith(ways)]
     assert level.wrong in (not_reaching or [""])
@@ -48,7 +48,7 @@ def test_level_names_an_offered_event(level: Level) -> None:
 )
 def test_impossible_is_not_recorded(level: Level) -> None:
     """Not by any event of its world."""
-    assert level.reached_by(moves_of(level), level.impossible) == []
+    assert level.schedules_reaching(moves_of(level), level.impossible) == []
 
 
 def test_levels_have_one_slug_each() -> None:

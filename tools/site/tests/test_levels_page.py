@@ -14,7 +14,7 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def shortest_way(level: Level) -> str:
-    return level.reached_by(read_moves()[level.world], level.goal)[0]
+    return level.schedules_reaching(read_moves()[level.world], level.goal)[0]
 
 
 def address(site: Path, level: Level) -> str:
@@ -87,7 +87,7 @@ def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
 def test_longer_way_names_the_fewest_moves(site: Path, page: Page) -> None:
     level = next(level for level in LEVELS if level.slug == "forever")
     moves = read_moves()[level.world]
-    ways = level.reached_by(moves, level.goal)
+    ways = level.schedules_reaching(moves, level.goal)
     longer = next(way for way in reversed(ways) if len(way) > len(ways[0]))
     page.goto(f"{address(site, level)}/{longer}")
     expect(page.locator("#verdict")).to_contain_text(f"the fewest possible are {len(ways[0])}")

@@ -79,11 +79,11 @@ def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
 
 def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = recording.read_recorded_moves()
-    monkeypatch.setattr(recording, "schedules", lambda *_: [("none", changed["none"])])
+    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", changed["none"])])
     assert recording.differing_strategies(["none"]) == []
     other = json.loads(json.dumps(changed["none"]))
     other["AB"]["did"].pop()
-    monkeypatch.setattr(recording, "schedules", lambda *_: [("none", other)])
+    monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", other)])
     assert recording.differing_strategies(["none"]) == ["none"]
 
 
