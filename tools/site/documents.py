@@ -33,6 +33,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 #: The target of README.md's link to the published site: it exists on GitHub only.
 PUBLISHED = "../../deployments/github-pages"
+#: A Markdown link or picture: its label in brackets, the text in the label, and the target.
 LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")
 CODE_BLOCK = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 #: A section of a lesson: its heading and its text.
@@ -59,7 +60,7 @@ def staged(path: Path) -> Path:
 
 
 def title(path: Path) -> str:
-    """Return the first heading of a document."""
+    """Return the title of a document: its first heading, or else its file's name."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
     if heading is None:
         return path.stem
@@ -117,7 +118,9 @@ def config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
 
 
 def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[Path]) -> str:
-    """Return the text of a document, with its links rewritten to pages of the site.
+    """Return the text of a document for the site.
+
+    Its links go to pages of the site, and a lesson shows the options of its question.
 
     linked  the function adds the linked files and folders that are not documents
     """
@@ -132,12 +135,12 @@ def _with_links_to_the_site(page: Path, document_paths: set[Path], linked: set[P
         file = (page.parent / path).resolve()
         if file.is_dir() and (file / "README.md").exists():
             file /= "README.md"
-        if file == ROOT / "docs/faults.md":  # the same cells, with their timelines
+        if file == ROOT / "docs/faults.md":  # faults.html has the same cells and their timelines
             place = "faults.html"
         elif file in document_paths:
             place = f"{staged(file)}{sign}{anchor}"
         elif file.is_dir() and not sources.is_copied(file):
-            return text
+            return text  # such a folder has no page, so there is no link
         else:
             linked.add(file)
             place = sources.address(file)
@@ -161,7 +164,8 @@ def _with_options(text: str, lesson: Lesson) -> str:
     """Return a lesson with its objective, the options of its question, and a folded answer.
 
     Everything that gives the answer away is folded with it: the observations, the explanation, the
-    beliefs behind the other options, and the key points.
+    beliefs behind the other options, and the key points. So <details> begins before the section
+    Observe, and ends after the section Explain.
     """
 
     def rewrite(section: re.Match[str]) -> str:

@@ -28,11 +28,12 @@ from tools.site.worlds import (
 EVENTS_OF_ANY = [event for event in EVENTS if event != ASKS_AGAIN]
 #: The events that concern a lock in Redis only.
 EVENTS_OF_THE_LOCK = (TIME_PASSES, RESTART, FAILOVER)
-#: The outcomes of a schedule, the worst first -> the CSS class of each.
+#: The outcomes of a schedule.
 OVERSOLD = "oversold"
 STUCK = "waits forever"
 REFUSED = "the late buyer is refused"
 EXACT = "exact"
+#: Outcome, the worst first -> its CSS class.
 LOOKS = {OVERSOLD: "bad", STUCK: "odd", REFUSED: "good", EXACT: "good"}
 
 
@@ -53,7 +54,7 @@ class EventCell:
 
 
 def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
-    """Return the outcome of a whole schedule."""
+    """Return the outcome of a whole schedule, one of LOOKS."""
     if oversells(moves, schedule, units):
         return OVERSOLD
     if is_stuck(moves, schedule):
@@ -88,7 +89,8 @@ def explain_absence(world_name: str, event: str) -> str:
 def rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """Return groups of worlds with the same outcomes, each with the cells of its first world.
 
-    If an event was not recorded for a world, the cell is the reason, as text.
+    If an event was not recorded for a world, the cell is the reason, as text. The world with the
+    event ASKS_AGAIN is left out, because this event has no column.
     """
     cells_by_world = {
         name: [

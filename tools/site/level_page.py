@@ -26,11 +26,11 @@ def page(*, live: bool = False) -> str:
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
     strategies_by_name = strategies()
-    shown = sorted({world.strategy for world in WORLDS.values()})
+    strategy_names = sorted({world.strategy for world in WORLDS.values()})
     data = {
         "levels": [_level_data(level, moves_by_world[level.world]) for level in levels()],
         "worlds": {name: _world_data(name, recordings[name]) for name in recordings},
-        "strategies": {name: strategies_by_name[name] for name in shown},
+        "strategies": {name: strategies_by_name[name] for name in strategy_names},
         "buttons": WORLD_BUTTONS,
         "live": live,
         "turns": pages.packed_json(
@@ -83,6 +83,7 @@ def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "strategy": world.strategy,
         "units": world.units,
+        # The third part of a state has the buyers who believe to hold the lock.
         "has_lock": any(turn["state"][2] for turn in recording["moves"].values()),
         "fenced": world.fenced,
         "events": [event for event in world.events if event],
@@ -91,7 +92,7 @@ def _world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def links(level: Level) -> list[dict[str, str]]:
-    """Return the links to read on after a level: to its fault or document, and to its lesson."""
+    """Return the links at the end of a level: to its fault or document, and to its lesson."""
     next_pages = []
     if level.fault:
         strategy, fault = level.fault.split("/")
@@ -107,19 +108,19 @@ def links(level: Level) -> list[dict[str, str]]:
 
 
 def _text(level: Level, moves: Moves) -> str:
-    """Return a level as text: its task, the shortest way, and what happened."""
-    way = level.schedules_reaching(moves, level.goal)[0]
+    """Return a level as text: its task, the shortest schedule to its goal, and what happened."""
+    shortest = level.schedules_reaching(moves, level.goal)[0]
     items = [
         f"<li>{text}</li>"
-        for length in range(1, len(way) + 1)
-        for text in pages.turn_texts(moves, way[:length], WORLDS[level.world])
+        for length in range(1, len(shortest) + 1)
+        for text in pages.turn_texts(moves, shortest[:length], WORLDS[level.world])
     ]
-    onward = " ".join(
+    link_texts = " ".join(
         f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.' for link in links(level)
     )
     return (
         f'<article id="text-{level.slug}"><h2>{escape(level.title)}</h2>'
         f"<p><strong>{escape(level.task)}</strong> <code>{WORLDS[level.world].strategy}</code></p>"
-        f"<p>The shortest way has {len(way)} moves:</p><ol>{''.join(items)}</ol>"
-        f"<p>{escape(level.why)} {onward}</p></article>"
+        f"<p>The shortest way has {len(shortest)} moves:</p><ol>{''.join(items)}</ol>"
+        f"<p>{escape(level.why)} {link_texts}</p></article>"
     )

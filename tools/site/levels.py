@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.site.lock_state import deletes_others_lock
-from tools.site.worlds import GOES_ON, WORLDS, Moves, by_length, event_of, is_stuck, oversells
+from tools.site.worlds import (
+    GOES_ON,
+    NO_EVENT,
+    WORLDS,
+    Moves,
+    by_length,
+    event_of,
+    is_stuck,
+    oversells,
+)
 
 LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
@@ -18,7 +27,7 @@ def _has_ended(moves: Moves, schedule: str, outcome: str) -> bool:
 
 
 def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
-    """Return whether B, who waited while A was paused, is answered `sold_out` by the last move."""
+    """Return whether B waited when A's pause ended, and is told `sold_out` in the last move."""
     until_pause_ends, goes_on, _ = schedule.partition(GOES_ON)
     if not goes_on or ["B", "ends", "sold_out"] not in moves[schedule]["did"]:
         return False
@@ -53,11 +62,14 @@ class Level:
 
     def offered_moves(self, moves: Moves) -> Moves:
         """Return the moves of the level's world, without events that it does not offer."""
-        events = [""] + self.events
+        events = [NO_EVENT] + self.events
         return {schedule: turn for schedule, turn in moves.items() if event_of(schedule) in events}
 
     def schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
-        """Return the schedules that end with the move that reaches a goal, the shortest first."""
+        """Return the schedules that end with the move that reaches a goal, the shortest first.
+
+        goal  `self.goal`, or `self.impossible` to show that no schedule reaches that
+        """
         reaching: list[str] = []
         for schedule in by_length(self.offered_moves(moves)):
             if self._reaches(goal, moves, schedule) and not any(map(schedule.startswith, reaching)):
@@ -73,13 +85,13 @@ class Level:
                 return is_stuck(moves, schedule)
             case "foreign-release":
                 return deletes_others_lock(moves, schedule)
-            case "lock-lost":
+            case "lock-lost":  # a buyer is told `lost`: the database has seen a higher fence
                 return _has_ended(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)
             case "replayed":
                 return _has_ended(moves, schedule, "replayed")
-        raise ValueError(f"unknown goal {goal!r}: see levels.toml")
+        raise ValueError(f"levels.toml has the goal {goal!r}, which Level._reaches does not know")
 
 
 def levels() -> list[Level]:

@@ -46,10 +46,10 @@ class Impossible(Exception):
 
 
 def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
-    """Play a schedule of a world up to its last turn.
+    """Play a schedule of a world, and return `turns` and `differs`.
 
-    Return as `turns` the texts that narrate() makes of its turns, and as `differs` whether a move
-    differs from the recording. Raises Impossible.
+    `turns` has what narrate() returns for its moves; `differs` is whether a move differs from the
+    recording. Raises Impossible if a turn of the schedule cannot come next.
     """
     from tools.site.recorder.live import turns
     from tools.site.recorder.world import Schedule, with_long_enough_ttl
@@ -71,8 +71,8 @@ def play_schedule(name: str, schedule: str, servers: Any) -> dict[str, Any]:
 
     moves, choices = with_long_enough_ttl(play_once)
     differs = any(moves[key] != recorded.get(key) for key in moves)
-    words = narrate(moves, world, choices=choices, first_move=first_move_of(recorded))
-    return {"turns": words, "differs": differs}
+    narrated = narrate(moves, world, choices=choices, first_move=first_move_of(recorded))
+    return {"turns": narrated, "differs": differs}
 
 
 def _serve_plays(database: str, pipe: Connection) -> None:
@@ -114,9 +114,10 @@ class Players:
                 pipe.send((name, schedule))
                 if pipe.poll(PLAY_TIMEOUT_SECONDS):
                     return dict(pipe.recv())
-                problem = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s"
+                problem = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s; press again"
             except (EOFError, OSError):
-                problem = "the process that plays has ended; the next press starts another one"
+                problem = "the process that plays has ended; press again to start another one"
+            # A process whose pipe is closed ends. The next schedule starts another one.
             self._pipes.pop(database).close()
             return {"error": problem}
 
@@ -139,7 +140,7 @@ class Players:
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the folder of the pages, and plays what /turns asks for."""
+    """Serves the folder of the pages, and plays the schedule that a request to /turns names."""
 
     def __init__(self, players: Players, *args: Any, **options: Any) -> None:
         self._players = players
@@ -147,8 +148,8 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").partition(":")[0]
-        if host not in HOST_NAMES:  # DNS rebinding: another site's own name leads to this address
-            self.send_error(HTTPStatus.BAD_REQUEST, "this address is for this machine only")
+        if host not in HOST_NAMES:  # DNS rebinding: another site's name may resolve to 127.0.0.1
+            self.send_error(HTTPStatus.BAD_REQUEST, f"the host must be one of {HOST_NAMES}")
             return
         url = urlsplit(self.path)
         if url.path != "/turns":
@@ -173,7 +174,7 @@ class Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Write nothing."""
+        """Log no requests: the terminal shows the address of the page."""
 
 
 def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
@@ -191,9 +192,9 @@ def serve(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
-    parser.add_argument("--port", type=int, default=PORT, help=f"port of the page, {PORT}")
+    parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
-    end_on(signal.SIGINT)  # also if a shell started the command with `&`, which ignores it
+    end_on(signal.SIGINT)  # a command that a shell started with `&` would ignore Ctrl-C
     players = Players()
     with tempfile.TemporaryDirectory() as folder:
         server = serve(Path(folder), players, options.port)

@@ -25,7 +25,7 @@ class LockState:
     owner      the buyer who has the lock; empty if it is free, or if the owner was not recorded
     lacks_ttl  whether SETNX has been sent, and EXPIRE has not
     fences     the fence of each buyer's last lock; the first fence is 1
-    grants     how often the lock was acquired so far
+    grants     how often the lock was acquired so far, which is also the last fence
     """
 
     owner: str = ""
@@ -57,14 +57,18 @@ def lock_after(moves: Moves, turns_made: str) -> LockState:
         for event in move["did"]:
             lock = lock.after(event)
         if turns_made[length - 1] in (RESTART, FAILOVER):
-            lock = replace(lock, lacks_ttl=False)
+            lock = replace(lock, lacks_ttl=False)  # the key is lost
+        # Between SETNX and EXPIRE the recorder does not know the buyer of the token on the server.
         if not lock.lacks_ttl:
             lock = replace(lock, owner=recorded_owner(move["state"]))
     return lock
 
 
 def recorded_owner(state: Sequence[Any]) -> str:
-    """Return the owner of the lock in a state; empty if it is free or was not recorded."""
+    """Return the owner of the lock in a state; empty if it is free or was not recorded.
+
+    A state has a fourth part if the owner was recorded: in worlds.json, and not in schedules.json.
+    """
     if len(state) < 4:
         return ""
     return str(state[3])
@@ -86,15 +90,18 @@ def lock_text(moves: Moves, turns_made: str, world: World) -> str:
 
 
 def believers(moves: Moves, turns_made: str) -> str:
-    """Return the living buyers who believe that they have the lock."""
+    """Return the living buyers who believe that they have the lock: empty, A, B or AB."""
     buyers = str(moves[turns_made]["state"][2])
-    if KILL in turns_made:
+    if KILL in turns_made:  # the event kills A's process
         return buyers.replace("A", "")
     return buyers
 
 
 def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
-    """Return whether the buyer who moved last deleted the lock that the other one holds."""
+    """Return whether the buyer who moved last deleted the other buyer's lock on the server.
+
+    The other buyer still believes to have the lock, so it has not released the lock itself.
+    """
     if turns_made[-1] not in BUYERS or not turns_made[:-1]:
         return False
     other = OTHER_BUYER[turns_made[-1]]

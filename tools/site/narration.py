@@ -44,9 +44,9 @@ class BuyerProgress:
     """The progress of a buyer in its purchase.
 
     phase    new, sent (SETNX is sent, EXPIRE is next), locked, read, written or ended
-    halt     why the buyer cannot move: waits, paused, killed or forever; empty if it can
-    amount   the stock that the buyer read
-    outcome  the outcome of the purchase
+    halt     what halts the buyer: waits, paused, killed or forever; empty if nothing does
+    amount   the stock that the buyer read; None before its read
+    outcome  the outcome of the purchase; empty before its end
     """
 
     phase: str = "new"
@@ -69,8 +69,8 @@ def narrate(
     state            the stock, the orders and the believed holders; not at the beginning
     lock             the state of the lock; left out while the lock is free
 
-    first_move  the name of a buyer's first move, from first_move_of() of all moves of the world;
-                to be given if `moves` are not all of them
+    first_move  the result of first_move_of() for all moves of the world; needed only if `moves` are
+                not all of them
     """
     first_move = first_move or first_move_of(moves)
     longest = max(moves, key=len, default="")
@@ -171,7 +171,7 @@ def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerP
 
 
 def first_move_of(moves: Moves) -> str:
-    """Return the name of a buyer's first move, by the events of A's first turn."""
+    """Return the text of a button for a buyer's first move, from the events of A's first turn."""
     events = [event[1] for event in moves["A"]["did"]]
     if "setnx:before_expire" in events:
         return "SETNX"
@@ -203,7 +203,7 @@ def _label(name: str, progress: BuyerProgress, first_move: str) -> str:
 
 
 def _standing(name: str, progress: BuyerProgress) -> str:
-    """Return the progress of a buyer as a part of a sentence."""
+    """Return the progress of a buyer as a clause, such as `A has read 1`."""
     halts = {
         "waits": "waits",
         "forever": "waits forever",

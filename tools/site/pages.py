@@ -37,7 +37,7 @@ DOCUMENTS_IN_NAVIGATION = {
     "Documents": "not page.url.startswith('workshop/')",
     "Workshop": "page.url.startswith('workshop/')",
 }
-#: Every schedule of two buyers.
+#: Every order of the moves of two buyers, such as AABBAB: there are 20.
 ORDERS = sorted(orders([MOVES, MOVES], limit=20))
 #: The cell that the page of the faults opens first, as its address names it.
 FIRST_CELL = "token/pause"
@@ -106,7 +106,10 @@ def navigation(current: str, up: str = "") -> str:
 
 
 def document_template() -> str:
-    """Return the theme of MkDocs: the frame around its template of a document."""
+    """Return the theme of MkDocs: the frame around its template of a document.
+
+    MkDocs marks the entry of DOCUMENTS_IN_NAVIGATION that is current on each page.
+    """
     page = frame("{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/")
     for name, condition in DOCUMENTS_IN_NAVIGATION.items():
         link = f'{NAVIGATION[name]}">{name}</a>'
@@ -138,7 +141,7 @@ def _story(moves: Moves, order: str) -> str:
 
 
 def turn_texts(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
-    """Return the lines of a turn as HTML."""
+    """Return the lines of the last of these turns as HTML."""
     texts = []
     for line in lines_of(moves, turns_made, world):
         text = f"<code>{escape(line.text)}</code>" if line.kind == "sql" else escape(line.text)
@@ -196,13 +199,14 @@ def turns_in_order(moves: Moves, order: str) -> str:
     The turn of a buyer who waits or has ended is left out.
     """
     turns_made = ""
+    # More turns than are needed: a buyer that waited or began again ends in the additional ones.
     for buyer in [*order, *"AB" * 4 * MOVES]:
         turns_made += buyer if turns_made + buyer in moves else ""
     return turns_made
 
 
 def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the recorded turns of an order."""
+    """Yield the recorded turns of an order, each with its `did` and `state`."""
     turns_made = turns_in_order(moves, order)
     for length in range(1, len(turns_made) + 1):
         yield moves[turns_made[:length]]
@@ -211,7 +215,8 @@ def _turns(moves: Moves, order: str) -> Iterator[Mapping[str, Any]]:
 def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
     """Return the outcome of a schedule: `good` or `bad`, the buyers with an order, and a remark.
 
-    The remark says which buyer waits, reads again, or came too late.
+    The remark names the buyer who reads again, or else the one who waits, or else the one who came
+    too late.
     """
     events = [event for turn in _turns(moves, order) for event in turn["did"]]
     sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
@@ -227,12 +232,12 @@ def outcome(moves: Moves, order: str) -> tuple[str, list[str], str]:
 
 
 def recorded_faults() -> dict[str, Any]:
-    """Return the data of report.html for a whole run of `make faults`."""
+    """Return the data of report.html for whole runs of `make matrix` and `make faults`."""
     return dict(json.loads(gzip.decompress(FAULTS.read_bytes())))
 
 
 def render_faults(data: Mapping[str, Any]) -> str:
-    """Return the page with the report of a run of `make faults` and the code of the strategies.
+    """Return the page with the report of recorded_faults() and the code of the strategies.
 
     The report is compressed; the browser unpacks it and writes it into the page.
     """
@@ -250,17 +255,18 @@ def render_faults(data: Mapping[str, Any]) -> str:
 
 def verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     """Return a row for each strategy, with its faults by verdict."""
-    verdicts = [verdict for verdict in VERDICTS if any(c["verdict"] == verdict for c in cells)]
+    present = {cell["verdict"] for cell in cells}
+    verdicts = [verdict for verdict in VERDICTS if verdict in present]
     faults: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        of_strategy = faults.setdefault(cell["lock"], {verdict: [] for verdict in verdicts})
-        of_strategy[cell["verdict"]].append(cell["fault"])
+        by_verdict = faults.setdefault(cell["lock"], {verdict: [] for verdict in verdicts})
+        by_verdict[cell["verdict"]].append(cell["fault"])
     heads = "".join(f'<th scope="col">{verdict}</th>' for verdict in verdicts)
     rows = "\n".join(
         f'<tr><th scope="row">{name}</th>'
-        + "".join(f"<td>{', '.join(of_strategy[verdict])}</td>" for verdict in verdicts)
+        + "".join(f"<td>{', '.join(by_verdict[verdict])}</td>" for verdict in verdicts)
         + "</tr>"
-        for name, of_strategy in faults.items()
+        for name, by_verdict in faults.items()
     )
     return f"<table><thead><tr><td></td>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>"
 
@@ -275,8 +281,8 @@ def render_search(index: Mapping[str, Any]) -> str:
     titles = {entry["location"]: entry["title"] for entry in index["docs"]}
     sections = []
     for entry in index["docs"]:
-        page, sign, _ = entry["location"].partition("#")
-        if sign:
+        page, number_sign, _ = entry["location"].partition("#")
+        if number_sign:
             section = {
                 "location": entry["location"],
                 "page": titles[page],

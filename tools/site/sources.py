@@ -63,7 +63,7 @@ def _code(name: str, text: str, *, whole: bool) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a folder that have pages."""
+    """Return the files of a folder that have pages: those that are neither empty nor hidden."""
     return [
         path
         for path in sorted(folder.iterdir())

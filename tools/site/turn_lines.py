@@ -76,7 +76,7 @@ class TurnLine:
     """A line of a turn.
 
     buyer  the buyer in whose column the line stands; empty: both columns
-    kind   sql, end, world, or empty
+    kind   sql (a statement), end (of a purchase), world (an outside event), or empty
     """
 
     buyer: str
@@ -91,14 +91,14 @@ def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[Tur
         buyer, text = _world_line(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
     lock = lock_after(moves, turns_made[:-1])
-    for place, event in enumerate(moves[turns_made]["did"]):
+    for position, event in enumerate(moves[turns_made]["did"]):
         buyer, kind = event[:2]
         lock_before = lock
         lock = lock.after(event)
         if buyer not in BUYERS:
             continue
         if kind == "sends":
-            refusal = _refusal(moves[turns_made]["did"], place, lock)
+            refusal = _refusal(moves[turns_made]["did"], position, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
             statement = event[2]
@@ -110,8 +110,8 @@ def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[Tur
         elif kind == "ends":
             lines.append(TurnLine(buyer, "end", outcome_text(event[2])))
         elif kind == "after_read":
-            rest = "there is one" if event[2] else "nothing left"
-            lines.append(TurnLine(buyer, "", f"reads {event[2]}: {rest}"))
+            meaning = "there is one" if event[2] else "nothing left"
+            lines.append(TurnLine(buyer, "", f"reads {event[2]}: {meaning}"))
         elif kind == "released":
             lines.append(TurnLine(buyer, "", _release_line(moves, turns_made, buyer, lock_before)))
         elif kind == "acquired" and world.fenced:
@@ -122,7 +122,7 @@ def lines_of(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[Tur
 
 
 def _world_line(turn: str, world: World) -> tuple[str, str]:
-    """Return the buyer and the text of the line for a turn of the world, as in WORLD_LINES."""
+    """Return the buyer and the text of the line for an outside event; see WORLD_LINES."""
     buyer, text = WORLD_LINES[turn]
     if turn == TIME_PASSES:
         return buyer, TTL_LINES.get(world.lock_lasts, text)
@@ -137,17 +137,19 @@ def _release_line(moves: Moves, turns_made: str, buyer: str, lock: LockState) ->
     return release_text(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
 
 
-def _refusal(did: Sequence[Sequence[Any]], place: int, lock: LockState) -> str:
-    """Return the line before a statement that a buyer sends because its write was refused.
+def _refusal(did: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
+    """Return the line above a statement that a buyer sends because its write was refused.
 
     Empty if the write was not refused. After a fence that is too low the shop sends a SELECT, and
     after a duplicate key a ROLLBACK.
+
+    position  the index of the statement in `did`, the events of the turn
     """
-    buyer, _, statement = did[place][:3]
-    outcomes = [event[2] for event in did[place:] if event[:2] == [buyer, "ends"]]
+    buyer, _, statement = did[position][:3]
+    outcomes = [event[2] for event in did[position:] if event[:2] == [buyer, "ends"]]
     if outcomes == ["lost"] and statement.startswith("SELECT"):
-        higher = lock.fences[OTHER_BUYER[buyer]]
-        return f"changes no row: fence {higher} is already there"
+        higher_fence = lock.fences[OTHER_BUYER[buyer]]
+        return f"changes no row: fence {higher_fence} is already there"
     if outcomes == ["replayed"] and statement == "ROLLBACK":
         return "is refused: there is an order with this key"
     return ""
@@ -159,26 +161,22 @@ def _with_fence(statement: str, fence: int) -> str:
 
 
 def outcome_text(outcome: str) -> str:
-    """Return the end of a purchase in words."""
+    """Return an outcome as a clause without its subject, such as `has an order`."""
     return OUTCOMES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
 
 
 def _reason_to_wait(moves: Moves, turns_made: str, buyer: str) -> str:
-    """Return the line of a buyer who waits for the lock, or for a row of the database."""
+    """Return the line of a buyer who waits for a lock, or for a row of the database."""
     other = OTHER_BUYER[buyer]
     statements = _statements(moves[turns_made]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:
         return f"waits: {other} has this advisory lock and has not committed"
     if statements and WAITS_FOR_A_ROW.search(statements[-1]):
-        verb = "locked"
-        if any(
-            WRITES.match(statement) for statement in _statements_so_far(moves, turns_made, other)
-        ):
-            verb = "changed"
+        other_statements = _statements_so_far(moves, turns_made, other)
+        verb = "changed" if any(map(WRITES.match, other_statements)) else "locked"
         return f"waits: {other} has {verb} this row and not committed"
-    if lock_after(moves, turns_made[:-1]).owner == other or other in _believers_before(
-        moves, turns_made
-    ):
+    owner = lock_after(moves, turns_made[:-1]).owner
+    if other in (owner, *_believers_before(moves, turns_made)):
         return f"waits: the lock is {other}'s"
     return "waits for the lock"
 

@@ -31,10 +31,10 @@ from tools.site.worlds import BUYERS, MOVES, OTHER_BUYER, Moves, by_length, stop
 PRODUCT = "apple"
 #: How long a buyer that got the lock may take to its next stop.
 NEXT_STOP_SECONDS = 0.15
-#: How long to wait for a buyer that stops at this point in the existing recording. It is long,
+#: How long to wait for a buyer that stops in the same turn of the existing recording. It is long,
 #: because the machine may be busy.
 EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
-#: Lets PostgreSQL end no transaction that waits: on a busy machine a move may take long.
+#: Keeps PostgreSQL from ending a transaction that waits: on a busy machine a move may take long.
 UNLIMITED_TIMEOUTS_SQL = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
 )
@@ -71,7 +71,10 @@ class Trace:
         return "".join(event[0] for event in list(self.events) if event[1] == "begins")
 
     def is_let_go(self, buyer: str) -> bool:
-        """Return whether a buyer that waited for the lock can go on, and has not stopped since."""
+        """Return whether the other buyer has released the lock to this one, which now moves.
+
+        It moves until it stops or ends.
+        """
         events = list(self.events)  # another thread may add to them
         kinds = [event[1] for event in events if event[0] == buyer]
         is_free = self.holders in ([], [buyer])
@@ -109,7 +112,7 @@ class Recorder:
         self._observer = ThreadPoolExecutor(1)
 
     def record_traces(self) -> list[Trace]:
-        """Return a trace of each order that testing's driver finds worth a run."""
+        """Return a trace of each order of the turns that interleave() runs."""
         traces: list[Trace] = []
 
         def before() -> None:
@@ -121,6 +124,7 @@ class Recorder:
         check_out(Attempt(PRODUCT, "first", self.lock))  # fills the caches of this process
         with installed(self._at_point):
             driver = partial(ReplayDriver, self.recorded_moves)
+            # at=(): the buyers stop only at the calls of step() in _move().
             interleave(self._buy, self._buy, before=before, at=(), driver=driver)
         self._observer.submit(connections.close_all).result()
         self._observer.shutdown()
@@ -178,6 +182,7 @@ class Recorder:
     def _execute_recorded(
         self, execute: Any, sql: str, params: Any, many: bool, context: Any
     ) -> Any:
+        """Execute a statement, and record it if it reads or writes rows. For execute_wrappers."""
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
             self.trace.add("sends", plain(sql, params))
         return execute(sql, params, many, context)
@@ -197,6 +202,7 @@ class Recorder:
             self.trace.add("sends", "ROLLBACK")
             rollback()
 
+        # Attributes of this connection, which hide the methods of its class.
         vars(wrapper).update(commit=recorded_commit, rollback=recorded_rollback)
         wrapper.execute_wrappers.append(self._execute_recorded)
 
@@ -210,11 +216,13 @@ def plain(sql: str, params: Any) -> str:
     """Return a statement with its values in it, shortened for the site.
 
     Left out are the parts that differ from one run to the next (the ids of rows and sales), and
-    those that do not matter here (the columns, and the values of an order).
+    those that do not matter here (the columns, and the values of an order). A version becomes `as
+    read`, an idempotency key `the same`, and a fence `mine`.
     """
     parts = " ".join(re.sub('["`]', "", sql).split()).split("%s")
+    # int() for True and False: SQL shows them as 1 and 0.
     values = [repr(int(v)) if isinstance(v, int) else repr(v) for v in params or ()]
-    text = "".join(a + b for a, b in zip_longest(parts, values, fillvalue=""))
+    text = "".join(part + value for part, value in zip_longest(parts, values, fillvalue=""))
     text = re.sub(r"^(INSERT INTO \w+) .*", r"\1 ...", text)
     text = re.sub(r"^SELECT .*? FROM (product|purchase_history)", r"SELECT ... FROM \1", text)
     text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
@@ -237,7 +245,7 @@ def turns(events: list[list[Any]]) -> Moves:
     moves: Moves = {}
     turns_made = ""
     state: list[Any] = [1, 0, ""]
-    waiting_buyers: set[str] = set()
+    waiting_buyers: set[str] = set()  # those whose turn has begun, and who have not stopped
     let_go_by: dict[str, str] = {}  # buyer that waited -> the turn that released the lock to it
     for event in events:
         buyer, kind = event[:2]
@@ -262,9 +270,9 @@ def turns(events: list[list[Any]]) -> Moves:
 
 
 def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
-    """Return the events of a turn, those of the mover first and the stops of each buyer last.
+    """Return the events of a turn: first those of the mover, then those of the other buyer.
 
-    A mover that has neither stopped nor ended waits.
+    A buyer's stop is its last event. A mover that has neither stopped nor ended waits.
     """
 
     def rank(event: list[Any]) -> tuple[bool, bool]:
@@ -291,5 +299,5 @@ def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
 
 
 def has_three_moves(moves: Moves) -> bool:
-    """Return whether a single buyer reads, writes and commits."""
+    """Return whether A, moving alone, has bought after three moves."""
     return ["A", "ends", "sold"] in moves.get("A" * MOVES, {"did": []})["did"]

@@ -76,7 +76,7 @@ class LockServers:
             self._has_failed_over = False
 
     def owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token is the value of a key; an empty string if there is none."""
+        """Return the buyer whose token is the value of a key on the server, or an empty string."""
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
             values = [client.get(key) for key in client.scan_iter(_type="string")]
         owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]

@@ -39,7 +39,10 @@ class Differs(Exception):
 
 
 class Gate:
-    """Holds a waiter back between two polls of the lock's server."""
+    """Holds a waiter back between two polls of the lock's server.
+
+    It is closed once at most, because a schedule changes the server once at most.
+    """
 
     def __init__(self) -> None:
         self._may_poll = fork.Event()
@@ -47,7 +50,7 @@ class Gate:
         self._is_between_polls = fork.Event()
 
     def pass_through(self) -> None:
-        """Wait, in the buyer's process, until the gate is open."""
+        """Wait until the gate is open. The buyer calls it, in its own process, between polls."""
         if not self._may_poll.is_set():
             self._is_between_polls.set()
             self._may_poll.wait()
@@ -92,6 +95,7 @@ class ProcessRecorder(Recorder):
             self._buy()
 
     def _pause(self) -> float:
+        """Wait at the gate, then return the seconds until the next poll."""
         self._gate.pass_through()
         return RETRY_PAUSE_SECONDS
 
@@ -101,7 +105,7 @@ class ProcessRecorder(Recorder):
     def _move(self) -> None:
         if self._has_begun:
             self.trace.add("stops")
-        self._pipe.recv()
+        self._pipe.recv()  # blocks until the recording process sends "go"
         self._has_begun = True
 
     def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
@@ -136,8 +140,9 @@ class PlayedBuyer:
     """The recording process's handle on the process of a buyer.
 
     pipe    carries "go" to the buyer, and the buyer's events back
-    status  see Schedule in world.py
+    status  new, stopped, running, paused or ended; see Schedule in world.py
     key     the Idempotency-Key of the buyer's request, or None
+    ttl     the ttl of its locks, in seconds
     """
 
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
@@ -158,14 +163,18 @@ class PlayedBuyer:
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
-    def stop_polling(self) -> None:
-        """Hold back this buyer, who waits for the lock, while it has no request in flight."""
+    def hold_back(self) -> None:
+        """Hold back this buyer, who waits for the lock, until resume().
+
+        A buyer that polls is held back between two polls. Another one, whose single request blocks
+        on the server, is stopped as a process.
+        """
         if self._polls_for_lock:
             self._gate.close()
         else:
             self.signal(signal.SIGSTOP)
 
-    def resume_polling(self) -> None:
+    def resume(self) -> None:
         if self._polls_for_lock:
             self._gate.open()
         else:

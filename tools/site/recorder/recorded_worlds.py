@@ -127,7 +127,7 @@ def replay_sample(name: str) -> list[str]:
 
 
 def in_processes(worlds: Sequence[str]) -> ProcessPoolExecutor:
-    """Return a pool with a new process for each world: a process can set up Django only once."""
+    """Return a pool with a new process for each world: Django can be set up once in a process."""
     return ProcessPoolExecutor(
         min(PARALLEL_WORLDS, len(worlds)),
         mp_context=multiprocessing.get_context("spawn"),
@@ -153,7 +153,7 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
         recordings = read_worlds()
     recordings[name] = recording
     in_order = {name: recordings[name] for name in WORLDS if name in recordings}
-    # One world a line, so that a diff shows which worlds have changed.
+    # A line for each turn, so that a diff shows which turns have changed.
     text = json.dumps(in_order, separators=(",", ":")).replace('},"', '},\n"')
     WORLDS_FILE.write_text(text + "\n")
 

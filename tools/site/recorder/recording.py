@@ -54,6 +54,7 @@ def code_to_show(text: str) -> str:
     """Return a strategy's file without its imports and its STRATEGY: its docstring and its code."""
     code = text.partition("\nSTRATEGY = ")[0]
     lines = code.splitlines()
+    # From the last to the first, so that the line numbers of the remaining ones stay valid.
     for node in reversed(ast.parse(code).body):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             del lines[node.lineno - 1 : node.end_lineno]
@@ -68,8 +69,8 @@ def record_schedules(
     They run on the servers of one node, with Django set up on them in this process.
 
     locks                 the names of the strategies; empty for all
-    recorded_by_strategy  the existing recording, if it is to be compared: a buyer that stopped in a
-                          turn of it gets more time to stop there
+    recorded_by_strategy  the existing recording, if it is to be compared: a buyer gets more time to
+                          stop in a turn in which it stopped there
     """
     settings = {
         "SHOP_DB_POOL": "0",
@@ -103,6 +104,7 @@ def save_moves(lock: str, moves: dict[str, Any]) -> None:
     all_moves = read_recorded_moves() | {lock: moves}
     in_order = {name: all_moves[name] for name in strategies() if name in all_moves}
     data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
+    # A line for each turn, so that a diff shows which turns have changed.
     text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
     SCHEDULES.write_text(text + "\n")
 
@@ -129,8 +131,9 @@ def differing_strategies(locks: Sequence[str] = ()) -> list[str]:
 def faults(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the data of report.html for the results in these folders, with most numbers rounded.
 
-    A cell of a later folder replaces the same cell of an earlier one, and the date and the setup
-    are those of the last folder. The timelines of rushes are left out, because each has 200 lanes.
+    A cell of a later folder replaces the same cell of an earlier one. The date and the setup are
+    those of the last folder, so that of `make faults` comes last. The timelines of rushes are left
+    out, because each has 200 lanes.
     """
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
@@ -139,25 +142,28 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
 
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text())
-        runs = report_data(summary, history.read([folder / "history.jsonl"]))["runs"]
+        last_summary = json.loads((folder / "summary.json").read_text())
+        runs = report_data(last_summary, history.read([folder / "history.jsonl"]))["runs"]
         cells |= {(run["lock"], run["fault"]): run for run in runs}
     for run in cells.values():
         if run["fault"] == "rush":
             run["timeline"] = None
-    titles = {"rush": "200 buyers for 100 units, and no fault"}
+    titles = {"rush": "200 buyers for 100 units, and no fault"}  # the defaults of `make matrix`
     titles |= {name: fault.title for name, fault in KNOWN.items()}
     keys = product(strategies(), titles)
     return {
         "runs": [round_numbers(cells[key]) for key in keys if key in cells],
-        "title": f"the rush and every fault, {summary['started'][:10]}",
-        "where": tables.setup_of(summary),
+        "title": f"the rush and every fault, {last_summary['started'][:10]}",
+        "where": tables.setup_of(last_summary),
         "faults": titles,
     }
 
 
 def round_numbers(value: Any) -> Any:
-    """Return a value with all its numbers, except `recovery_s`, rounded to integers."""
+    """Return a value with all its numbers rounded to integers, which makes the file smaller.
+
+    Only `recovery_s` keeps its fraction: the page shows hundredths of a second.
+    """
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
@@ -177,7 +183,7 @@ def main(arguments: Sequence[str]) -> int:
         differing = differing_strategies(names)
         print(f"differing from the recording: {', '.join(differing) or 'none'}")
         return 1 if differing else 0
-    elif command == "faults":
+    elif command == "faults" and names:
         data = faults([Path(folder) for folder in names])
         text = json.dumps(data, separators=(",", ":")).encode()
         FAULTS.write_bytes(gzip.compress(text, 9, mtime=0))

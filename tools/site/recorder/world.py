@@ -58,7 +58,7 @@ RECONNECTED_AFTER_SECONDS = 1.0
 SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
 #: The share of a ttl that a schedule may take between a lock's acquisition and the end of a turn.
 USABLE_SHARE_OF_TTL = 0.8
-#: The events during which the ttl of A's lock passes.
+#: The events after which the ttl of A's lock passes: at once, or, after KILL, while B waits.
 TTL_PASSES_IN = (PAUSE, TIME_PASSES, KILL)
 #: Time for a waiter to notice that a ttl is over.
 TTL_NOTICED_AFTER_SECONDS = 0.2
@@ -191,7 +191,7 @@ class Schedule:
 
     def _let_ttl_pass(self) -> None:
         self._read_moves_until_quiet(self.ttl + TTL_NOTICED_AFTER_SECONDS, whole=True)
-        self.acquired_at.pop("A", None)
+        self.acquired_at.pop("A", None)  # the age of A's lock does not matter any more
 
     def _pause(self) -> None:
         self.buyers["A"].signal(signal.SIGSTOP)
@@ -210,16 +210,16 @@ class Schedule:
         self._read_moves_until_quiet(BLOCKED_AFTER_SECONDS)
 
     def _change_servers(self, change: Callable[[], None]) -> None:
-        """Change the locks' server while no waiting buyer has a request to it in flight.
+        """Change the locks' server while the waiting buyers are held back.
 
-        Otherwise that buyer would be refused as `unavailable`.
+        Otherwise they would ask while no server answers, and be told `unavailable`.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
-            buyer.stop_polling()
+            buyer.hold_back()
         change()
         for buyer in waiting:
-            buyer.resume_polling()
+            buyer.resume()
         self._read_moves_until_quiet(RECONNECTED_AFTER_SECONDS)
 
     def _ask_again(self) -> None:
@@ -227,7 +227,7 @@ class Schedule:
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for two ttls. If no waiting buyer has made its move by then, they are stuck."""
+        """Wait for two short ttls. Waiting buyers of whom none has moved by then are stuck."""
         running = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)
         self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))
@@ -261,7 +261,10 @@ class Schedule:
             deadline = max(deadline, time.monotonic() + BLOCKED_AFTER_SECONDS)
 
     def _add(self, buyer: PlayedBuyer, event: list[Any]) -> None:
-        """Add an event to the trace, and update the state of the buyer who sent it."""
+        """Add an event to the trace, and update the status of the buyer who sent it.
+
+        The buyer's process does not know the state after its move, so the state is added here.
+        """
         kind = event[0]
         facts = event[1:]
         if kind == "token":
@@ -279,7 +282,7 @@ class Schedule:
             facts = [self._observe_state()]
         if kind == "ends":
             buyer.status = "ended"
-            facts[-1] = self._observe_state()
+            facts[-1] = self._observe_state()  # instead of the empty one that the buyer has sent
         self.trace.events.append([buyer.name, kind] + facts)
 
     def _observe_state(self) -> list[Any]:
@@ -306,16 +309,16 @@ def play(
 ) -> tuple[str, Moves, list[str]]:
     """Play a schedule that begins with `prefix`; at every later turn take the first choice.
 
-    Return the schedule, its moves, and the beginnings of the schedules that the other choices would
-    have led to. Raises Differs if a turn of `prefix` is impossible, and TtlTooShort if even the
-    longest ttl was too short.
+    Return the schedule, its moves, and the prefixes with which the other choices can be played.
+    Raises Differs if a turn of `prefix` is impossible, and TtlTooShort if even the longest ttl was
+    too short.
     """
 
     def play_once(short_ttl: float) -> tuple[str, Moves, list[str]]:
         schedule = Schedule(
             world, event, servers, short_ttl=short_ttl, recorded_moves=recorded_moves or {}
         )
-        not_taken: list[str] = []
+        other_prefixes: list[str] = []
         with closing(schedule):
             while choices := schedule.choices():
                 turns_made = schedule.turns_made
@@ -323,11 +326,11 @@ def play(
                     turn = prefix[len(turns_made)]
                 else:
                     turn = choices[0]
-                    not_taken += [turns_made + choice for choice in choices[1:]]
+                    other_prefixes += [turns_made + choice for choice in choices[1:]]
                 if turn not in choices:
                     raise Differs(f"{turn} is impossible after {turns_made}")
                 schedule.play(turn)
-        return schedule.turns_made, turns(schedule.trace.events), not_taken
+        return schedule.turns_made, turns(schedule.trace.events), other_prefixes
 
     return with_long_enough_ttl(play_once)
 
@@ -360,22 +363,22 @@ def explore(world: World, event: str, servers: LockServers, known_moves: Moves) 
     The moves are added to `known_moves`. Raises Differs if, in each of MAX_ATTEMPTS attempts, a
     schedule had other moves than an earlier schedule with the same first turns.
     """
-    beginnings = [""]
+    prefixes = [""]
     count = 0
-    while beginnings:
-        beginning = beginnings.pop()
+    while prefixes:
+        prefix = prefixes.pop()
         for _ in range(MAX_ATTEMPTS):
             try:
-                _, moves, not_taken = play(world, event, beginning, servers)
+                _, moves, other_prefixes = play(world, event, prefix, servers)
                 require_agreement(known_moves, moves)
                 break
             except Differs as error:
                 problem = error
-                print(f"{world.strategy} {beginning}: {error}", file=sys.stderr, flush=True)
+                print(f"{world.strategy} {prefix}: {error}", file=sys.stderr, flush=True)
         else:
             raise problem
         known_moves.update(moves)
-        beginnings += not_taken
+        prefixes += other_prefixes
         count += 1
     return count
 
