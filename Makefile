@@ -45,7 +45,7 @@ unexport PYTHONSAFEPATH
 .PHONY: doctor demo matrix faults chaos bench load growth serve levels workshop readme screenshots
 .PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev install-mysql clean
 
-# With .venv it also starts the servers; without it, any Python can run it.
+# With .venv, servers.doctor also starts the servers; without .venv, any Python can run it.
 doctor:
 	@if [ -x $(BIN)/python ]; then exec $(BIN)/python -m servers.doctor; fi; \
 	  exec $(PYTHON) -m servers.doctor
@@ -83,6 +83,7 @@ workshop: install
 readme: install
 	@$(BIN)/python -m tools.readme
 
+# Each package must work where only it is installed: oversold-testing must show its fixture there.
 package: $(TOOLS)/.installed
 	@rm -rf var/dist var/clean
 	@$(TOOLS)/bin/python -m build --outdir var/dist .
@@ -181,13 +182,13 @@ install-dev: $(VENV)/.installed-dev
 install-mysql: $(VENV)/.installed-mysql
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --require-hashes
-NOT_INSTALLED = { echo "pip could not install that. This machine:"; $(PYTHON) -m servers.doctor; exit 1; }
+NOT_INSTALLED = { echo "pip could not install the lock file. This machine:"; $(PYTHON) -m servers.doctor; exit 1; }
 
 $(VENV)/bin/python $(TOOLS)/bin/python:
 	@command -v $(PYTHON) >/dev/null || \
-	  { echo "$(PYTHON) is not there: install Python 3.11 or newer, or make PYTHON=python3.12"; exit 1; }
+	  { echo "$(PYTHON) is not installed: install Python 3.11 or newer, or run make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
+	  { echo "$(PYTHON) is older than Python 3.11: run make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(@:/bin/python=) || \
 	  { rm -rf $(@:/bin/python=); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
@@ -213,4 +214,4 @@ $(TOOLS)/.installed: $(LOCKS)/tools.lock | $(TOOLS)/bin/python
 
 clean:
 	@rm -rf $(VENV) $(TOOLS) var results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache || \
-	  { echo "some of it belongs to another user: sudo make clean"; exit 1; }
+	  { echo "some files could not be deleted: if they belong to another user, run sudo make clean"; exit 1; }
