@@ -44,7 +44,7 @@ BUYERS_PER_DEADLINE_SECOND = 20
 COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
 #: Not shorter, because sampling a process with thousands of threads takes some 10 ms.
 SAMPLE_INTERVAL_SECONDS = 0.2
-#: The names of two parts in Sample.cpu; the others are those of find_pids(), and "Locust".
+#: The parts of Sample.cpu for the nodes, as find_pids() names it, and for the whole machine.
 NODES, MACHINE = "nodes", "machine"
 MB = 1024 * 1024
 

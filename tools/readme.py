@@ -70,7 +70,7 @@ def replace_table(page: Path, name: str, table: str) -> None:
 def find_newest(
     results: Path, filename: str, is_whole: Callable[[Sequence[Run]], bool]
 ) -> Summary | None:
-    """Return the newest summary that is whole and stands beside a table `filename`, or None."""
+    """Return the newest whole summary of a run that has written the table `filename`, or None."""
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
         summary = _read_summary(path)
         if is_whole(summary["runs"]):
@@ -314,7 +314,7 @@ def _list_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
 
 
 def _read_summary(table: Path) -> Summary:
-    """Return the summary.json beside a table."""
+    """Return the summary.json of the run that has written a table."""
     summary: Summary = json.loads(table.with_name("summary.json").read_text())
     return summary
 

@@ -22,7 +22,7 @@ FREE = "free"
 class LockState:
     """The lock on its server at a moment of a schedule.
 
-    owner      the buyer who has the lock; empty if it is free, or if the owner was not recorded
+    owner      the buyer with the lock; empty if it is free, or if the owner was not recorded
     lacks_ttl  whether SETNX has been sent, and EXPIRE has not
     fences     the fence of each buyer's last lock; the first fence is 1
     grants     how often the lock was acquired so far, which is also the last fence

@@ -199,7 +199,7 @@ def turns_in_order(moves: Moves, order: str) -> str:
     The turn of a buyer who waits or has ended is left out.
     """
     turns_made = ""
-    # More turns than are needed: a buyer that waited or began again ends in the additional ones.
+    # The turns after `order` are for buyers that waited or began again; surplus ones are left out.
     for buyer in [*order, *"AB" * 4 * MOVES]:
         turns_made += buyer if turns_made + buyer in moves else ""
     return turns_made

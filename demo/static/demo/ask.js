@@ -2,12 +2,12 @@
 
 /**
  * Show a message, unless it is shown already: a screen reader reads a live region on every change.
- * @param {Element} where
+ * @param {Element} place
  * @param {...(Node | string)} children
  */
-export function say(where, ...children) {
+export function say(place, ...children) {
   const text = children.map((child) => (typeof child === "string" ? child : child.textContent)).join("");
-  if (where.textContent !== text) where.replaceChildren(...children);
+  if (place.textContent !== text) place.replaceChildren(...children);
 }
 
 /**
@@ -29,7 +29,7 @@ export function isAllowed(button) {
 }
 
 /**
- * Return status and body of an answer; status 0 if there is none, or if it is a proxy's page.
+ * Return status and body of an answer; status 0 if none came, or one without JSON, as from a proxy.
  * @param {string} path
  * @param {FormData | Record<string, string>} [form] With it the request is a POST.
  * @returns {Promise<{ status: number, body: any }>}

@@ -24,57 +24,57 @@ const { echarts } = /** @type {any} */ (globalThis);
 /** @type {any} */
 let chart = null;
 /** @type {number | null} */
-let sale = null;
-let drawn = "";
+let drawnSale = null; // its number
+let drawnKey = "";
 /** @type {[seconds: number, orders: number, stock: number][]} */
 let points = [];
 
 /**
- * Draw a sale: as it goes on during a rush, from its orders afterwards.
- * @param {Sale | null} report
- * @param {boolean} rushIsOn
+ * Draw a sale: during a rush from each poll, afterwards from its orders.
+ * @param {Sale | null} sale
+ * @param {boolean} isRushOn
  */
-export function follow(report, rushIsOn) {
-  if (!report || !echarts) return;
-  const key = rushIsOn ? "" : `${report.sale}: ${report.orders}/${report.stock_left}`;
-  if (rushIsOn) {
+export function follow(sale, isRushOn) {
+  if (!sale || !echarts) return;
+  const key = isRushOn ? "" : `${sale.sale}: ${sale.orders}/${sale.stock_left}`;
+  if (isRushOn) {
     // time begins with the last poll before the first order
-    if (report.sale !== sale || !report.orders) points = [];
-    points.push([performance.now() / 1000, report.orders, report.stock_left]);
+    if (sale.sale !== drawnSale || !sale.orders) points = [];
+    points.push([performance.now() / 1000, sale.orders, sale.stock_left]);
     const rows = points.map(([time, ...counts]) => [time - points[0][0], ...counts]);
-    if (rows.length === 1) rows.push([1, report.orders, report.stock_left]); // a line has two ends
-    draw(report, rows);
-  } else if (drawn !== key) {
+    if (rows.length === 1) rows.push([1, sale.orders, sale.stock_left]); // a line needs two points
+    draw(sale, rows);
+  } else if (drawnKey !== key) {
     points = [];
-    drawOrders(report);
+    drawOrders(sale);
   }
-  sale = report.sale;
-  drawn = key;
+  drawnSale = sale.sale;
+  drawnKey = key;
 }
 
-/** @param {Sale} report */
-async function drawOrders(report) {
-  if (report.orders > MAX_DRAWN_ORDERS) return;
-  const { status, body } = await ask(`/sales/${report.sale}/curve`);
-  if (status !== 200 || report.sale !== sale) return;
+/** @param {Sale} sale */
+async function drawOrders(sale) {
+  if (sale.orders > MAX_DRAWN_ORDERS) return;
+  const { status, body } = await ask(`/sales/${sale.sale}/curve`);
+  if (status !== 200 || sale.sale !== drawnSale) return;
   /** @type {[seconds: number, stock: number | null][]} */
   const curve = body.curve;
   const orders = curve.map(([time, stock], index) => [time, index + 1, stock]);
-  const end = orders.at(-1)?.[0] || 1; // one moment is no axis
-  draw(report, [[0, 0, null], ...orders, [end, orders.length, report.stock_left]]);
+  const end = orders.at(-1)?.[0] || 1; // an axis needs a length
+  draw(sale, [[0, 0, null], ...orders, [end, orders.length, sale.stock_left]]);
 }
 
 /**
- * @param {Sale} report
+ * @param {Sale} sale
  * @param {(number | null)[][]} rows Each: seconds, orders, stock; null if unknown.
  */
-function draw(report, rows) {
+function draw(sale, rows) {
   const box = $("chart");
   if (!chart) {
     chart = echarts.init(box);
     new ResizeObserver(() => chart.resize()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      drawn = "";
+      drawnKey = "";
     });
   }
   const ink = css("--ink");
@@ -99,7 +99,7 @@ function draw(report, rows) {
       },
       yAxis: {
         ...axis,
-        max: Math.max(report.initial_stock, report.orders, 1) * 1.05,
+        max: Math.max(sale.initial_stock, sale.orders, 1) * 1.05,
         splitLine: { lineStyle: { color: css("--line") } },
       },
       series: [
@@ -109,8 +109,8 @@ function draw(report, rows) {
             silent: true,
             symbol: "none",
             lineStyle: { color: ink, width: 2, type: "dashed" },
-            label: { position: "insideStartTop", formatter: `${report.initial_stock} in stock at the start`, ...font },
-            data: [{ yAxis: report.initial_stock }],
+            label: { position: "insideStartTop", formatter: `${sale.initial_stock} in stock at the start`, ...font },
+            data: [{ yAxis: sale.initial_stock }],
           },
         },
         stepLine("stock", 2, "--stock", "dotted", 4, above),
@@ -120,7 +120,7 @@ function draw(report, rows) {
   );
   box.setAttribute(
     "aria-label",
-    `Chart: ${report.orders} orders against the line of ${report.initial_stock} units; ` +
-      `${report.stock_left} left in stock.`,
+    `Chart: ${sale.orders} orders against the line of ${sale.initial_stock} units; ` +
+      `${sale.stock_left} left in stock.`,
   );
 }

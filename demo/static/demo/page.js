@@ -42,14 +42,15 @@ import * as steps from "./steps.js";
 const BUSY_POLL_MS = 250; // during a rush or a step
 const IDLE_POLL_MS = 1000;
 
+// `rushes` is empty if this shop starts no rushes; `deadline` is how many seconds the buyers wait.
 const { product = "", rushes, deadline } = document.body.dataset;
 let timer = 0;
 let latestPoll = 0; // the number of the latest poll
 /** @type {Rush} */
 let rush = { on: false, rush: null };
-let unreachable = false; // the shop does not answer
-let starting = false;
-let stopping = false;
+let isUnreachable = false;
+let isStarting = false;
+let isStopping = false;
 let shownSalesKey = ""; // the state in which the table of sales was last read
 
 /**
@@ -69,11 +70,11 @@ async function poll() {
 /**
  * Say that the shop does not answer.
  * @param {{ error: string }} body
- * @returns {boolean} Whether to poll often: no.
+ * @returns {boolean} False: the page need not poll often.
  */
 function showUnreachable({ error }) {
   say($("offline"), `${error}: is make serve still running?`);
-  unreachable = true;
+  isUnreachable = true;
   showButtons();
   return false;
 }
@@ -85,9 +86,9 @@ function showUnreachable({ error }) {
  */
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
-  unreachable = false;
+  isUnreachable = false;
   rush = now;
-  if (!rush.on) stopping = false;
+  if (!rush.on) isStopping = false;
   showSale(sale);
   showButtons();
   follow(sale, rush.on);
@@ -124,7 +125,8 @@ function explain(sale) {
 }
 
 /**
- * Return the progress of the rush, next to its button. Not a live region: it changes every second.
+ * Return the progress of the rush, next to its button. That element is no live region, because it changes
+ * every second.
  * @param {Progress} rush
  * @returns {string}
  */
@@ -136,15 +138,15 @@ function progress({ arrived, answered, buyers, left_s: seconds }) {
 
 function showButtons() {
   if (!rushes) return;
-  const idle = unreachable ? "The shop does not answer" : "Start the rush";
-  const running = rush.on && !unreachable;
+  const idle = isUnreachable ? "The shop does not answer" : "Start the rush";
+  const running = rush.on && !isUnreachable;
   $("start").textContent = running ? "A rush is running" : idle;
-  allow($("start"), !rush.on && !starting && !unreachable);
+  allow($("start"), !rush.on && !isStarting && !isUnreachable);
   if (!running && document.activeElement === $("stop")) $("start").focus();
   $("stop").hidden = !running;
   $("buy").hidden = rush.on;
-  $("stop").textContent = stopping ? "Stopping" : "Stop";
-  allow($("stop"), !stopping);
+  $("stop").textContent = isStopping ? "Stopping" : "Stop";
+  allow($("stop"), !isStopping);
   say($("progress"), running && rush.rush ? progress(rush.rush) : "");
 }
 
@@ -176,7 +178,7 @@ function figure(value, look = "") {
  */
 function rowOf(sale) {
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
-  // the digits above show changing values
+  // during a rush only the large digits above the table change
   /** @type {(value: string | number) => HTMLElement} */
   const settled = (value) => figure(sale.is_on ? "…" : value);
   return element(
@@ -215,7 +217,7 @@ async function showLock() {
  */
 function blockOf({ file, lines, marked }) {
   const listing = element("pre", { tabindex: "0", role: "region", "aria-label": file });
-  let inDocstring = false;
+  let inDocstring = false; // a longer docstring begins and ends in a line with a single """
   lines.forEach((text, number) => {
     const quotes = text.split('"""').length - 1;
     const quiet = inDocstring || text.trim().startsWith('"""');
@@ -228,7 +230,7 @@ function blockOf({ file, lines, marked }) {
 
 // --- the form ---
 
-// The fields that the address fills in. The shop itself fills in the votes.
+// The fields that this page fills in from its address; the server fills in those for votes.
 const FILLED = "#start-form select, #start-form input[type=number], #round-form select";
 
 /**
@@ -239,7 +241,7 @@ function fill(query) {
   for (const control of document.querySelectorAll(FILLED)) {
     const field = /** @type {HTMLInputElement | HTMLSelectElement} */ (control);
     const preset = query.get(field.name) ?? "";
-    if (canBe(field, preset)) field.value = preset;
+    if (takes(field, preset)) field.value = preset;
   }
 }
 
@@ -249,12 +251,12 @@ function fill(query) {
  * @param {string} value
  * @returns {boolean}
  */
-function canBe(field, value) {
+function takes(field, value) {
   if (field instanceof HTMLInputElement) return /^\d{1,5}$/.test(value);
   return [...field.options].some((option) => option.value === value && !option.disabled);
 }
 
-/** Warn before the rush if the sales, one after the other under a lock, take longer than the buyers wait. */
+/** Warn if the sales, one after the other under a lock, would take longer than the buyers wait. */
 function warn() {
   const ms = $("hold_ms").valueAsNumber;
   const sales = Math.min($("stock-wanted").valueAsNumber, $("buyers").valueAsNumber);
@@ -267,10 +269,10 @@ function warn() {
 async function start(event) {
   event.preventDefault();
   if (!isAllowed($("start"))) return;
-  starting = true;
+  isStarting = true;
   showButtons();
   const { status, body } = await ask("/rush", new FormData($("start-form")));
-  starting = false;
+  isStarting = false;
   if (status === 202) {
     rush = { ...rush, on: true, rush: null };
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
@@ -282,11 +284,11 @@ async function start(event) {
 
 async function stop() {
   if (!isAllowed($("stop"))) return;
-  stopping = true;
+  isStopping = true;
   showButtons();
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
-    stopping = false;
+    isStopping = false;
     say($("message"), body.error);
   }
   poll();

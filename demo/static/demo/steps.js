@@ -46,10 +46,10 @@ const WAIT_DESCRIPTIONS = {
 /** @type {NodeListOf<HTMLElement>} */
 const columns = document.querySelectorAll(".buyer");
 /** @type {string | undefined} */
-let round;
+let roundId;
 /** @type {Set<string>} Buyers whose step the shop has not answered yet. */
 const pressed = new Set();
-let beginning = false; // a new round has been requested: the one that is shown takes no more steps
+let isBeginning = false; // a new round has been requested: the shown one takes no more steps
 
 /**
  * Return a part of a buyer's column.
@@ -68,10 +68,10 @@ function part(column, selector) {
 export function install(refresh) {
   $("round-form").addEventListener("submit", async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
-    beginning = true;
+    isBeginning = true;
     for (const column of columns) allow(part(column, ".step"), false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
-    beginning = false; // its buttons can be pressed once refresh() shows the new round
+    isBeginning = false; // its buttons can be pressed once refresh() shows the new round
     say($("round-refusal"), status === 201 ? "" : refusal(body));
     for (const column of columns) say(part(column, ".refusal"), "");
     refresh();
@@ -89,10 +89,10 @@ export function install(refresh) {
 async function press(column, refresh) {
   const button = part(column, ".step");
   const { buyer = "" } = column.dataset;
-  if (!isAllowed(button) || !round) return;
+  if (!isAllowed(button) || !roundId) return;
   pressed.add(buyer);
   allow(button, false);
-  const { status, body } = await ask("/steps/step", { round, buyer });
+  const { status, body } = await ask("/steps/step", { round: roundId, buyer });
   pressed.delete(buyer);
   say(part(column, ".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
   refresh();
@@ -100,42 +100,43 @@ async function press(column, refresh) {
 
 /**
  * Show the round. Return whether a buyer is moving, so that the page should poll often.
- * @param {Round | null} steps
+ * @param {Round | null} round
  * @returns {boolean}
  */
-export function show(steps) {
-  say($("round-lock"), steps ? `This round: ${steps.lock}.` : "");
-  round = steps?.round;
-  const sale = steps?.sale ?? null;
+export function show(round) {
+  say($("round-lock"), round ? `This round: ${round.lock}.` : "");
+  roundId = round?.round;
+  const sale = round?.sale ?? null;
   $("step-stock").textContent = sale?.stock_left ?? "–";
   $("step-orders").textContent = sale?.orders ?? "–";
-  for (const column of columns) showBuyer(column, steps);
-  showVerdict(steps, sale);
-  return Object.values(steps?.buyers ?? {}).some(({ status }) => status !== "ready" && status !== "done");
+  for (const column of columns) showBuyer(column, round);
+  showVerdict(round, sale);
+  return Object.values(round?.buyers ?? {}).some(({ status }) => status !== "ready" && status !== "done");
 }
 
 /**
  * @param {HTMLElement} column
- * @param {Round | null} steps
+ * @param {Round | null} round
  */
-function showBuyer(column, steps) {
+function showBuyer(column, round) {
   const name = column.dataset.buyer ?? "";
-  const buyer = steps?.buyers[name];
+  const buyer = round?.buyers[name];
   const button = part(column, ".step");
   const status = buyer?.status ?? "none";
   const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after ?? "");
   const reached = STOPS.indexOf(at);
+  // a purchase that sold nothing has passed no stop
   const undone = status === "done" && buyer?.outcome !== "sold";
   column.querySelectorAll(".track li").forEach((item, index) => {
     item.classList.toggle("passed", !undone && index <= reached);
     item.classList.toggle("here", index === reached && status === "stopped");
   });
   column.dataset.status = status;
-  button.disabled = !steps;
-  allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
+  button.disabled = !round;
+  allow(button, !isBeginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT_STEPS[at] || "read"}`;
   part(column, ".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
-  say(part(column, ".place"), ...describe(buyer, steps?.lock));
+  say(part(column, ".place"), ...describe(buyer, round?.lock));
 }
 
 /**
@@ -165,14 +166,14 @@ function describe(buyer, lock) {
 }
 
 /**
- * @param {Round | null} steps
+ * @param {Round | null} round
  * @param {Sale | null} sale
  */
-function showVerdict(steps, sale) {
-  const over = steps && Object.values(steps.buyers).every((buyer) => buyer.status === "done");
+function showVerdict(round, sale) {
+  const over = round && Object.values(round.buyers).every((buyer) => buyer.status === "done");
   /** @type {Message} */
   let message = [over ? "No order was made. Begin a new round." : ""];
-  if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps?.lock}.`];
-  else if (over && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${steps?.lock}.`];
+  if (sale?.oversold) message = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${round?.lock}.`];
+  else if (over && sale?.orders === 1) message = [badge("exact"), ` One order for one unit, under ${round?.lock}.`];
   say($("step-verdict"), ...message);
 }

@@ -58,7 +58,7 @@ function fillFacts(run, faults) {
 }
 
 /**
- * Return a line of the story. It begins with its seconds: the rest hangs next to them.
+ * Return a line of the story: its time, which is followed by two spaces, and the rest beside it.
  * @param {string} text
  * @returns {HTMLElement}
  */

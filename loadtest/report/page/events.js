@@ -11,7 +11,7 @@ const MAX_EVENTS_IN_TIP = 12;
 const RELEASES = { expired: ", and finds that it was not its own any more", unknown: ", and gets no answer" };
 
 /** The addition to a commit's line, by its state: CommitState of lanes.py. */
-const COMMIT_REMARKS = [", nobody knows whether", "", ": a stale write"];
+const COMMIT_REMARKS = [", but its outcome is unknown", "", ": a stale write"];
 
 /**
  * Return the events of a buyer as lines, in the order of time.
@@ -22,26 +22,26 @@ const COMMIT_REMARKS = [", nobody knows whether", "", ": a stale write"];
 export function eventsOf(timeline, lane) {
   /** @type {[when: number, text: string][]} */
   const events = [];
-  for (const [of, sent, answered, outcome, order] of timeline.requests) {
-    if (of !== lane) continue;
+  for (const [itsLane, sent, answered, outcome, order] of timeline.requests) {
+    if (itsLane !== lane) continue;
     events.push([sent, "asks"]);
     if (answered === null) events.push([timeline.end, "has no answer"]);
     else events.push([answered, `is answered ${words(outcome)}${order ? `, order ${order}` : ""}`]);
   }
-  for (const [of, asked, start, end, fence, release] of timeline.holds) {
-    if (of !== lane) continue;
+  for (const [itsLane, asked, start, end, fence, release] of timeline.holds) {
+    if (itsLane !== lane) continue;
     const wait = asked === null ? "" : ` after ${(start - asked).toFixed(1)} ms`;
     events.push([start, `has the lock${wait}${fence === null ? "" : `, fence ${fence}`}`]);
     const isReleased = release !== "never released";
     events.push([end, isReleased ? `releases${RELEASES[release] || ""}` : "its last sign, still holding"]);
   }
-  for (const [of, read, when, amount, order, state] of timeline.commits) {
-    if (of !== lane) continue;
+  for (const [itsLane, read, when, amount, order, state] of timeline.commits) {
+    if (itsLane !== lane) continue;
     if (amount !== null && read !== null) events.push([read, `reads a stock of ${amount}`]);
     events.push([when, `commits${order ? ` order ${order}` : ""}${COMMIT_REMARKS[state]}`]);
   }
-  for (const [of, start, end, other] of timeline.overlaps) {
-    if (of !== lane) continue;
+  for (const [itsLane, start, end, other] of timeline.overlaps) {
+    if (itsLane !== lane) continue;
     events.push([start, `two holders, with ${timeline.lanes[other][0]}, for ${(end - start).toFixed(1)} ms`]);
   }
   events.sort(([when], [later]) => when - later);

@@ -17,7 +17,7 @@ export function watchWidth() {
   let drawnWidth = 0;
   new ResizeObserver(([{ contentRect }]) => {
     const { width } = contentRect;
-    if (!width) return; // not laid out just now: there is nothing to draw on
+    if (!width) return; // hidden: there is no box to draw in
     if (redraw && drawnWidth && width !== drawnWidth) redraw();
     drawnWidth = width;
   }).observe($("lanes"));
@@ -26,12 +26,12 @@ export function watchWidth() {
 /**
  * Draw the timeline of a run, in the place of another one.
  * @param {Run} run
- * @param {Timeline} timeline The run's own.
+ * @param {Timeline} timeline That of the run, which is not null.
  */
 export function openLanes(run, timeline) {
   const box = $("lanes");
-  const room = Math.max(420, Math.min(innerHeight * 0.68, 900));
-  const height = Math.round(Math.min(room, Math.max(160, timeline.lanes.length * 22)));
+  const maxHeight = Math.max(420, Math.min(innerHeight * 0.68, 900));
+  const height = Math.round(Math.min(maxHeight, Math.max(160, timeline.lanes.length * 22)));
   box.style.height = `${chartHeight(height)}px`;
   echarts.getInstanceByDom(box)?.dispose();
   const chart = echarts.init(box);
@@ -72,6 +72,7 @@ function walkOverlaps(timeline, chart) {
  */
 function zoomTo([lane, start, end, other], timeline, chart) {
   const around = Math.max(5, (end - start) * 0.75);
+  // how many lanes are shown above and below the two
   const spare = Math.max(3, 12 - Math.abs(lane - other));
   const x = { startValue: Math.max(0, start - around), endValue: Math.min(timeline.end, end + around) };
   const y = {

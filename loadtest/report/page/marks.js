@@ -20,7 +20,7 @@ export const MARKS = {
   section: { title: "from the read to the commit", color: "--section", bar: 0.36 },
   sold: { title: "committed", color: "--good", sign: "circle", filled: true },
   stale: { title: "stale write: it erased decrements", color: "--bad", sign: "diamond", filled: true },
-  open: { title: "a commit that nobody knows of", color: "--odd", sign: "circle" },
+  open: { title: "a commit whose outcome is unknown", color: "--odd", sign: "circle" },
   refused: { title: "refused: sold out", color: "--quiet", sign: "cross" },
   turned: { title: "refused: busy, lost, full, unavailable", color: "--odd", sign: "cross" },
   unknown: { title: "no answer, or an open one", color: "--odd", sign: "square" },

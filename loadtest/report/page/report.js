@@ -78,8 +78,8 @@ export function showReport(data, onOpen = () => {}) {
   const { runs, faults } = data;
   let opened = -1;
 
-  /** @type {(number: number, byHand: boolean) => void} */
-  const open = (number, byHand) => {
+  /** @type {(number: number, byReader: boolean) => void} */
+  const open = (number, byReader) => {
     const run = runs[number];
     if (!run) return;
     opened = number;
@@ -90,10 +90,10 @@ export function showReport(data, onOpen = () => {}) {
       button.ariaCurrent = /** @type {HTMLElement} */ (button).dataset.run === String(number) ? "true" : null;
     }
     if (run.timeline) {
-      openLanes(run, run.timeline); // drawn when it returns; on the screen with the next frame
+      openLanes(run, run.timeline); // on the screen with the next frame; then tests find data-drawn
       requestAnimationFrame(() => setTimeout(() => ($("lanes").dataset.drawn = String(number))));
     }
-    if (!byHand) return;
+    if (!byReader) return;
     history.replaceState(null, "", `#${addressOf(run)}`);
     $("detail").scrollIntoView({ block: "start" });
     $("detail-title").focus({ preventScroll: true });

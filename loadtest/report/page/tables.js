@@ -47,7 +47,7 @@ export function nameOfRun(run) {
 }
 
 /**
- * Return the verdict that was expected instead; null if it is the run's.
+ * Return the expected verdict of a run that has another one, otherwise null.
  * @param {Run} run
  * @returns {HTMLElement | null}
  */

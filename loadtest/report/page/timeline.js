@@ -13,10 +13,10 @@ const GAP = 22; // pixels between the lanes and the shelf
 const SHELF = 170; // pixels of orders and stock, with their axis
 const BOTTOM = 24; // pixels of the slider
 const THIN = 8; // pixels of a lane below which its bars fill it
-const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
+const LABEL_PART = 0.12; // share of the time axis that the label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
-/** What all series of lanes share. Drawn at once: of a series that comes in parts ECharts clips nothing. */
+/** What all series of lanes share. Drawn at once: ECharts does not clip a series that it draws in parts. */
 const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true, progressive: 0 };
 
 /**
@@ -74,7 +74,7 @@ function signSeries(name, data) {
     const place = { x: x - 12 * scale, y: y - 12 * scale, scaleX: scale, scaleY: scale };
     return { type: "path", shape: { pathData: PATHS[sign] }, ...place, style: { ...style, strokeNoScale: true } };
   };
-  return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // at both ends it is whole
+  return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // a sign at either end stays whole
 }
 
 /**
@@ -137,11 +137,12 @@ function faultLines(faults, end) {
   const lastNamed = {};
   const data = faults.map(([when, phase]) => {
     const [name, position] = labels[phase] || ["", "start"];
-    const show = Boolean(name) && !(when - lastNamed[phase] < end * LABEL_PART);
+    const isFree = when - (lastNamed[phase] ?? -Infinity) >= end * LABEL_PART;
+    const show = Boolean(name) && isFree;
     if (show) lastNamed[phase] = when;
     return { xAxis: when, name, label: { show, position } };
   });
-  return dashed("--odd", data, { fontWeight: 600, formatter: "{b}" }); // the name
+  return dashed("--odd", data, { fontWeight: 600, formatter: "{b}" }); // {b} is the name
 }
 
 /**
@@ -179,7 +180,7 @@ function timeLabel(ms) {
 }
 
 /**
- * Return both zooms of the time and the one of the lanes, which many lanes have.
+ * Return the zooms: two of the time, and one of the lanes, which is shown if they are many.
  * @param {number} lanes
  * @param {number} height
  * @returns {Option[]}

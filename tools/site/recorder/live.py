@@ -245,7 +245,7 @@ def turns(events: list[list[Any]]) -> Moves:
     moves: Moves = {}
     turns_made = ""
     state: list[Any] = [1, 0, ""]
-    waiting_buyers: set[str] = set()  # those whose turn has begun, and who have not stopped
+    waiting_buyers: set[str] = set()  # from their turn's begin to their stop
     let_go_by: dict[str, str] = {}  # buyer that waited -> the turn that released the lock to it
     for event in events:
         buyer, kind = event[:2]
@@ -286,7 +286,7 @@ def _in_order(did: list[list[Any]], mover: str) -> list[list[Any]]:
 def record(lock: str, recorded_moves: Moves | None = None) -> Moves:
     """Return the moves of two purchases under a strategy, in every order of the turns.
 
-    recorded_moves  the existing recording, if it is to be compared; see ReplayDriver
+    recorded_moves  the existing recording to compare with; see ReplayDriver
 
     Raises AssertionError if two orders with the same first turns differ in their moves up to there.
     """

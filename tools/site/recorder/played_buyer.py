@@ -1,4 +1,4 @@
-"""A buyer of a recorded schedule, which moves in a process of its own."""
+"""A buyer of a recorded schedule, each in a separate process."""
 
 import multiprocessing
 import os

@@ -69,8 +69,8 @@ def record_schedules(
     They run on the servers of one node, with Django set up on them in this process.
 
     locks                 the names of the strategies; empty for all
-    recorded_by_strategy  the existing recording, if it is to be compared: a buyer gets more time to
-                          stop in a turn in which it stopped there
+    recorded_by_strategy  the existing recording to compare with: a buyer gets more time to stop
+                          in a turn in which it stopped there
     """
     settings = {
         "SHOP_DB_POOL": "0",

@@ -227,7 +227,7 @@ class Schedule:
         self.buyers["A"] = self._new_buyer("A")
 
     def _wait_on(self) -> None:
-        """Wait for two short ttls. Waiting buyers of whom none has moved by then are stuck."""
+        """Wait for two short ttls. The waiting buyers are stuck if none has moved by then."""
         running = [buyer.name for buyer in self.buyers.values() if buyer.status == "running"]
         self.acquired_at.pop("A", None)
         self._read_moves_until_quiet(2 * (self.short_ttl + TTL_NOTICED_AFTER_SECONDS))

@@ -50,7 +50,7 @@ import { timelineRows } from "./timeline.js";
  * @property {string} turns
  */
 
-/** @type {Record<string, string>} What takes the place of an event's button. */
+/** @type {Record<string, string>} Event -> its end, which takes the place of its button (worlds.py). */
 const AFTER = { P: "G" };
 const WAIT = "W";
 
@@ -73,7 +73,7 @@ function freePlay(name) {
 }
 
 /**
- * Return the moves that have reached the goal, if it is reached.
+ * Return the beginning of the moves so far that has reached the goal, if one has.
  * @returns {string | undefined}
  */
 function reachedKey() {
@@ -216,7 +216,7 @@ function showEndingTitle() {
   $("ending-title").textContent = `${reached} of ${data.levels.length}. Is a lock enough?`;
 }
 
-/** Take the reader to what happened. */
+/** Scroll to the explanation of what happened. */
 function toWhy() {
   $("after").scrollIntoView({ block: "start" });
   $("after-title").focus({ preventScroll: true });

@@ -1,4 +1,4 @@
-// Schedules that a server plays when they are asked for: live_levels.py.
+// Schedules that a server (live_levels.py) plays on request.
 
 /** @import { Turns } from "../shared/board.js" */
 
@@ -10,7 +10,7 @@
  * @property {string} [error]
  */
 
-/** @type {Promise<Play> | null} What the server is asked for now. */
+/** @type {Promise<Play> | null} The request that the server has not answered yet. */
 let playing = null;
 
 /** @returns {boolean} */

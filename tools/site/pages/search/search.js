@@ -10,7 +10,7 @@ const MAX_RESULTS = 50;
 const EXCERPT_LETTERS = 220;
 
 /**
- * Return the sum of the weights of the fields in which a word stands; 0 if a word is nowhere.
+ * Return the sum of the weights of the fields that contain each word; 0 if no field contains a word.
  * @param {Section} section
  * @param {string[]} terms In lower case.
  * @returns {number}
@@ -57,7 +57,7 @@ function resultOf({ location, page, heading, text }, terms) {
 }
 
 /**
- * Return what was found, in a sentence.
+ * Return the number of results, in a sentence.
  * @param {number} number
  * @param {string} query
  * @returns {string}

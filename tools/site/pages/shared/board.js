@@ -19,7 +19,7 @@ import { element } from "../../../../demo/static/assets/dom.js";
  * @property {boolean} [isPlayed]
  */
 
-/** @typedef {Record<string, Turn>} Turns The turns of a world, by who has moved so far. */
+/** @typedef {Record<string, Turn>} Turns The turns of a world, by the letters of the turns so far. */
 
 export const BUYERS = ["A", "B"];
 export const FREE = "free";
@@ -28,7 +28,7 @@ export class Board {
   constructor() {
     /** @type {Turns} */
     this.turns = {};
-    /** Who has moved so far. */
+    /** The letters of the turns so far, such as `AAPB`; worlds.py explains them. */
     this.key = "";
   }
 
@@ -58,7 +58,7 @@ export class Board {
   }
 
   /**
-   * Return the turns before the last one.
+   * Return the key before the last turn.
    * @returns {string}
    */
   get previousKey() {
@@ -75,7 +75,7 @@ export class Board {
   }
 
   /**
-   * Follow the turns of a schedule. A turn that is not possible by then is passed over.
+   * Follow the turns of a schedule. A turn that is not possible is left out.
    * @param {string} schedule
    */
   follow(schedule) {

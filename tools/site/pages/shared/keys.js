@@ -1,10 +1,11 @@
 import { $ } from "../../../../demo/static/assets/dom.js";
 import { readStored, store } from "./storage.js";
 
+// Elements that use the keys themselves.
 const OWN_KEYS = "select, textarea, input:not([type=checkbox])";
 
 /**
- * Let keys press what they are named for, unless the reader types or has switched letters off.
+ * Run the action of a pressed key, unless the reader types, or has switched off the letters.
  * @param {Record<string, () => void>} actions By the key: a letter in lower case, or its name.
  */
 export function listenToKeys(actions) {

@@ -1,5 +1,5 @@
-// What the reader chose and reached. A browser may refuse it to a page that was opened from a folder:
-// then it lasts until the page is left.
+// The reader's settings and progress. A browser may refuse the storage to a page that was opened from
+// a folder: then nothing is remembered.
 
 /**
  * @param {string} name

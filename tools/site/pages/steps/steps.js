@@ -54,7 +54,7 @@ function sumOf(stock, orders) {
 }
 
 /**
- * Return what to press next: what leads to the end of the story, if there is a choice.
+ * Return what to press next: the move that shows the oversell, if both buyers can move.
  * @returns {string}
  */
 function advice() {
