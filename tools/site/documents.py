@@ -31,7 +31,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workshop": ("workshop/README.md", "workshop/lessons/*.md", "workshop/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
-#: The target of README.md's link to the published site: it exists on GitHub only.
+#: The target of README.md's link to the published site, which becomes a link to index.html here.
 PUBLISHED = "../../deployments/github-pages"
 #: A Markdown link or picture: its label in brackets, the text in the label, and the target.
 LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")

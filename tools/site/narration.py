@@ -134,7 +134,11 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 def _update_progress(
     progress: Mapping[str, BuyerProgress], mover: str, did: list[list[Any]]
 ) -> dict[str, BuyerProgress]:
-    """Return the progress of the buyers after a turn."""
+    """Return the progress of the buyers after a turn.
+
+    mover  the letter of the turn: a buyer, or an outside event
+    did    the events of the turn; see Moves in worlds.py
+    """
     new_progress = dict(progress)
     if mover == PAUSE:
         new_progress["A"] = replace(progress["A"], halt="paused")

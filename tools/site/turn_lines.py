@@ -176,7 +176,7 @@ def _reason_to_wait(moves: Moves, turns_made: str, buyer: str) -> str:
         verb = "changed" if any(map(WRITES.match, other_statements)) else "locked"
         return f"waits: {other} has {verb} this row and not committed"
     owner = lock_after(moves, turns_made[:-1]).owner
-    if other in (owner, *_believers_before(moves, turns_made)):
+    if other in owner + _believers_before(moves, turns_made):
         return f"waits: the lock is {other}'s"
     return "waits for the lock"
 

@@ -23,8 +23,9 @@ RECORDED = Path(__file__).parent / "recorded"
 WORLDS_FILE = RECORDED / "worlds.json"
 BUYERS = ("A", "B")
 OTHER_BUYER = {"A": "B", "B": "A"}
-#: A's process is stopped for longer than the ttl, and later goes on.
+#: A's process is stopped for longer than the ttl.
 PAUSE = "P"
+#: The process of the paused A goes on.
 GOES_ON = "G"
 #: Time passes until the ttl is over, while A's process runs.
 TIME_PASSES = "T"
@@ -59,7 +60,7 @@ WHILE_RENEWED = "while its holder's process renews it"
 class World:
     """The schedules of a strategy that are recorded together.
 
-    events      the events of its schedules; NO_EVENT stands for the schedules without one
+    events      a schedule has one of these events; NO_EVENT: there are schedules without an event
     lock_lasts  one of the three texts above; empty if the strategy has no lock on a lock server
     fenced      whether its lock grants fences, and the database checks them
     units       the stock at the beginning
@@ -133,7 +134,7 @@ def stops_in(moves: Moves, turns_made: str, buyer: str) -> bool:
 
 
 def event_of(schedule: str) -> str:
-    """Return the event of a schedule, or an empty string."""
+    """Return the event of a schedule, or NO_EVENT."""
     return next((turn for turn in schedule if turn in EVENTS), "")
 
 

@@ -87,6 +87,11 @@ def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert recording.differing_strategies(["none"]) == ["none"]
 
 
+def test_faults_without_folders_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert recording.main(["faults"]) == 2
+    assert "faults FOLDER ..." in capsys.readouterr().err
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_code_of_most_tutorials_loses_an_update_as_the_readme_says() -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
