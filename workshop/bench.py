@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ BUYERS, STOCK = 40, 20
 SILENCE_TIMEOUT_SECONDS = 6.0
 #: A rush that takes longer is undecided, even if answers still come.
 RUSH_TIMEOUT_SECONDS = 60.0
+POLL_INTERVAL_SECONDS = 0.02
 #: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
 CRASH_MESSAGE_START = "the shop failed"
 #: Timeout of a check in its own process. Each step of a check has a shorter one of its own.
@@ -45,15 +47,13 @@ FROM_NODE_CONNECTIONS = """
 """
 END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS}"
 COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
-#: Connections of a node to the database: one for each of its buyers, and some for the reports. With
-#: the 60 of `make faults`, three participants on one PostgreSQL would need 360 of its 400.
+#: Connections of a node to the database: one for each of its buyers, and some for the reports.
+#: Several participants may share one PostgreSQL, so no node keeps more than it needs.
 POOL_SIZE = BUYERS // 2 + 4
 
 
 class Bench(Testbed):
     """The testbed of the faults, made small enough for a laptop, with the strategy `mine`."""
-
-    __test__ = False
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench; used as a context manager, it starts its servers.
@@ -164,22 +164,9 @@ class Bench(Testbed):
                 )
                 for n in range(BUYERS)
             ]
-            started_at = time.monotonic()
             for number, buyer in enumerate(buyers):
                 buyer.start(self.shop(number % 2))
-            waiting_count = len(buyers)
-            last_answer_at = started_at
-            while waiting_count:
-                now = time.monotonic()
-                if now - last_answer_at > SILENCE_TIMEOUT_SECONDS:
-                    break
-                if now - started_at > RUSH_TIMEOUT_SECONDS:
-                    raise Undecided(f"a rush took more than {RUSH_TIMEOUT_SECONDS:g} s here")
-                time.sleep(0.02)
-                still_waiting = sum(not buyer.is_done.is_set() for buyer in buyers)
-                if still_waiting < waiting_count:
-                    last_answer_at = now
-                waiting_count = still_waiting
+            _wait_for_answers(buyers)
             for buyer in buyers:
                 buyer.give_up()
             report = self.shop(1).sale(sale)
@@ -208,3 +195,24 @@ class Bench(Testbed):
                 shop.read_readyz()
             except ShopUnreachable:
                 self.restart(number)
+
+
+def _wait_for_answers(buyers: Sequence[FaultBuyer]) -> None:
+    """Wait until every buyer has its answer, or none has got one for SILENCE_TIMEOUT_SECONDS.
+
+    Raises Undecided after RUSH_TIMEOUT_SECONDS.
+    """
+    started_at = time.monotonic()
+    last_answer_at = started_at
+    waiting_count = len(buyers)
+    while waiting_count:
+        now = time.monotonic()
+        if now - last_answer_at > SILENCE_TIMEOUT_SECONDS:
+            return
+        if now - started_at > RUSH_TIMEOUT_SECONDS:
+            raise Undecided(f"a rush took more than {RUSH_TIMEOUT_SECONDS:g} s here")
+        time.sleep(POLL_INTERVAL_SECONDS)
+        still_waiting = sum(not buyer.is_done.is_set() for buyer in buyers)
+        if still_waiting < waiting_count:
+            last_answer_at = now
+        waiting_count = still_waiting

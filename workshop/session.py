@@ -97,13 +97,14 @@ class SaveWatcher:
         """Poll the folder, and return the files that were saved since the last call."""
         previous_stamps = self._last_stamps
         self._last_stamps = self._stamps()
-        changed = {
-            path: stamp
-            for path, stamp in self._last_stamps.items()
-            if stamp[1] > 0 and stamp == previous_stamps.get(path) != self._stamps_seen.get(path)
-        }
-        self._stamps_seen |= changed
-        return list(changed)
+        saved = []
+        for path, stamp in self._last_stamps.items():
+            _, size = stamp
+            is_complete = size > 0 and stamp == previous_stamps.get(path)
+            if is_complete and stamp != self._stamps_seen.get(path):
+                self._stamps_seen[path] = stamp
+                saved.append(path)
+        return saved
 
     def ignore(self, path: Path) -> None:
         """Do not report the present state of this file: the participant did not save it."""

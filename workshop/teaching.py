@@ -58,14 +58,14 @@ def plans() -> dict[int, dict[str, Any]]:
     return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
 
 
-def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
+def plan_lines(minutes: int, beginning: int | None = None) -> list[str]:
     """Return the lines of a plan.
 
     Each part has its beginning, its length and its subject, and below them what to say, type or
     open.
 
-    minutes  the length of the plan
-    begins   the beginning, in minutes since midnight; None: the plan counts from 0
+    minutes    the length of the plan
+    beginning  in minutes since midnight; None: the plan counts from 0
     """
     plan = plans()[minutes]
     lines = [str(plan["title"])]
@@ -73,7 +73,7 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
         lines += _wrapped("before        ", preparation)
     at = 0
     for part_minutes, subject, *details in plan["parts"] + [[plan["slack"], SLACK]]:
-        start = f"{_clock(at, begins):>5} {part_minutes:3} min  "
+        start = f"{_clock(at, beginning):>5} {part_minutes:3} min  "
         indent = " " * len(start)
         if isinstance(subject, dict):
             lesson = lessons()[subject["lesson"]]
@@ -83,15 +83,18 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
         for detail in details:
             lines += _wrapped(indent, detail)
         at += part_minutes
-    lines.append(f"{_clock(at, begins):>5} end")
+    lines.append(f"{_clock(at, beginning):>5} end")
     for step in plan["behind"]:
         lines += _wrapped("behind        ", step)
     return lines
 
 
-def _clock(at: int, begins: int | None) -> str:
+def _clock(at: int, beginning: int | None) -> str:
     """Return a minute of a plan as a time of day; the minute itself if no beginning is known."""
-    return str(at) if begins is None else f"{(begins + at) // 60 % 24}:{(begins + at) % 60:02}"
+    if beginning is None:
+        return str(at)
+    hour, minute = divmod(beginning + at, 60)
+    return f"{hour % 24}:{minute:02}"
 
 
 def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
@@ -152,8 +155,8 @@ class Teaching:
                 f"plan takes a length in minutes ({lengths}) and a beginning: plan 90 14:00"
             )
         hour, _, minute = clock.partition(":")
-        begins = int(hour) * 60 + int(minute) if clock else None
-        self.out.print("\n".join(plan_lines(int(minutes), begins)), soft_wrap=True)
+        beginning = int(hour) * 60 + int(minute) if clock else None
+        self.out.print("\n".join(plan_lines(int(minutes), beginning)), soft_wrap=True)
 
     def do_notes(self, arguments: list[str]) -> None:
         """Show the answers of all lessons and of the quiz, or notes on a lesson or a refusal."""
@@ -215,10 +218,10 @@ class Teaching:
         answer = lesson.option(lesson.answer)
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
-    def _show(self, begins: str, text: str) -> None:
+    def _show(self, label: str, text: str) -> None:
         """Show a text behind its label, with its further lines indented as far."""
-        width, indent = self.out.width, " " * len(begins)
-        self.out.print(textwrap.fill(begins + text, width, subsequent_indent=indent))
+        indent = " " * len(label)
+        self.out.print(textwrap.fill(label + text, self.out.width, subsequent_indent=indent))
 
     def do_quiz(self, arguments: list[str]) -> None:
         """Ask the eight questions; with a number, show that question, without its answer.

@@ -100,7 +100,9 @@ def tally(module: ModuleType) -> Refusal | None:
             return refusal
         if refusal := _check_parameter_order(name, functions[name], place):
             return refusal
-    if list(answers.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
+    right_oversold = [oversold for _, (oversold, _) in SALES]
+    right_lost_updates = [lost_updates for _, (_, lost_updates) in SALES]
+    if answers == {"oversold": right_lost_updates, "lost_updates": right_oversold}:
         return Refusal("swapped")
     for number, (sale, (over, lost)) in enumerate(SALES):
         facts = dict(zip(PARAMETERS, sale, strict=True))
@@ -170,9 +172,9 @@ def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, obj
     count = facts["got"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
-    # A right count does not depend on the stock left.
+    # A right count does not depend on the stock left; these are any three different stocks.
     counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
-    depends_on_stock = counts != counts[:1] * 3
+    depends_on_stock = counts.count(counts[0]) < len(counts)
     return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
 
 
@@ -228,7 +230,7 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
     sleep = time.sleep
 
     def return_immediately(seconds: float) -> None:
-        """Replace time.sleep."""
+        """Do not sleep."""
 
     imported_names = [name for name, value in vars(module).items() if value is sleep]
     with patch.object(time, "sleep", return_immediately), ExitStack() as undo:

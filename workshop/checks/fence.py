@@ -91,13 +91,12 @@ def _check_every_pause() -> Refusal | None:
     open_sale(10)
     with interrupt_at_statement(0, kill) as sent:
         buy("A")
-    places = ["acquired", *["paused"] * len(sent), "at_commit"]
-    return next(
-        filter(None, (_check_pause_at(number, place) for number, place in enumerate(places))), None
-    )
+    points = ["acquired", *["paused"] * len(sent), "at_commit"]
+    refusals = (_check_pause_at(number, point_name) for number, point_name in enumerate(points))
+    return next(filter(None, refusals), None)
 
 
-def _check_pause_at(number: int, place: str) -> Refusal | None:
+def _check_pause_at(number: int, point_name: str) -> Refusal | None:
     """Return a refusal if a pause at this point leads to a wrong sale.
 
     The point `paused` is before A's n-th statement.
@@ -116,8 +115,8 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
     with Interleaving() as run:
         a = run.enter("A", buy_late)
         with suppress(AssertionError):
-            a.run_to(place)
-        if a.waits_at != place:
+            a.run_to(point_name)
+        if a.waits_at != point_name:
             return None  # this purchase sent fewer statements than the one before
         _end_newest_lease()
         b = run.enter("B", partial(try_to_buy, "B"))
@@ -131,12 +130,12 @@ def _check_pause_at(number: int, place: str) -> Refusal | None:
         wrote_too_late = overtaken or not compares_fence
         return Refusal("checks-then-writes" if wrote_too_late else "fence-at-write", {}, story)
     if overtaken and answer == "sold":
-        return _explain_late_sale(sale, sent[: number - 1] if number else None, fences, story)
-    return (
-        Refusal("not-lost", {"said": answer}, story)
-        if answer not in (*OUTCOMES_OF_LATE_HOLDER, "sold")
-        else None
-    )
+        # Number 0 is the pause at `acquired`, before the first statement.
+        sent_before_pause = sent[: number - 1] if number else None
+        return _explain_late_sale(sale, sent_before_pause, fences, story)
+    if answer not in (*OUTCOMES_OF_LATE_HOLDER, "sold"):
+        return Refusal("not-lost", {"said": answer}, story)
+    return None
 
 
 def _explain_late_sale(

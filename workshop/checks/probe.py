@@ -151,9 +151,9 @@ class Probe:
     """Makes locks of the participant's class, interrupts their code, and writes the story.
 
     lock_class  the class of the lock
-    module  the participant's file
-    plain   a client of the server that sends no points
-    story   the lines of the story so far
+    module      the participant's file
+    plain       a client of the server that sends no points
+    story       the lines of the story so far
     """
 
     def __init__(self, lock_class: Callable[..., Any], module: ModuleType) -> None:

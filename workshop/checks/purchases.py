@@ -46,6 +46,7 @@ from shop.strategies import STRATEGIES
 from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
+#: The strategy that the participant's file becomes.
 MINE = "mine"
 #: The errors with which purchases of the present sale failed.
 purchase_errors: list[str] = []
@@ -104,10 +105,12 @@ def install(module: ModuleType) -> None:
     _record_row_locks()
 
     def buy_and_record(attempt: Attempt) -> Receipt:
-        def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-            result = execute(sql, *rest)
+        def record(
+            execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
+        ) -> Any:
+            result = execute(sql, params, many, context)
             text = " ".join(str(sql).split()).replace('"', "")
-            statements.append((attempt.buyer, text, rest[-1]["cursor"].rowcount))
+            statements.append((attempt.buyer, text, context["cursor"].rowcount))
             return result
 
         _this_thread.buyer = attempt.buyer
@@ -220,11 +223,9 @@ def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal
     if count_orders_and_stock(sale) != (1, 0):
         return _explain_missing_unit(sale, outcome)
     left = Product.objects.get(name=OTHER_PRODUCT).amount
-    return (
-        None
-        if left == OTHER_STOCK
-        else Refusal("other-products", {"left": left, "stock": OTHER_STOCK})
-    )
+    if left != OTHER_STOCK:
+        return Refusal("other-products", {"left": left, "stock": OTHER_STOCK})
+    return None
 
 
 def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
@@ -287,7 +288,10 @@ def tell_story(log: Sequence[str]) -> tuple[str, ...]:
     """Return the points that the buyers reached as a story of one line."""
     entries = (entry.partition(" ") for entry in log)
     return (
-        ", ".join(f"{buyer} {PAUSES_IN_WORDS.get(place, place)}" for buyer, _, place in entries),
+        ", ".join(
+            f"{buyer} {PAUSES_IN_WORDS.get(point_name, point_name)}"
+            for buyer, _, point_name in entries
+        ),
     )
 
 
@@ -309,10 +313,12 @@ def describe_run(run: two_buyers.ScheduleRun) -> str:
     """Return a run in the words of the lessons: A reads, B reads, A writes, A commits."""
     words = []
     for number, entry in enumerate(run.log):
-        buyer, _, place = entry.partition(" ")
-        if place == "end":
-            place = "commits" if f"{buyer} at_commit" in run.log[:number] else "buys nothing"
-        words.append(f"{buyer} {POINTS_IN_WORDS.get(place, place)}")
+        buyer, _, point_name = entry.partition(" ")
+        words_for_point = POINTS_IN_WORDS.get(point_name, point_name)
+        if point_name == "end":
+            has_committed = f"{buyer} at_commit" in run.log[:number]
+            words_for_point = "commits" if has_committed else "buys nothing"
+        words.append(f"{buyer} {words_for_point}")
     sold = f"{run.report.orders} of {run.report.initial_stock} sold, {run.report.stock_left} left"
     return f"{run.schedule}: {', '.join(words)}; {sold}"
 
@@ -400,11 +406,11 @@ def _check_every_pause() -> Refusal | None:
 def _check_pause_after(number: int) -> Refusal | None:
     """Return a refusal if B's update is lost when A is paused after its n-th statement."""
     sale = open_sale(10)
-    places = count(1)
+    statement_numbers = count(1)
 
     def pause(execute: Callable[..., Any], *statement: Any) -> Any:
         result = execute(*statement)
-        if next(places) == number:
+        if next(statement_numbers) == number:
             point.send("paused")
         return result
 
@@ -509,9 +515,11 @@ def _lose_answer_of_commit() -> Iterator[None]:
 
 def _check_no_lock_is_used() -> Refusal | None:
     """Return a refusal unless the first buyer gets the unit without a key in Redis."""
-    locked: list[int] = []
-    refusal = check_single_buyer(lambda: locked.append(int(locks_client().dbsize())))
-    return refusal or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
+    key_counts: list[int] = []
+    refusal = check_single_buyer(lambda: key_counts.append(int(locks_client().dbsize())))
+    if refusal is None and any(key_counts):
+        return Refusal("uses-a-lock", {"keys": key_counts[0]})
+    return refusal
 
 
 def _check_schedules() -> Refusal | None:

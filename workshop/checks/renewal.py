@@ -170,7 +170,6 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     began = time.monotonic()
     renewal_times: list[float] = []
     renew = lock.renew
-
     answers: list[object] = []
 
     def renew_unreliably(token: str) -> bool:
@@ -210,7 +209,8 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
             ttl=TTL_SECONDS,
         )
     period = renewal_times[0]
-    late = max((at - period * (n + 1) for n, at in enumerate(renewal_times)), default=0.0)
+    # The n-th renewal is due n periods after the beginning.
+    late = max(at - period * n for n, at in enumerate(renewal_times, 1))
     if late > MAX_LATENESS_RATIO * TTL_SECONDS:
         raise Undecided(f"this machine woke the renewal {late:.1f} s late")
     probe.tell("the lock has ended while A was working")

@@ -61,7 +61,7 @@ def test_minutes_of_a_lesson_add_up(
 
 def test_plan_is_a_timetable() -> None:
     """It names what is said, shown, left out, and next for the fast."""
-    text = "\n".join(plan_lines(180, begins=9 * 60 + 15))
+    text = "\n".join(plan_lines(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
         assert text.count(f" {label} ") >= 9, label
