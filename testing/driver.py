@@ -24,6 +24,9 @@ POLL_INTERVAL_SECONDS = 0.002
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
+#: Maximum number of characters of an exception and of a returned value in the timeline.
+MAX_ERROR_CHARACTERS = 60
+MAX_RESULT_CHARACTERS = 40
 #: InnoDB refreshes its list of transactions only if no query has read it for 100 ms.
 INNODB_POLL_INTERVAL_SECONDS = 0.11
 
@@ -271,10 +274,10 @@ def _end(actor: Actor) -> Step:
     """Return the event of a call that has ended."""
     if actor.error is not None:
         text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
-        return Step(actor.name, text[:60], "raises")
+        return Step(actor.name, text[:MAX_ERROR_CHARACTERS], "raises")
     text = ""
     if actor.result is not None:
-        text = repr(actor.result)[:40]
+        text = repr(actor.result)[:MAX_RESULT_CHARACTERS]
     return Step(actor.name, text, "returns")
 
 

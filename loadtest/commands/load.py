@@ -42,7 +42,8 @@ from servers import embedded
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-#: Connections to PostgreSQL that all nodes together may keep. The server allows 400.
+#: Connections to PostgreSQL that all nodes together may keep. The embedded server allows more
+#: (servers/postgres.py).
 MAX_POOLED_CONNECTIONS = 300
 #: Clients started per second by each worker.
 SPAWN_RATE = 200

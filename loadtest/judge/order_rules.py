@@ -113,7 +113,7 @@ def _earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can be gone, sorted.
 
     It is the time of the first of these that is recorded: the counter's reservation, the node's
-    read of the stock, the begin of the node's commit, the buyer's first request. Without any of
+    read of the stock, the beginning of the node's commit, the buyer's first request. Without any of
     them, the unit can have been gone at any time.
     """
     times: dict[str, float] = {}

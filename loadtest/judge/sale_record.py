@@ -228,7 +228,6 @@ class SaleRecord(ProductHistory):
     @cached_property
     def commits_by_order(self) -> dict[OrderNumber, Commit]:
         """Order number -> the commit that a node recorded for that order and its buyer."""
-        """Order number -> the commit that a node recorded for that order and its buyer."""
         return {
             commit.order: commit
             for commit in self.commits

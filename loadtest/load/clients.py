@@ -65,7 +65,7 @@ class PlannedBuyer(FastHttpUser):
         super().__init__(environment)
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """True until the run ends: after that no purchase is repeated."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
@@ -89,7 +89,7 @@ class PlannedBuyer(FastHttpUser):
         while True:
             requests_by_product[product].append(request)
             answer = self._ask(host, form, request)
-            if answer.outcome not in RETRIED_OUTCOMES or not self.goes_on:
+            if answer.outcome not in RETRIED_OUTCOMES or not self.is_running:
                 return
             gevent.sleep(answer.retry_delay())
             request = Request(request.attempt, time.monotonic_ns())
@@ -118,7 +118,7 @@ class Client(PlannedBuyer):
     def buy(self) -> None:
         # All purchases of a client are one task. Locust decides between two tasks to kill a user,
         # but the kill comes after the next task has begun, and its answer would be lost.
-        while self.goes_on:
+        while self.is_running:
             self.purchase(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
 

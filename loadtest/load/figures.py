@@ -39,7 +39,7 @@ class MeasuredWindow:
         )
 
     @cached_property
-    def ran_out(self) -> bool:
+    def is_sold_out(self) -> bool:
         """True if the last unit was sold before the measurement ended."""
         units = self.plan.stock * self.plan.products
         if not 0 < units <= len(self.sold_purchases):
@@ -54,7 +54,7 @@ class MeasuredWindow:
     @property
     def end(self) -> float:
         """The end of the measurement, or the sale of the last unit if that was earlier."""
-        if self.ran_out:
+        if self.is_sold_out:
             return float(self.sold_purchases[-1][0])
         return self.measurement.end * 1e9
 
@@ -103,7 +103,7 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     answer_ms = percentiles(_waits_in_ms(window.arrived), 50, 99)
     return {
         "measured_s": round(window.seconds, 3),
-        "ended_by": "stock" if window.ran_out else "time",
+        "ended_by": "stock" if window.is_sold_out else "time",
         "sold": sold,
         "sold_per_s": round(sold / window.seconds, 1),
         "answer_ms": answer_ms,

@@ -136,15 +136,18 @@ class Rush:
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
-        shares = {id: process.buyers for id, process in self.processes.items()}
+        state = {}
+        if self.workers:  # other processes, to which the target's new attributes are sent
+            state = messages.sendable_state(self.target, attributes_before)
+        shares = {}
+        for id, process in self.processes.items():
+            shares[id] = (process.buyers.start, process.buyers.stop, process.buyers.step)
         return {
             "rush": self.id,
             "plan": asdict(replace(self.plan, restock_token="")),
             "clock": messages.clock_offset(),
-            "state": messages.sendable_state(self.target, attributes_before)
-            if self.workers
-            else {},
-            "shares": {id: (own.start, own.stop, own.step) for id, own in shares.items()},
+            "state": state,
+            "shares": shares,
         }
 
     def watch(self) -> None:

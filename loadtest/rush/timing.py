@@ -44,7 +44,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
 def max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     """Return the largest number of these intervals that contain one instant.
 
-    intervals  the begin and the end of each interval
+    intervals  the beginning and the end of each interval
     """
     changes: list[tuple[float, int]] = []
     for begin, end in intervals:

@@ -73,5 +73,5 @@ def error(why: str) -> Answer:
     return Answer("error", why=why, open=True)
 
 
-#: What is recorded for a request that got no answer.
+#: The answer that is recorded for a request without one.
 NO_ANSWER = Answer("unknown", open=True)

@@ -73,10 +73,12 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
         if dsn.startswith("mysql://"):
             return _mysql(dsn, query, values)
     except (psycopg.Error, sqlite3.Error) as error:
-        raise TargetError(f"the database says: {str(error).strip()}. Query: {query}") from error
+        raise TargetError(
+            f"the database refused a query: {str(error).strip()}. Query: {query}"
+        ) from error
     raise TargetError(
-        f"the database {dsn.partition(':')[0]} is not known here: give postgresql://, "
-        "mysql:// or sqlite:///, or count in Python with its own driver"
+        f"sql() cannot read a database of {dsn.partition(':')[0]}: give postgresql://, mysql:// or "
+        "sqlite:///, or count in Python with its own driver"
     )
 
 
@@ -96,4 +98,4 @@ def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...
             cursor.execute(query, values or None)
             return list(cursor.fetchall())
     except (pymysql.MySQLError, ValueError) as error:  # ValueError: the URL's port is no number
-        raise TargetError(f"the database says: {error}. Query: {query}") from error
+        raise TargetError(f"the database refused a query: {error}. Query: {query}") from error

@@ -38,7 +38,7 @@ def ask(self, host, form, request):
 
 waits = []
 wait = DefaultTaskSet.wait
-DefaultTaskSet.wait = lambda self: (waits.append(self.user.goes_on), wait(self))
+DefaultTaskSet.wait = lambda self: (waits.append(self.user.is_running), wait(self))
 clients.PlannedBuyer._ask = ask
 environment = Environment(user_classes=[clients.Client], host="http://127.0.0.1:1")
 environment.stop_timeout = 10

@@ -141,20 +141,20 @@ class Link(asyncio.Protocol):
         if end < 0:
             raise Incomplete
         kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
-        if kind == 0x3A:  # :
+        if kind == ord(":"):
             return int(head), start
-        if kind == 0x2B:  # +
+        if kind == ord("+"):
             return head, start
-        if kind == 0x2D:  # -
+        if kind == ord("-"):
             return self._connection._parser.parse_error(head.decode(errors="replace")), start
         size = int(head)
         if size < 0:
             return None, start
-        if kind == 0x24:  # $
+        if kind == ord("$"):
             if len(buffer) < start + size + 2:
                 raise Incomplete
             return buffer[start : start + size], start + size + 2
-        items = []  # *
+        items = []  # the kind is *, an array
         for _ in range(size):
             item, start = self._parse(start)
             items.append(item)
