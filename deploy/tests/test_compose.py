@@ -248,7 +248,7 @@ def test_nginx_closes_idle_connections_before_the_node_does() -> None:
 
 
 @pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
-def test_the_servers_evict_no_lock_and_take_every_pool_of_four_nodes(
+def test_servers_evict_no_lock_and_take_every_pool_of_four_nodes(
     services: dict[str, Any],
 ) -> None:
     command = services["redis"]["command"]

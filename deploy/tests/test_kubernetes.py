@@ -76,7 +76,7 @@ def test_every_setting_is_one_of_the_shops_and_a_secret_is_in_a_file() -> None:
     assert of_kind("Secret") == []
 
 
-def test_a_node_answers_its_probes_and_has_time_to_stop() -> None:
+def test_node_answers_its_probes_and_has_time_to_stop() -> None:
     pod, container = PODS[0], PODS[0]["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert resolve(container[probe]["httpGet"]["path"])
@@ -86,7 +86,7 @@ def test_a_node_answers_its_probes_and_has_time_to_stop() -> None:
     assert pod["terminationGracePeriodSeconds"] > takes
 
 
-def test_a_container_may_do_nothing_else() -> None:
+def test_container_may_do_nothing_else() -> None:
     for pod in PODS:
         own = pod["containers"][0]["securityContext"]
         assert pod["securityContext"]["runAsNonRoot"] is True

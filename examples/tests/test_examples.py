@@ -79,13 +79,13 @@ def test_buyer_of_the_last_unit_may_ask_again(buy: Buy) -> None:
     assert books() == (1, 0)
 
 
-def test_an_unknown_product_is_no_reason_to_ask_again(client: redis.Redis) -> None:
+def test_unknown_product_is_no_reason_to_ask_again(client: redis.Redis) -> None:
     with pytest.raises(Product.DoesNotExist):
         checkout.buy(client, product=7, buyer="ann", key="k1")
 
 
 @pytest.mark.usefixtures("_either_lock")
-def test_a_lock_that_is_taken_is_a_reason_to_ask_again(
+def test_lock_that_is_taken_is_a_reason_to_ask_again(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     product = on_sale(1)
@@ -99,7 +99,7 @@ def test_a_lock_that_is_taken_is_a_reason_to_ask_again(
 
 
 @pytest.mark.usefixtures("_either_lock")
-def test_a_redis_that_is_down_sells_nothing() -> None:
+def test_redis_that_is_down_sells_nothing() -> None:
     product = on_sale(1)
     nobody = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
     with pytest.raises(checkout.TryAgain):
@@ -202,7 +202,7 @@ def paused_past_its_ttl(product: int, client: redis.Redis) -> str:
         return str(ann.hears())
 
 
-def test_a_holder_that_was_paused_past_its_ttl_is_fenced_off(client: redis.Redis) -> None:
+def test_holder_that_was_paused_past_its_ttl_is_fenced_off(client: redis.Redis) -> None:
     assert paused_past_its_ttl(on_sale(2), client) == "TryAgain"
     assert books() == (1, 1)
 
@@ -226,7 +226,7 @@ def test_without_its_fence_the_paused_holder_would_have_sold(client: redis.Redis
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_rush_from_two_processes_sells_what_is_there(module: str) -> None:
+def test_rush_from_two_processes_sells_what_is_there(module: str) -> None:
     product = on_sale(20)
     with Child(module, product) as one, Child(module, product) as other:
         one.ask(buyers=30)

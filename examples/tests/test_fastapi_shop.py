@@ -9,7 +9,7 @@ import sys
 from servers.embedded import ROOT
 
 
-def test_the_fastapi_shop_oversells_as_it_is() -> None:
+def test_fastapi_shop_oversells_as_it_is() -> None:
     """Repaired it does not: `make example-shop ARGS="fastapi --repaired --rush"`, which CI runs."""
     done = subprocess.run(
         [sys.executable, "-m", "examples.targets", "fastapi", "--rush", "--expect", "oversold"],

@@ -249,7 +249,7 @@ def asked(url: str) -> str:
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_a_foreign_page_changes_nothing(
+def test_foreign_page_changes_nothing(
     served: tuple[Stack, str], context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
     """Not in a frame either, where it could make the teacher press Start."""
@@ -278,7 +278,7 @@ def test_a_foreign_page_changes_nothing(
 
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("target", ["locust", "shop"])
-def test_a_foreign_page_reads_nothing(
+def test_foreign_page_reads_nothing(
     served: tuple[Stack, str], context: BrowserContext, target: str, origin: str
 ) -> None:
     stack, locust = served

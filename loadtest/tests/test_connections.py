@@ -116,7 +116,7 @@ alone = pytest.mark.parametrize("rush", [1], indirect=True)
 
 @alone
 @pytest.mark.usefixtures("many_files")
-def test_a_connection_above_file_1023_is_kept(rush: Rush) -> None:
+def test_connection_above_file_1023_is_kept(rush: Rush) -> None:
     (me,) = rush.buyers
     me.client.request("/")
     me.client.request("/")
@@ -124,7 +124,7 @@ def test_a_connection_above_file_1023_is_kept(rush: Rush) -> None:
 
 
 @alone
-def test_a_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) -> None:
+def test_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) -> None:
     (me,) = rush.buyers
     me.client.request("/")
     (pool,) = [
@@ -172,7 +172,7 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 
 @alone
-def test_a_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None:
+def test_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None:
     (me,) = rush.buyers
 
     def buy(me: Buyer) -> Answer:

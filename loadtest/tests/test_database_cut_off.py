@@ -69,7 +69,7 @@ def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
         ({}, dict.fromkeys([(lock, "acquired") for lock in RENEWED], REPLY_TIMEOUT)),
     ],
 )
-def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
+def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     cut_off: Callable[..., CutOff], settings: dict[str, str], bounds: dict[tuple[str, str], float]
 ) -> None:
     """A holds the lock of each, stopped at that point, and is cut off there."""

@@ -115,7 +115,7 @@ def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     assert not cell["as_expected"]
 
 
-def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
+def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
     cells_by_lock = cells(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
@@ -137,7 +137,7 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
     assert "state T" in cells_by_lock["token"]["evidence"]
 
 
-def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
+def test_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
     testbed: Testbed, tmp_path: Path
 ) -> None:
     with changed_nodes(testbed, tmp_path, CHANGED):
@@ -152,7 +152,7 @@ def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
-def test_a_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
+def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
     """The reason is what broke first, and not what that led to."""
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
@@ -195,7 +195,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     assert after["as_expected"], (after["missing"], after["wrong"])
 
 
-def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
+def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
     assert complaints_of(testbed.strategies()) == []
@@ -210,7 +210,7 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed
         assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)
 
 
-def test_a_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:
+def test_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:
     *_, last = TABLE.splitlines()
     with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
         parse(f"{TABLE}{last}\n")

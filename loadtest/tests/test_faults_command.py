@@ -147,7 +147,7 @@ def test_exit_codes_distinguish_what_is_off_from_what_shows_nothing() -> None:
     assert command.exit_code([*nothing, *off]) == 1
 
 
-def test_a_missed_flaw_shows_nothing_and_an_oversell_is_a_failure() -> None:
+def test_missed_flaw_shows_nothing_and_an_oversell_is_a_failure() -> None:
     """CI repeats a run on the first of the two codes only."""
     token, redis = unknown_cells("pause", [strategy(name) for name in LOCKS], "")
     off: dict[str, Any] = {"as_expected": False}
@@ -197,7 +197,7 @@ def test_fault_that_a_database_cannot_have_is_not_run(
     assert list(results.glob("2*/faults-sqlite.md"))
 
 
-def test_a_choice_that_makes_no_fault_is_refused() -> None:
+def test_choice_that_makes_no_fault_is_refused() -> None:
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
@@ -220,7 +220,7 @@ def test_importing_the_faults_opens_no_socket() -> None:
 # --- results --------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_the_summary_of_before(
+def test_full_disk_leaves_the_summary_of_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write = Path.write_text

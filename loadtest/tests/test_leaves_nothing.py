@@ -178,7 +178,7 @@ def children(root: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe])
-def test_a_command_leaves_no_process_and_is_forgotten(
+def test_command_leaves_no_process_and_is_forgotten(
     held: Path, start_command: Callable[..., Command], ends: Callable[[Command], None]
 ) -> None:
     """With SIGINT ignored, as a shell's `&` does: otherwise Ctrl-C could not end it."""
@@ -229,7 +229,7 @@ def fill_the_disk(clone: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
+def test_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
     clone: Path, fill_the_disk: Callable[[], None]
 ) -> None:
     before = users(clone) if (clone / "var" / "users.json").exists() else []

@@ -117,7 +117,7 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     assert_nothing_is_left(clone)
 
 
-def test_the_end_interrupts_no_client_that_has_asked(tmp_path: Path) -> None:
+def test_end_interrupts_no_client_that_has_asked(tmp_path: Path) -> None:
     run_with_a_plan(ENDED_IN_THE_MIDDLE, tmp_path)
 
 

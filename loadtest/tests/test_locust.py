@@ -133,7 +133,7 @@ def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Pa
     assert verdicts == [("none", "OVERSOLD"), ("token", "EXACT"), ("redis", "EXACT")]
 
 
-def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
+def test_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
     stack: Stack, web_ui: str
 ) -> None:
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
@@ -147,7 +147,7 @@ def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
             assert set(json.loads(options)) == {"deadline", "hold_ms", "lock", "product", "stock"}
 
 
-def test_a_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) -> None:
+def test_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(web_ui)
     page.get_by_label("Number of users").fill("10")
@@ -189,9 +189,7 @@ def ask(web_ui: str, method: str, path: str, body: str = "", **headers: str) -> 
         ("127.0.0.1:8089@evil.test", 403),
     ],
 )
-def test_the_web_ui_is_opened_under_names_that_are_allowed(
-    web_ui: str, host: str, status: int
-) -> None:
+def test_web_ui_is_opened_under_names_that_are_allowed(web_ui: str, host: str, status: int) -> None:
     status_answered, page_text = ask(web_ui, "GET", "/", Host=host)
     assert (status_answered, "LOCUST_ALLOWED_HOSTS" in page_text) == (status, status == 403)
 
@@ -214,14 +212,14 @@ def test_the_web_ui_is_opened_under_names_that_are_allowed(
         "host",
     ],
 )
-def test_a_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) -> None:
+def test_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) -> None:
     for path in ("/swarm", "/stop"):
         status, answer = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
         assert (status, f"{field} is set on Locust's command line only" in answer) == (403, True)
     assert ask(web_ui, "POST", "/user", "{}")[0] == 403
 
 
-def test_a_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: str) -> None:
+def test_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: str) -> None:
     """What the pages of test_attacks_from_the_web.py cannot be: framed in a sandbox, followed."""
     own = {"Host": web_ui.replace("http://", "")}
     assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403

@@ -51,7 +51,7 @@ def another_holder(stack: Stack) -> Iterator[None]:
         client.delete("lock:{redis:apple}")
 
 
-def test_a_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
+def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
     start(page, "none")
     is_over(page)
     orders = newest_sale(stack)["orders"]
@@ -105,7 +105,7 @@ def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(stack: Stack, p
     expect(page.locator("#orders")).to_have_text("20")  # the rush's, not the form's
 
 
-def test_a_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
+def test_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
     stack: Stack, page: Page
 ) -> None:
     page.get_by_label("Payment").fill("1000")
@@ -135,14 +135,14 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
     is_over(page)
 
 
-def test_a_payment_that_the_buyers_cannot_wait_for_is_said_before_the_rush(page: Page) -> None:
+def test_payment_that_the_buyers_cannot_wait_for_is_said_before_the_rush(page: Page) -> None:
     page.get_by_label("Payment").fill("5000")
     expect(page.locator("#hold-warning")).to_contain_text("the buyers give up after 60 s")
     page.get_by_label("Payment").fill("5")
     expect(page.locator("#hold-warning")).to_be_empty()
 
 
-def test_the_button_says_that_the_shop_is_gone_and_comes_back_with_it(
+def test_button_says_that_the_shop_is_gone_and_comes_back_with_it(
     page: Page, watched: Watched
 ) -> None:
     expect(page.locator("#start")).to_have_text("Start the rush")
@@ -283,7 +283,7 @@ def test_facilitator_types_the_votes_and_then_shows_the_answer(
         expect(lesson.locator(".observed")).to_contain_text("0 orders for 10 units")
 
 
-def test_the_admin_works_from_the_login_to_a_list_and_back_out(
+def test_admin_works_from_the_login_to_a_list_and_back_out(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
     watched.refusals.add(404)  # the admin has no icon, and a browser asks for one
@@ -302,7 +302,7 @@ def test_the_admin_works_from_the_login_to_a_list_and_back_out(
         expect(page.get_by_text("Logged out")).to_be_visible()
 
 
-def test_a_file_of_ones_own_is_stepped_through_and_rushed(
+def test_file_of_ones_own_is_stepped_through_and_rushed(
     stack: Stack, context: BrowserContext
 ) -> None:
     with opened(context, stack, Watched(), "/?lock=mine&buyers=10&stock=5") as page:

@@ -137,7 +137,7 @@ def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: 
     takes(page, "A", "read")
 
 
-def test_a_step_that_the_shop_refuses_is_seen_to_be_refused(page: Page, watched: Watched) -> None:
+def test_step_that_the_shop_refuses_is_seen_to_be_refused(page: Page, watched: Watched) -> None:
     watched.refusals.add(503)
     begin(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
@@ -162,7 +162,7 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
         assert_accessible(page, width)
 
 
-def test_an_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None:
+def test_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None:
     """The counter-test: without it, all tests of pages would pass with a policy that allows all."""
     page.evaluate(
         """() => {

@@ -85,7 +85,7 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     assert run["why"].startswith(why)
 
 
-def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> None:
+def test_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> None:
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)
@@ -94,7 +94,7 @@ def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> 
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
-def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
+def test_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     rush = rush_of(2)
     rush.failure = ShopUnreachable("no answer")
     assert rush.conclude() == {
@@ -105,7 +105,7 @@ def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     }
 
 
-def test_the_stock_that_was_asked_for_is_what_counts() -> None:
+def test_stock_that_was_asked_for_is_what_counts() -> None:
     """The shop opened the sale with two units, and three were asked for."""
     rush = rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
@@ -196,7 +196,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("unsettled", [1, None])
-def test_a_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int | None) -> None:
+def test_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int | None) -> None:
     """As the page and Locust's own tab show it: the nodes' records are not read there."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
@@ -220,7 +220,7 @@ ASKED = [
 ]
 
 
-def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
+def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
     assert measure_timing(ASKED) == {
         "duration_s": 0.499,
         "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
@@ -236,7 +236,7 @@ def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
     assert max_in_flight([(1, 2)] * 3) == 3
 
 
-def test_a_percentile_is_a_value_that_was_measured() -> None:
+def test_percentile_is_a_value_that_was_measured() -> None:
     figures = percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 

@@ -119,7 +119,7 @@ def test_nothing_is_sold_unlocked_while_a_master_is_replaced(
     assert_the_books_balance(stack.shop(), sales, crowds)
 
 
-def test_a_master_that_is_replaced_alive_is_used_no_more(
+def test_master_that_is_replaced_alive_is_used_no_more(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
     parts = stack.shop().read_readyz()["parts"]

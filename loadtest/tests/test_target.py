@@ -221,14 +221,14 @@ def case(
         ),
     ],
 )
-def test_a_shop_is_judged_by_its_orders_and_its_answers(
+def test_shop_is_judged_by_its_orders_and_its_answers(
     target: Shown, answers: str, options: dict[str, Any], found: tuple[str, int, list[str]]
 ) -> None:
     run = rushed(target, answers, **options)
     assert (run["verdict"], run["oversold"], run["violations"]) == found
 
 
-def test_the_sentences_of_all_findings_are_in_the_run() -> None:
+def test_sentences_of_all_findings_are_in_the_run() -> None:
     run = rushed(Shown(listed(0, 1, 2), 0), "ssssoo")
     lost = "rush/buyer-3 was answered sold, without a number; there is none"
     assert run["findings"][1] == lost
@@ -252,7 +252,7 @@ def test_orders_that_are_written_after_the_answers_are_waited_for() -> None:
     assert rushed(Queued([], 0), "ssssoo")["verdict"] == "exact"
 
 
-def test_a_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
+def test_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
     target.settles_s, target.lefts = 0.2, [STOCK, 0]
     target.unsettled = lambda: 3  # type: ignore[method-assign]
@@ -261,7 +261,7 @@ def test_a_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
 
 
 @pytest.mark.parametrize("shows", [listed(0, 1, 2, 3), 4])
-def test_a_lost_answer_or_an_error_leaves_open_who_has_the_order(shows: Any) -> None:
+def test_lost_answer_or_an_error_leaves_open_who_has_the_order(shows: Any) -> None:
     for letter, outcome in (("-", "unknown"), ("e", "error")):
         run = rushed(Shown(shows, 0), f"sss{letter}oo")
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)

@@ -66,7 +66,7 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, host: str) -
     assert "8 units; my_shop.py at http://127.0.0.1" in (latest / "report.html").read_text()
 
 
-def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
+def test_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
     results: Path, rush: Rushing, tmp_path: Path
 ) -> None:
     with cart_shop(tmp_path, "hiding") as host:
@@ -168,7 +168,7 @@ def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> Non
         ),
     ],
 )
-def test_a_wrong_target_says_what_to_do_and_leaves_no_results(
+def test_wrong_target_says_what_to_do_and_leaves_no_results(
     results: Path, rush: Rushing, host: str, own: str, says: str
 ) -> None:
     with pytest.raises(StackError, match=says):
@@ -177,7 +177,7 @@ def test_a_wrong_target_says_what_to_do_and_leaves_no_results(
     assert not (VAR / f"run-{os.getpid()}.log").exists()
 
 
-def test_a_shop_that_is_down_is_said_and_nothing_is_left(results: Path, rush: Rushing) -> None:
+def test_shop_that_is_down_is_said_and_nothing_is_left(results: Path, rush: Rushing) -> None:
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
         rush(f"http://127.0.0.1:{free_port()}")
     assert list(results.iterdir()) == []

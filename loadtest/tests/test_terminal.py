@@ -36,7 +36,7 @@ def run(lock: str, seconds: float, **changes: Any) -> Any:
     return {**exact, **changes}
 
 
-def test_the_markdown_says_where_and_when_it_was_measured() -> None:
+def test_markdown_says_where_and_when_it_was_measured() -> None:
     runs = [run("row-lock", 2.0), run("redis", 1.0), run("process", 1.0, fault=report.ONE_PROCESS)]
     assert report.markdown(summary_of(*runs), ("orders", "p50 ms", "time / row-lock")) == (
         "| lock | verdict | orders | p50 ms | time / row-lock |\n"
@@ -78,7 +78,7 @@ def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
     assert "no answer" not in all_answered
 
 
-def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
+def test_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
     """A key, or an answer of a shop: Rich took it for markup, and the command ended in a traceback.
     A key may have no blanks, and all of these characters."""
     console = Console(file=io.StringIO(), width=200)
@@ -272,7 +272,7 @@ def cells() -> list[Any]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
+def test_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
     tables = fault_report.tables(cells(), width)
     texts = [rendered(table, width) for table in tables]
     headings = [text.splitlines()[0].split() for text in texts]
@@ -284,7 +284,7 @@ def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -
         assert len(text.splitlines()) == len({cell["lock"] for cell in cells()}) + 1
 
 
-def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
+def test_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     crashed: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
     crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
     sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}

@@ -111,7 +111,7 @@ def test_killed_after_its_report_the_verdict_stands(tmp_path: Path, host: str) -
     assert "lost" not in run
 
 
-def test_a_worker_is_never_sent_the_token_that_opens_sales(tmp_path: Path, host: str) -> None:
+def test_worker_is_never_sent_the_token_that_opens_sales(tmp_path: Path, host: str) -> None:
     """A process that reaches the master's port may call itself a worker; this one only listens."""
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:

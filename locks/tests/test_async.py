@@ -50,7 +50,7 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(
 
 
 @looped
-async def test_a_thousand_tasks_share_three_connections(own_server: Server) -> None:
+async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
     async with lock_on(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_once(lock)) for _ in range(1000)]
@@ -62,7 +62,7 @@ async def test_a_thousand_tasks_share_three_connections(own_server: Server) -> N
 
 
 @pytest.mark.parametrize("use", ["release", "owned", "extend", "hand_over"])
-def test_a_lease_belongs_to_its_loop(server: Server, use: str) -> None:
+def test_lease_belongs_to_its_loop(server: Server, use: str) -> None:
     lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "other loop", ttl=0.2)
 
     async def take() -> AsyncLease:
@@ -168,7 +168,7 @@ print("done")
 """
 
 
-def test_a_program_ends_without_a_warning_and_without_a_task_left_over(server: Server) -> None:
+def test_program_ends_without_a_warning_and_without_a_task_left_over(server: Server) -> None:
     program = PROGRAM.format(locks=LOCKS, port=server.port)
     output = run(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
@@ -213,7 +213,7 @@ async def test_silent_server_does_not_stop_a_loop_of_thousands(
     await client.aclose()
 
 
-def test_an_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
+def test_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
     near = RedisLock(client, "adopted late", ttl=30)
@@ -232,7 +232,7 @@ def test_an_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
     assert not near.locked()
 
 
-def test_a_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Server) -> None:
+def test_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Server) -> None:
     """asyncio.run cancels all tasks then, that which renews included."""
     ended: list[bool] = []
 

@@ -79,7 +79,7 @@ def expect_lost(lease: AsyncLease) -> None:
         lease.check()
 
 
-def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server) -> None:
+def test_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server) -> None:
     async def take() -> AsyncLease:
         async with lock_on(server.port, on_lost=lambda *_: None) as lock:
             return await lock.acquire(1)
@@ -92,7 +92,7 @@ def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Serve
 @pytest.mark.parametrize(
     "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
 )
-def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
+def test_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
     lock: RedisLock, worker: Start, waits: dict[str, Any]
 ) -> None:
     """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""

@@ -19,7 +19,7 @@ from .waiting import held, in_thread, queued, waiter
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_a_user_takes_no_lock_over_the_connection_of_another_user(own_server: Server) -> None:
+def test_user_takes_no_lock_over_the_connection_of_another_user(own_server: Server) -> None:
     admin = own_server.client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "low", "on", ">pw", "+@all", "~lock:{low}*", "&*")
@@ -39,7 +39,7 @@ def test_verifying_client_shares_no_unverified_connection(
     assert RedisLock(lax, "x", ttl=1)._server is not RedisLock(strict, "x", ttl=1)._server
 
 
-def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
+def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
     first, other = RedisLock(client, "one", ttl=10), RedisLock(client, "other", ttl=10)
     before = set(client.pubsub_channels("lock:wake:*"))  # of clients of other tests
     with held(first), held(other):
@@ -49,7 +49,7 @@ def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> 
         waiting_thread.result(5).release()
 
 
-def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
+def test_client_without_a_timeout_gets_one_for_the_locks_own_connections(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
@@ -80,7 +80,7 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_the_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
+def test_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
     """For acquire, wait, probe, hand-over, renewal, a broken subscription and lost scripts."""
     admin: Any = own_server.client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())

@@ -37,7 +37,7 @@ def test_key_value_and_expiry_are_those_of_redis_py(
 
 @pytest.mark.parametrize("thread_local", [True, False])
 @pytest.mark.parametrize("token", ["mine", b"mine"])
-def test_a_token_may_be_brought_along(
+def test_token_may_be_brought_along(
     client: redis.Redis, lock_of: Make, token: str | bytes, thread_local: bool
 ) -> None:
     lock, other = lock_of(thread_local=thread_local), lock_of()
@@ -49,7 +49,7 @@ def test_a_token_may_be_brought_along(
 
 
 @pytest.mark.parametrize("token", ["*", ""])
-def test_a_token_that_would_mean_something_else_is_refused(lock_of: Make, token: str) -> None:
+def test_token_that_would_mean_something_else_is_refused(lock_of: Make, token: str) -> None:
     with pytest.raises(ValueError, match="nobody else uses"):
         lock_of().acquire(token=token)
 
@@ -67,7 +67,7 @@ def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool
         first.release()
 
 
-def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
+def test_lock_with_a_timeout_is_not_renewed_and_one_without_is(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compat.Lock, "ttl", 3)
@@ -123,7 +123,7 @@ def test_lock_that_ends_before_it_gets_the_token_is_an_error(
         lock_of(timeout=0.05).acquire(token="mine")
 
 
-def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
+def test_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
     with lock_of(blocking=False):
         other = lock_of(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
@@ -139,7 +139,7 @@ def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
         assert getattr(caught.value, "lock_name", None) == "job"
 
 
-def test_a_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -> None:
+def test_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -> None:
     lock = lock_of()
     assert lock.acquire()
     waiting = in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
@@ -171,7 +171,7 @@ def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: M
     assert client.get("job") == b"another"
 
 
-def test_a_lock_without_a_timeout_is_neither_extended_nor_reacquired(lock_of: Make) -> None:
+def test_lock_without_a_timeout_is_neither_extended_nor_reacquired(lock_of: Make) -> None:
     with lock_of() as lock:
         for use in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):

@@ -30,7 +30,7 @@ def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Mak
     owner.release()
 
 
-def test_a_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> None:
+def test_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> None:
     lock, shared = lock_of(), lock_of(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
@@ -64,7 +64,7 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert not lock.locked()
 
 
-def test_a_token_goes_to_another_client_which_releases_the_lock(
+def test_token_goes_to_another_client_which_releases_the_lock(
     server: Server, lock_of: Make
 ) -> None:
     """As from a web request to a Celery task."""
@@ -118,7 +118,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     again.release()
 
 
-def test_a_client_of_ours_makes_these_locks(server: Server) -> None:
+def test_client_of_ours_makes_these_locks(server: Server) -> None:
     with compat.Redis(port=server.port) as client:
         assert type(client.lock("job")) is compat.Lock
         assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock

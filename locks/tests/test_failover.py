@@ -95,7 +95,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     assert third.release() is Release.RELEASED
 
 
-def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
+def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
     lock = door.lock("left", ttl=10)
     with lock.hold(wait=1):  # so that several connections are idle
         for inspecting_thread in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
@@ -156,7 +156,7 @@ def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair, door
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) -> None:
+def test_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) -> None:
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         other = waiter(lock)
@@ -176,7 +176,7 @@ def _calls(server: Server, command: str) -> int:
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
+def test_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
     pair: Pair, tmp_path: Path
 ) -> None:
     log = (tmp_path / "log").open("wb")

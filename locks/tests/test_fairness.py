@@ -173,7 +173,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         assert b.ask("release") == "released"
 
 
-def test_the_waiters_of_a_process_that_was_paused_have_their_places_back(
+def test_waiters_of_a_process_that_was_paused_have_their_places_back(
     client: redis.Redis, worker: Start
 ) -> None:
     """All of them, when the first one asks: a waiter that is not paused overtook them meanwhile."""

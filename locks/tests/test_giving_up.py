@@ -34,7 +34,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
         assert lock.inspect().waiters == ()
 
 
-def test_an_exception_after_the_hand_over_gives_the_lock_back(
+def test_exception_after_the_hand_over_gives_the_lock_back(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held(lock) as lease:
@@ -54,7 +54,7 @@ def test_an_exception_after_the_hand_over_gives_the_lock_back(
     ("released", "gets_it"),
     [("while it is queued", True), ("before its last question", True), ("after it", False)],
 )
-def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
+def test_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
     client: redis.Redis,
     lock: RedisLock,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
     assert is_free(lock)
 
 
-def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
+def test_waiter_whose_wait_is_over_is_not_handed_the_lock(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
     asleep = worker()

@@ -15,7 +15,7 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held
 
 
-def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
+def test_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
     lock = RedisLock(client, "extended", ttl=0.4, renew=False)
     with held(lock) as lease:
         for _ in range(3):
@@ -25,7 +25,7 @@ def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> Non
         assert lease.loss is LossReason.EXPIRED
 
 
-def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
+def test_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     lease = lock.acquire(1)
@@ -40,7 +40,7 @@ def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     assert adopted.release() is Release.RELEASED
 
 
-def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
+def test_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
@@ -61,7 +61,7 @@ def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
         ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
-def test_a_text_that_is_no_lease_of_this_lock_is_refused(
+def test_text_that_is_no_lease_of_this_lock_is_refused(
     client: redis.Redis, handed: str, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
@@ -69,7 +69,7 @@ def test_a_text_that_is_no_lease_of_this_lock_is_refused(
 
 
 @pytest.mark.parametrize("ask", [lambda lease: lease.extend(30), lambda lease: lease.hand_over()])
-def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
+def test_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
     server: Server, proxy: LoopbackProxy, ask: Callable[[Lease], object]
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
@@ -159,7 +159,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         lease.check()
 
 
-def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
+def test_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
     client: redis.Redis,
 ) -> None:
     reasons: list[LossReason] = []

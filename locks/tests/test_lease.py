@@ -40,7 +40,7 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
-def test_a_ttl_that_cannot_work_is_refused(client: redis.Redis, ttl: float) -> None:
+def test_ttl_that_cannot_work_is_refused(client: redis.Redis, ttl: float) -> None:
     with pytest.raises(ValueError, match="must be"):
         RedisLock(client, "x", ttl=ttl)
 
@@ -93,7 +93,7 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
     assert counted == [Release.RELEASED] * 50
 
 
-def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.MonkeyPatch) -> None:
     with held(lock) as lease:
         other = waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -104,7 +104,7 @@ def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.M
     other.result().release()
 
 
-def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
+def test_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
     lock: RedisLock, worker: Start
 ) -> None:
     holder = worker()
@@ -119,7 +119,7 @@ def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
         assert lock.inspect().owner == lease.token
 
 
-def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
+def test_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
     lock: RedisLock, worker: Start
 ) -> None:
     sleeper = worker()

@@ -48,7 +48,7 @@ def test_one_holder_at_a_time_and_the_fence_rises(make: Make) -> None:
     assert fences == sorted(set(fences))
 
 
-def test_a_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis.Redis) -> None:
+def test_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis.Redis) -> None:
     lock = make()
     with lock.hold(wait=0) as lease:
         for wait in (0, 0.2):
@@ -61,7 +61,7 @@ def test_a_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: red
     assert not client.exists("lock:{x}")
 
 
-def test_a_waiter_asks_less_and_less_often_until_every_50_ms(
+def test_waiter_asks_less_and_less_often_until_every_50_ms(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = make()
@@ -73,7 +73,7 @@ def test_a_waiter_asks_less_and_less_often_until_every_50_ms(
     assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
 
 
-def test_a_lease_is_renewed_for_as_long_as_max_hold_allows(make: Make, client: redis.Redis) -> None:
+def test_lease_is_renewed_for_as_long_as_max_hold_allows(make: Make, client: redis.Redis) -> None:
     with make(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
         while lease.held_seconds < 0.7:
             assert client.get("lock:{x}") == lease.token.encode()
@@ -101,7 +101,7 @@ def test_stopped_holder_is_replaced_after_the_ttl(
         lease.check()
 
 
-def test_a_lock_that_was_taken_away_is_noticed_by_the_next_renewal(
+def test_lock_that_was_taken_away_is_noticed_by_the_next_renewal(
     make: Make, client: redis.Redis
 ) -> None:
     with make(ttl=0.6).hold(wait=1) as lease:
@@ -120,7 +120,7 @@ def is_lost(lease: Lease) -> bool:
     return False
 
 
-def test_a_reply_that_got_lost_leaves_no_lock(proxy: LoopbackProxy) -> None:
+def test_reply_that_got_lost_leaves_no_lock(proxy: LoopbackProxy) -> None:
     client = once(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
@@ -135,7 +135,7 @@ def test_a_reply_that_got_lost_leaves_no_lock(proxy: LoopbackProxy) -> None:
     assert not client.exists("lock:{x}")
 
 
-def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: LoopbackProxy) -> None:
+def test_outage_shorter_than_the_lease_loses_nothing(proxy: LoopbackProxy) -> None:
     with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(b"\r\n")
@@ -148,7 +148,7 @@ def once(proxy: LoopbackProxy) -> redis.Redis:
     return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
 
 
-def test_the_body_s_exception_is_not_replaced_and_the_lock_is_free_again(
+def test_body_s_exception_is_not_replaced_and_the_lock_is_free_again(
     make: Make, client: redis.Redis
 ) -> None:
     with pytest.raises(KeyError), make().hold(wait=1):
@@ -156,7 +156,7 @@ def test_the_body_s_exception_is_not_replaced_and_the_lock_is_free_again(
     assert not client.exists("lock:{x}")
 
 
-def test_a_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
+def test_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
     ahead = int(time.time() * 1e6) + 3_600_000_000
     client.set("lock:{x}:fence", ahead, ex=100)
     for number in (1, 2):
@@ -178,7 +178,7 @@ def test_it_excludes_redis_lock_and_hands_its_fences_on(
             pass
 
 
-def test_a_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server: Server) -> None:
+def test_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server: Server) -> None:
     program = (
         "import os, redis\n"
         f"from {LOCKS} import one_file\n"
@@ -200,7 +200,7 @@ def test_times_that_cannot_work_are_refused(make: Make, options: dict[str, Any])
         make(**options)
 
 
-def test_the_file_stands_alone_and_is_short(tmp_path: Path, server: Server) -> None:
+def test_file_stands_alone_and_is_short(tmp_path: Path, server: Server) -> None:
     text = Path(str(one_file.__file__)).read_text()
     assert len(text.splitlines()) <= 220
     (tmp_path / "mine.py").write_text(text)

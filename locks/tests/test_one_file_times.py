@@ -91,7 +91,7 @@ def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -
     assert "x: the lease was lost before its release" in caplog.text
 
 
-def test_a_lock_that_is_not_free_is_not_cleaned_up(client: redis.Redis) -> None:
+def test_lock_that_is_not_free_is_not_cleaned_up(client: redis.Redis) -> None:
     """Each timeout would cost a thread and a command."""
     lock = OneFileLock(client, "x", ttl=10)
     with lock.hold(wait=1):

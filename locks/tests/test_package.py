@@ -144,13 +144,13 @@ def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
         assert set(test_names) <= defined, number
 
 
-def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
+def test_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
     for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
         assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file
 
 
-def test_the_type_hints_of_everything_public_can_be_resolved() -> None:
+def test_type_hints_of_everything_public_can_be_resolved() -> None:
     package = import_module(LOCKS)
     for kind in (getattr(package, name) for name in package.__all__):
         for name, function in inspect.getmembers(kind, inspect.isfunction):
@@ -158,7 +158,7 @@ def test_the_type_hints_of_everything_public_can_be_resolved() -> None:
                 typing.get_type_hints(function)
 
 
-def test_a_lock_that_tells_of_a_loss_has_loaded_what_it_needs() -> None:
+def test_lock_that_tells_of_a_loss_has_loaded_what_it_needs() -> None:
     """In a child that was forked during an import, that import never ends."""
     program = f"""
 import sys, redis

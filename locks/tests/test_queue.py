@@ -12,7 +12,7 @@ from ..testing.server import Server
 from .waiting import Start, held, in_thread, queued, waiter
 
 
-def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
+def test_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock) as holder:
@@ -23,7 +23,7 @@ def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
     first.result().release()
 
 
-def test_the_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> None:
+def test_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> None:
     stop = threading.Event()
 
     def churn() -> None:
@@ -64,7 +64,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_its_end(
     other.result().release()
 
 
-def test_a_wait_may_be_longer_than_the_socket_timeout(server: Server) -> None:
+def test_wait_may_be_longer_than_the_socket_timeout(server: Server) -> None:
     hurried = server.client(socket_timeout=0.2)
     lock = RedisLock(hurried, "long", ttl=10)
     with held(lock):
@@ -92,7 +92,7 @@ def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Serv
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
+def test_next_waiter_follows_a_killed_holder_within_its_ttl(
     client: redis.Redis, worker: Start, both: bool
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
@@ -111,7 +111,7 @@ def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
     lease.release()
 
 
-def test_a_release_between_the_try_and_the_sleep_is_not_missed(
+def test_release_between_the_try_and_the_sleep_is_not_missed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
@@ -133,7 +133,7 @@ def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     assert time.monotonic() - woken < 0.5
 
 
-def test_a_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
+def test_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock) as first:

@@ -16,7 +16,7 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, waiter
 
 
-def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
+def test_short_ttl_once_leaves_later_renewals_their_own_timeout(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
@@ -84,7 +84,7 @@ class Odd(redis.Connection):
         super().send_packed_command(*args, **kwargs)
 
 
-def test_an_unexpected_exception_in_one_renewal_stops_no_other(
+def test_unexpected_exception_in_one_renewal_stops_no_other(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = redis.ConnectionPool(connection_class=Odd, port=server.port)
@@ -159,7 +159,7 @@ def test_on_lost_that_exits_ends_no_thread(
     )
 
 
-def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
+def test_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
     """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
     client = own_server.client()
     lock = RedisLock(client, "full", ttl=2)

@@ -76,20 +76,20 @@ def test_hiredis_packs_none_of_our_scripts(
     assert not [command for command in commands if "EVAL" in command]
 
 
-def test_a_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
+def test_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
     assert packed(*parts) == b"".join(connection.pack_command(*parts))
 
 
-def test_a_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server: Server) -> None:
+def test_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server: Server) -> None:
     program = STORM.format(locks=LOCKS, port=server.port, seconds=3)
     interrupts, mailboxes = map(int, run(sys.executable, "-c", program).splitlines()[-1].split())
     assert interrupts > 10
     assert mailboxes == 0
 
 
-def test_an_interrupt_right_after_the_mailbox_was_made_leaves_none(
+def test_interrupt_right_after_the_mailbox_was_made_leaves_none(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(lock._wakeups.waiters)

@@ -63,7 +63,7 @@ def _once(block: Block) -> None:
 
 @pytest.mark.parametrize("token", [None, "17-3", "2026-11", "job-17"])
 @pytest.mark.parametrize("timeout", [60, None])
-def test_a_waiter_finds_within_a_moment_that_an_old_lock_was_released(
+def test_waiter_finds_within_a_moment_that_an_old_lock_was_released(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
     """Its release wakes no waiter, and it may have had a minute left, or no end at all."""
@@ -93,7 +93,7 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
     other.result(5).release()
 
 
-def test_an_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
+def test_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
     client.set(NAME, b"\xff\xfe", px=10_000)
     inspection = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
     assert inspection.owner == r"\xff\xfe"

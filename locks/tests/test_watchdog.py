@@ -12,7 +12,7 @@ from ..watchdog import Watchdog
 from .waiting import Start, held
 
 
-def test_a_renewal_that_meets_its_release_loses_no_lease(
+def test_renewal_that_meets_its_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(client, "crossing", ttl=0.3)
@@ -34,7 +34,7 @@ def test_a_renewal_that_meets_its_release_loses_no_lease(
     assert lock._watchdog.renewals == {}
 
 
-def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
+def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks.on_lost"])
     before = set(threading.enumerate())
     leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
@@ -45,7 +45,7 @@ def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
         assert lease.release() is Release.RELEASED
 
 
-def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
+def test_forked_child_neither_renews_nor_releases_and_renews_its_own(
     client: redis.Redis, worker: Start
 ) -> None:
     parent = worker()
@@ -63,7 +63,7 @@ def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
     assert parent.ask("release") == "released"
 
 
-def test_an_error_of_its_own_does_not_end_the_watchdog(
+def test_error_of_its_own_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = threading.Event()
@@ -84,7 +84,7 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
     assert "tries again" in caplog.text
 
 
-def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
+def test_stream_of_short_holds_does_not_wake_the_watchdog(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[int] = []
@@ -102,7 +102,7 @@ def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
     assert len(woken) < 50
 
 
-def test_an_extended_lease_notices_its_loss_as_soon_as_any_other(client: redis.Redis) -> None:
+def test_extended_lease_notices_its_loss_as_soon_as_any_other(client: redis.Redis) -> None:
     """Not two thirds of a ttl before its far deadline: check() would pass for all that time."""
     renewed = threading.Event()
 

@@ -44,7 +44,7 @@ def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
     )
 
 
-def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
+def test_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     with (copy.data / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
     doctor_run = copy.run(sys.executable, *DOCTOR)
@@ -56,7 +56,7 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     assert "Traceback" not in doctor_run.stdout + doctor_run.stderr
 
 
-def test_a_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
+def test_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
     """Python 3.8 would end with a traceback if it evaluated an annotation like `str | None`."""
     ast.parse(inspect.getsource(doctor), feature_version=(3, 8))
     for name, function in inspect.getmembers(doctor, inspect.isfunction):
@@ -85,7 +85,7 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
         ("Windows", "amd64", "", "use WSL2"),
     ],
 )
-def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
+def test_system_without_wheels_is_pointed_to_one_that_has_them(
     system: str, processor: str, libc: str, todo: str
 ) -> None:
     advice = doctor._missing_wheels_advice(system, processor, libc)

@@ -33,7 +33,7 @@ def test_two_processes_share_the_servers(copy: Copy) -> None:
     assert_gone(postgres, valkey)
 
 
-def test_a_terminated_user_stops_the_servers_too(copy: Copy) -> None:
+def test_terminated_user_stops_the_servers_too(copy: Copy) -> None:
     user = User(copy)
     servers = [copy.postgres(), copy.valkey()]
     user.process.send_signal(signal.SIGTERM)
@@ -55,7 +55,7 @@ def test_what_a_killed_user_left_behind_is_cleaned_up_by_the_next_one(copy: Copy
     assert_gone(*servers)
 
 
-def test_a_killed_valkey_is_replaced_for_the_next_user(copy: Copy) -> None:
+def test_killed_valkey_is_replaced_for_the_next_user(copy: Copy) -> None:
     with User(copy):
         copy.valkey().kill()
         with User(copy):
@@ -119,7 +119,7 @@ def test_postgresql_is_durable_and_listens_on_loopback_only(
     } == {"127.0.0.1"}
 
 
-def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(copy: Copy) -> None:
+def test_ordinary_user_in_a_deep_folder_migrates_and_sells(copy: Copy) -> None:
     assert len(str(copy.data)) > 100, "a Unix socket's path would not fit"
     with User(copy):
         assert copy.postgres().uids().real != 0
@@ -145,9 +145,7 @@ def test_unwritable_files_are_refused_with_advice(copy: Copy) -> None:
     assert refused.stderr.startswith(f"no permission to write {lock}: run as the user who owns it")
 
 
-def test_the_wheel_may_be_in_such_a_path_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheel_may_be_in_such_a_path_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """initdb passes the path of its programs to a shell: they are copied to a path without `$`."""
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:

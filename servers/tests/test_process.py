@@ -131,7 +131,7 @@ def test_postgresql_that_does_not_answer_names_a_full_disk(tmp_path: Path, log: 
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_a_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None:
+def test_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None:
     small = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
     if subprocess.run(small, capture_output=True).returncode:
         pytest.skip("may not mount")
@@ -160,7 +160,7 @@ def test_this_machine_is_asked_without_a_proxy(
     assert getproxies()["no"] == becomes
 
 
-def test_the_folder_of_sockets_is_short_whatever_tmpdir_is(
+def test_folder_of_sockets_is_short_whatever_tmpdir_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("d" * 90)
@@ -212,7 +212,7 @@ def test_runtime_folder_that_others_may_write_is_refused(
         ({"REDIS_URL_FILE"}, True),
     ],
 )
-def test_a_server_is_started_only_where_one_of_the_two_is_not_named(
+def test_server_is_started_only_where_one_of_the_two_is_not_named(
     names_set: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container has neither server in it: `manage.py migrate` failed there for want of one."""

@@ -40,7 +40,7 @@ TWO = [buy_with_a_condition, buy_with_a_condition]
 Check = Callable[[Run], object]
 
 
-def test_a_lost_update_is_shown_between_two_statements() -> None:
+def test_lost_update_is_shown_between_two_statements() -> None:
     with pytest.raises(InterleavingFailed, match="AssertionError: 2 orders for 1 unit") as failed:
         interleave(buy_plainly, buy_plainly, before=one_unit, check=sold_once)
     message = str(failed.value)
@@ -64,7 +64,7 @@ def test_conditional_update_passes_every_order_soon() -> None:
 
 
 @has_a_limit
-def test_a_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
+def test_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
     def locked() -> int:
         with transaction.atomic():
             Stock.objects.select_for_update().get(pk=1)
@@ -76,7 +76,7 @@ def test_a_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
     assert met.results == [200, 409]
 
 
-def test_a_lock_outside_the_database_counts_as_waiting() -> None:
+def test_lock_outside_the_database_counts_as_waiting() -> None:
     lock = threading.Lock()
 
     def buy() -> int:
@@ -104,7 +104,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
             assert "waits" not in statement_and_after, run.steps
 
 
-def test_a_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
+def test_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
     def rows() -> None:
         one_unit()
         Stock.objects.create(pk=2, amount=1)
@@ -126,7 +126,7 @@ def test_what_is_wrong_one_after_the_other_is_called_no_race() -> None:
         interleave(sell_anyway, sell_anyway, before=one_unit, check=sold_once)
 
 
-def test_an_exception_fails_unless_it_is_expected() -> None:
+def test_exception_fails_unless_it_is_expected() -> None:
     class SoldOut(Exception):
         pass
 
@@ -141,7 +141,7 @@ def test_an_exception_fails_unless_it_is_expected() -> None:
 
 
 @has_a_limit
-def test_a_named_function_and_a_step_of_the_test_are_points_too() -> None:
+def test_named_function_and_a_step_of_the_test_are_points_too() -> None:
     def buy() -> None:
         step("chosen")
         models.buy_plainly()
@@ -200,7 +200,7 @@ def test_calls_that_use_asyncio_are_interleaved_in_threads_of_their_own() -> Non
         interleave(call, call, before=one_unit, check=sold_once, limit=6)
 
 
-def test_a_buyer_is_told_sold_out_while_another_ones_payment_fails() -> None:
+def test_buyer_is_told_sold_out_while_another_ones_payment_fails() -> None:
     """A takes the unit, its payment is refused, and it rolls back: the unit is there again."""
 
     class Refused(Exception):
@@ -391,7 +391,7 @@ def test_limit_of_orders_is_announced() -> None:
         interleave(*TWO, before=one_unit, limit=6)
 
 
-def test_a_limit_of_time_says_how_many_orders_were_tried() -> None:
+def test_limit_of_time_says_how_many_orders_were_tried() -> None:
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
         runs = interleave(*TWO, before=one_unit, within=0)
     assert len(runs) == 4

@@ -23,7 +23,7 @@ def test_three_calls_count_too() -> None:
     assert all(sorted(order) == list("ABBC") for order in all_orders)
 
 
-def test_a_limit_keeps_the_simplest() -> None:
+def test_limit_keeps_the_simplest() -> None:
     assert orders([3, 3], limit=4) == orders([3, 3], limit=100)[:4]
 
 

@@ -28,7 +28,7 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> None:
+def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheel = build_wheel(tmp_path)
     with zipfile.ZipFile(wheel) as files:

@@ -50,9 +50,7 @@ def test_requests_to_live_server_are_interleaved_in_its_own_threads(
 
 
 @pytest.mark.filterwarnings("ignore::testing.NotAllTried")
-def test_the_repaired_view_passes_over_live_server(
-    shop: str, interleave: Callable[..., Any]
-) -> None:
+def test_repaired_view_passes_over_live_server(shop: str, interleave: Callable[..., Any]) -> None:
     def call() -> int:
         return post(f"{shop}/repaired")
 
@@ -60,7 +58,7 @@ def test_the_repaired_view_passes_over_live_server(
         assert sorted(run.results) == [200, 409]
 
 
-def test_a_rush_to_live_server(shop: str, rush: Callable[..., Any]) -> None:
+def test_rush_to_live_server(shop: str, rush: Callable[..., Any]) -> None:
     one_unit()
     assert sorted(rush(lambda: post(f"{shop}/repaired"), 8).returned) == [200] + [409] * 7
 
@@ -86,7 +84,7 @@ def test_names(interleave):
 """
 
 
-def test_a_strangers_test_fails_with_the_timeline_in_its_report(tmp_path: Path) -> None:
+def test_strangers_test_fails_with_the_timeline_in_its_report(tmp_path: Path) -> None:
     (tmp_path / "test_names.py").write_text(TEST_OF_A_STRANGER)
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/stranger{os.getpid()}")
     done = subprocess.run(

@@ -30,13 +30,13 @@ from testing.probes import WIDTH, shorten_statement
         ("SELECT `s`.`id` FROM `s`", None, "SELECT s"),
     ],
 )
-def test_a_statement_is_shown_without_its_columns_and_with_its_values(
+def test_statement_is_shown_without_its_columns_and_with_its_values(
     sql: str, params: tuple[object, ...] | None, line: str | None
 ) -> None:
     assert shorten_statement(sql, params) == (line or "INSERT s ('100 %')")
 
 
-def test_a_long_one_is_cut() -> None:
+def test_long_one_is_cut() -> None:
     assert len(shorten_statement("SELECT " + "x" * 200)) == WIDTH
 
 

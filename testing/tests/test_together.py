@@ -9,7 +9,7 @@ from testing.tests.models import Sold, Stock, buy_with_a_condition
 
 
 @pytest.mark.usefixtures("_tables")
-def test_a_rush_sells_what_is_there_with_one_conditional_update() -> None:
+def test_rush_sells_what_is_there_with_one_conditional_update() -> None:
     Stock.objects.create(pk=1, amount=5)
     outcome = rush(buy_with_a_condition, 12)
     assert sorted(outcome.returned) == [200] * 5 + [409] * 7
@@ -65,7 +65,7 @@ def test_failed_assertion_of_pytest_counts_as_raised() -> None:
     assert outcome.returned == ["ok"] * 4
 
 
-def test_a_call_that_hangs_is_named() -> None:
+def test_call_that_hangs_is_named() -> None:
     over = threading.Event()
     try:
         with pytest.raises(AssertionError, match=r"1 of 2 calls have not ended within 3 s"):
@@ -74,6 +74,6 @@ def test_a_call_that_hangs_is_named() -> None:
         over.set()
 
 
-def test_a_rush_of_nobody_is_an_error() -> None:
+def test_rush_of_nobody_is_an_error() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
         rush(int, 0)

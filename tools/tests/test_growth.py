@@ -12,13 +12,13 @@ from tools.growth import MACHINE, NODES, Sample
 from tools.tests.conftest import summary
 
 
-def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
+def test_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
     seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
     samples = [Sample(t, 0, 0, {"nodes": cpu_seconds}) for t, cpu_seconds in seconds.items()]
     assert growth.cpu_percentages(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
 
 
-def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
+def test_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
     with growth.sample_while_running({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
     first_sample, *later_samples = samples
@@ -59,7 +59,7 @@ def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("option", ["--buyers", "--locust-workers", "--repeat"])
-def test_a_number_out_of_bounds_is_refused_before_anything_starts(
+def test_number_out_of_bounds_is_refused_before_anything_starts(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(growth, "exit_code_of", lambda run: 0)
@@ -68,7 +68,7 @@ def test_a_number_out_of_bounds_is_refused_before_anything_starts(
     assert "'0' is not a whole number from 1 to" in capsys.readouterr().err
 
 
-def test_a_line_has_every_figure() -> None:
+def test_line_has_every_figure() -> None:
     lines = growth.markdown(summary(grown(1000))).splitlines()
     assert lines[2] == (
         "| `redis` | **EXACT** | 1000 | 2 | 2.00 | 2.00 | 900 | 1990 | 20 | 240 | 41 | 440 "

@@ -29,7 +29,7 @@ IN_CI = [["make", "test"]]
 UNTIL_CTRL_C = [["make", "serve"]]
 
 
-def test_the_commands_that_ci_runs_are_those_of_the_readme() -> None:
+def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     for command in IN_CI:
         assert command in COMMANDS
@@ -67,7 +67,7 @@ def table(name: str, text: str = TEXT) -> str:
     return text.partition(readme.begin_marker(name))[2].partition(readme.end_marker(name))[0]
 
 
-def test_the_tables_are_results_and_say_the_same_of_every_strategy() -> None:
+def test_tables_are_results_and_say_the_same_of_every_strategy() -> None:
     assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
     for lock in ("token", "redis"):
         assert re.search(rf"\| `{lock}`: .+ \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \|", table("demo"))
@@ -83,7 +83,7 @@ def test_the_tables_are_results_and_say_the_same_of_every_strategy() -> None:
     assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page), "it names this machine"
 
 
-def test_a_page_without_its_markers_is_refused(tmp_path: Path) -> None:
+def test_page_without_its_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# no markers")
     with pytest.raises(ValueError, match=r"README\.md needs the line '<!-- demo: begin"):
@@ -94,7 +94,7 @@ def run_of(lock: str, fault: str, verdict: str, **facts: object) -> Any:
     return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **facts}
 
 
-def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
+def test_table_of_locks_says_under_which_faults_each_broke() -> None:
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
     matrix = summary(
         run_of("none", "rush", "oversold", duration_s=2.0, **rush),

@@ -94,7 +94,7 @@ def test_what_is_wrong_is_refused_with_its_own_code(body: Body, bench: Bench) ->
 
 
 @pytest.mark.parametrize("cell", BELIEFS, ids="-".join)
-def test_a_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
+def test_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
     cell: tuple[str, str], bench: Bench
 ) -> None:
     lesson = lessons()[10]
@@ -128,7 +128,7 @@ def test_every_right_order_of_lesson_1_passes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("order", ["AAABBB", "BBBAAA"])
-def test_an_order_that_sells_once_is_refused_in_lesson_1(order: str, bench: Bench) -> None:
+def test_order_that_sells_once_is_refused_in_lesson_1(order: str, bench: Bench) -> None:
     bench.file.write_text(f'SELLS_TWICE = "{order}"\nDOES_NOT = "AAABBB"\n')
     refusal, _ = bench.run_check("answers.schedules")
     assert refusal is not None
@@ -144,7 +144,7 @@ LEFT_BEHIND = (
 
 
 @pytest.mark.parametrize("statement", LEFT_BEHIND)
-def test_a_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
+def test_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -> None:
     """A session's lock, setting and temporary table end with the check that made them."""
     lesson = lessons()[11]
     with_a_lock = next(body for body in RIGHT if body.name == "lock_in_the_database")
@@ -156,12 +156,12 @@ def test_a_wrong_try_leaves_nothing_in_the_nodes(statement: str, bench: Bench) -
     assert result_of(lesson, with_a_lock.file, bench).refusal is None
 
 
-def test_a_byte_order_mark_changes_nothing(bench: Bench) -> None:
+def test_byte_order_mark_changes_nothing(bench: Bench) -> None:
     lesson = lessons()[3]
     assert result_of(lesson, "\ufeff" + lesson.solved(), bench).exit_code == 0
 
 
-def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
+def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
     lesson = lessons()[5]
     loop = lesson.shipped.read_text().replace("return bool(self.client.del", "while True: bool(")
     refusal = result_of(lesson, loop.replace("bool(ete(self.key))", "pass"), bench).refusal

@@ -13,7 +13,7 @@ from workshop.pack import pack
 pytestmark = pytest.mark.xdist_group("packs")
 
 
-def test_a_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
+def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
     folder = tmp_path / "pack"
     assert "MB of wheels" in pack(folder)
     nowhere = {

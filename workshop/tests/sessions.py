@@ -35,7 +35,7 @@ def terminal(project: Path) -> Iterator[Terminal]:
     assert_nothing_is_left(project)
 
 
-def test_a_participant_goes_from_the_list_through_three_lessons_to_quit(
+def test_participant_goes_from_the_list_through_three_lessons_to_quit(
     terminal: Terminal,
 ) -> None:
     terminal.expects("Lesson 1: Two buyers")

@@ -39,7 +39,7 @@ def commands(out: Console, tmp_path: Path) -> Commands:
     return Commands(out, Progress(tmp_path / "mine"), cast(Checker, Undecidable()))
 
 
-def test_a_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
+def test_prediction_stays_once_the_answer_was_shown(commands: Commands, out: Console) -> None:
     assert commands.run("predict a") == commands.run("b") == 0
     commands.progress.mark_answer_seen(lessons()[1])
     assert commands.run("c") == 2
@@ -53,7 +53,7 @@ def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
     assert "no idea" in out.export_text()
 
 
-def test_the_same_code_undecided_twice_counts_and_says_what_to_look_at(
+def test_same_code_undecided_twice_counts_and_says_what_to_look_at(
     commands: Commands, out: Console
 ) -> None:
     record = commands.progress.record_of(lessons()[1])
@@ -82,7 +82,7 @@ def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> 
         ("sell_one", "sell_one(attempt, read=read)"),
     ],
 )
-def test_the_sheet_has_what_an_exercise_is_made_of(
+def test_sheet_has_what_an_exercise_is_made_of(
     commands: Commands, out: Console, topic: str, has: str
 ) -> None:
     assert commands.run(f"help {topic}") == 0
@@ -90,7 +90,7 @@ def test_the_sheet_has_what_an_exercise_is_made_of(
     assert commands.run("help everything") == 2
 
 
-def test_the_next_room_begins_anew_and_the_files_of_this_one_are_kept(commands: Commands) -> None:
+def test_next_room_begins_anew_and_the_files_of_this_one_are_kept(commands: Commands) -> None:
     commands.run("goto 3")
     mine = commands.progress.file(lessons()[3])
     mine.write_text("# mine\n")
@@ -100,7 +100,7 @@ def test_the_next_room_begins_anew_and_the_files_of_this_one_are_kept(commands: 
     assert kept.read_text() == "# mine\n"
 
 
-def test_a_run_tells_the_story_of_its_first_broken_cell(
+def test_run_tells_the_story_of_its_first_broken_cell(
     out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells: list[dict[str, Any]] = [
@@ -194,7 +194,7 @@ def test_notes_have_answer_questions_and_solution(commands: Commands, out: Conso
     assert out.export_text().count("lesson ") == len(lessons())
 
 
-def test_a_refusal_names_its_facts(out: Console) -> None:
+def test_refusal_names_its_facts(out: Console) -> None:
     lesson = lessons()[7]
     refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("sent [red] :key:",))
     render.show_result(out, lesson, Result(refusal), "ex07.py")
@@ -248,7 +248,7 @@ def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> N
     assert "hint helps, quiz asks eight questions" in out.export_text()
 
 
-def test_a_byte_that_is_no_text_does_not_end_the_session(
+def test_byte_that_is_no_text_does_not_end_the_session(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
@@ -257,11 +257,11 @@ def test_a_byte_that_is_no_text_does_not_end_the_session(
 
 
 @pytest.mark.parametrize("word", ["goto", "notes", "quiz"])
-def test_a_superscript_is_no_number(commands: Commands, word: str) -> None:
+def test_superscript_is_no_number(commands: Commands, word: str) -> None:
     assert commands.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
 
 
-def test_a_disk_that_is_full_is_no_file_that_is_gone(
+def test_disk_that_is_full_is_no_file_that_is_gone(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
@@ -272,7 +272,7 @@ def test_a_disk_that_is_full_is_no_file_that_is_gone(
     assert (result.exit_code, result.refusal) == (2, None)
 
 
-def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(DamagedProgress):
         Progress(tmp_path / "mine")

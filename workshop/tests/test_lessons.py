@@ -22,7 +22,7 @@ EACH = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: 
 
 
 @EACH
-def test_a_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None:
+def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None:
     assert re.findall(r"^## (.*)$", lesson.text, re.MULTILINE) == SECTIONS
     assert lesson.text.startswith(f"# {lesson.number}. {lesson.title}\n")
     assert lesson.question in " ".join(lesson.text.split())
@@ -33,7 +33,7 @@ def test_a_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> No
 
 
 @EACH
-def test_the_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
+def test_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
     shipped = lesson.shipped.read_text(encoding="utf-8")
     assert shipped.count("# TODO") == shipped.count("# END") == 1
     code = re.sub(r'""".*?"""', "", shipped, flags=re.DOTALL)
@@ -47,7 +47,7 @@ def test_three_right_solutions_look_different(lesson: Lesson) -> None:
 
 
 @EACH
-def test_the_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
+def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
     """What `explain` shows without a prediction: the question, and the command."""
     out = Console(record=True, width=80)
     render.show_text(out, lesson, whole=False)
@@ -121,7 +121,7 @@ def test_every_schedule_in_a_text_is_one_that_the_exercise_takes(path: str) -> N
     assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
 
-def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     answers_in_turn: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:

@@ -24,7 +24,7 @@ def observe_section(lesson: Lesson) -> str:
 
 
 @EACH
-def test_the_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
+def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
     assert meets_expectation(lesson, observed())
 
 
@@ -41,13 +41,13 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
     assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
 
 
-def test_a_predicate_sees_nothing_but_what_was_observed() -> None:
+def test_predicate_sees_nothing_but_what_was_observed() -> None:
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
 
 
 @EACH
-def test_a_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
+def test_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
     """Every verdict turned round: no answer may survive that."""
     turned = {"exact": "oversold", "oversold": "exact", "deadlock": "exact", "undersold": "exact"}
     observations = observed()

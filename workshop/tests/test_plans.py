@@ -134,7 +134,7 @@ def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:
     assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 2)
 
 
-def test_the_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
+def test_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| .+ \|$", (HERE / "GLOSSARY.md").read_text(), re.M)
     terms = [row for row in rows if row[0] not in ("English", "---")]
     assert len(terms) >= 20

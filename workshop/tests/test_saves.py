@@ -5,7 +5,7 @@ from pathlib import Path
 from workshop.session import SaveWatcher
 
 
-def test_a_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Path) -> None:
+def test_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
     saves = SaveWatcher(tmp_path)
@@ -19,7 +19,7 @@ def test_a_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: P
     assert (saves.saved(), saves.saved()) == ([file], [])
 
 
-def test_a_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_path: Path) -> None:
+def test_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
     saves = SaveWatcher(tmp_path)

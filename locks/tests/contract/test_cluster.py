@@ -70,7 +70,7 @@ def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -
     lock.acquire(5).release()
 
 
-def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
+def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
     name = name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
@@ -81,7 +81,7 @@ def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServe
     cluster.move(slot, cluster.nodes[0])
 
 
-def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: ClusterServers) -> None:
+def test_dead_shard_delays_no_renewal_of_another(door: Door, cluster: ClusterServers) -> None:
     silent = name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
     healthy = name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
     lost = door.lock(silent, ttl=0.9).acquire(1)
@@ -134,7 +134,7 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
     return bool(at[0] == at[1])
 
 
-def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
+def test_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
     """It says that no node has a slot. All other nodes know better."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]

@@ -101,7 +101,7 @@ def test_lock_that_was_taken_away_is_lost_soon(door: Door, loss: LossReason) -> 
         assert door.admin.get(key) == b"somebody"
 
 
-def test_a_released_lease_is_of_no_use_any_more(door: Door) -> None:
+def test_released_lease_is_of_no_use_any_more(door: Door) -> None:
     lease = door.lock("used").acquire(1)
     lease.release()
     for misuse in (lease.release, lease.check):
@@ -111,7 +111,7 @@ def test_a_released_lease_is_of_no_use_any_more(door: Door) -> None:
     assert not lease.lost
 
 
-def test_a_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFixture) -> None:
     lock = door.lock("forgotten", ttl=0.3)
     with caplog.at_level(logging.WARNING):
         lock.acquire(1)
@@ -201,7 +201,7 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
         assert time.monotonic() - released < 1
 
 
-def test_a_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> None:
+def test_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> None:
     key = derive_keys("other")[0]
     door.admin.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):

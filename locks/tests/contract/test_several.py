@@ -66,7 +66,7 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
     assert locked(*locks) == [False] * 3
 
 
-def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door) -> None:
+def test_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door) -> None:
     nowhere: Door = single(free_port())["threads"]()
     with pytest.raises(LockBackendError):
         MultiLock([door.lock("a"), nowhere.lock("b")]).acquire(5)
@@ -74,7 +74,7 @@ def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door
     nowhere.close()
 
 
-def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
+def test_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
     locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
     both: AnyLock = MultiLock(locks_with_b_twice)
     with both.hold(wait=1) as lease:
@@ -106,7 +106,7 @@ def test_losing_one_is_losing_the_lease(door: Door) -> None:
     assert not locks[0].locked()
 
 
-def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) -> None:
+def test_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) -> None:
     short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
     with held(slow):
         both = in_thread(lambda: MultiLock([short, slow]).acquire(10))
@@ -118,7 +118,7 @@ def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door
     assert not slow.locked()
 
 
-def test_a_release_that_fails_keeps_none_of_the_others(
+def test_release_that_fails_keeps_none_of_the_others(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locks = [door.lock(name) for name in "abc"]
@@ -138,7 +138,7 @@ def test_a_release_that_fails_keeps_none_of_the_others(
     assert not locks[1].locked()
 
 
-def test_a_dropped_multi_lease_is_not_renewed(door: Door) -> None:
+def test_dropped_multi_lease_is_not_renewed(door: Door) -> None:
     locks = [door.lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
@@ -220,7 +220,7 @@ def test_interrupted_release_releases_the_remaining_locks(
     assert not locks[0]._watchdog.renewals
 
 
-def test_the_wait_is_for_all_locks_together_and_not_for_each(
+def test_wait_is_for_all_locks_together_and_not_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([100.0, 104.0, 107.0, 108.0])

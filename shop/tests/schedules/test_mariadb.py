@@ -39,7 +39,7 @@ def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
+def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
     """Snapshot isolation refuses the write of a row that has changed since it was read."""
     oversold_by_strategy = print_of(
         "on_database",

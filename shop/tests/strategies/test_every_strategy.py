@@ -97,7 +97,7 @@ def test_nothing_is_sold_unlocked_without_redis(lock: str, redis_outage: Outage)
     assert buy(lock=lock, key="k1").status == 201, "and it is asked again when it is back"
 
 
-def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
+def test_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
     needs_a_transaction(lock)
     open_sale(1, lock=lock)
     with installed(run_at("after_read", kill_this_threads_backend)):
@@ -129,7 +129,7 @@ def test_commit_without_a_reply_is_503_unknown(
     )
 
 
-def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
+def test_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     lock: str, settings: Settings
 ) -> None:
     """The other is between its write and its commit: its lock is held, or its row is. Where rows

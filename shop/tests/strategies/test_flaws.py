@@ -17,7 +17,7 @@ from shop.tests.purchases import run_at
 LONG = 30.0
 
 
-def test_a_getset_after_the_holders_del_leaves_a_lock_that_nobody_has(
+def test_getset_after_the_holders_del_leaves_a_lock_that_nobody_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1000.0]
@@ -47,7 +47,7 @@ def lock() -> ReentrantLock:
     return ReentrantLock(locks_client(), "apple")
 
 
-def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
+def test_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
     lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
     """A0: get() locks and calls set(), which locks."""
@@ -63,7 +63,7 @@ def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
     assert other.submit(others_lease.release).result() is Release.RELEASED
 
 
-def test_a_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> None:
+def test_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> None:
     """A3: tryLock(100, 10, TimeUnit.SECONDS)."""
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, renew=False)
     lease = lock.acquire(0)

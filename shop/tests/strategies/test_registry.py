@@ -51,7 +51,7 @@ def test_strategies_are_listed_in_order() -> None:
     assert list(listed()) == list(STRATEGIES)
 
 
-def test_a_listed_strategy_has_its_facts() -> None:
+def test_listed_strategy_has_its_facts() -> None:
     assert listed()["token-watchdog"] == {
         "name": "token-watchdog",
         "title": "Token with a watchdog",
@@ -74,7 +74,7 @@ def test_a_listed_strategy_has_its_facts() -> None:
 @pytest.mark.parametrize(
     ("name", "setting"), [("redlock", "REDLOCK_URLS"), ("zookeeper", "ZOOKEEPER_HOSTS")]
 )
-def test_a_strategy_is_available_where_its_servers_are(
+def test_strategy_is_available_where_its_servers_are(
     name: str, setting: str, settings: Settings
 ) -> None:
     setattr(settings, setting, [])

@@ -23,7 +23,7 @@ SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
-def test_a_request_that_names_none_is_sold_under_the_servers_lock(
+def test_request_that_names_none_is_sold_under_the_servers_lock(
     lock: str, settings: Settings
 ) -> None:
     """In a demo the buyer chooses, whatever the server would."""
@@ -47,7 +47,7 @@ def test_lock_of_the_buyers_choice_is_refused(lock: str, settings: Settings) -> 
 
 
 @committed
-def test_a_key_is_replayed_after_the_server_was_given_another_lock(settings: Settings) -> None:
+def test_key_is_replayed_after_the_server_was_given_another_lock(settings: Settings) -> None:
     """The buyer asked for the same as before: the lock is not the buyer's to repeat."""
     settings.SHOP_DEMO = False
     open_sale(2)
@@ -64,7 +64,7 @@ def test_a_key_is_replayed_after_the_server_was_given_another_lock(settings: Set
 
 
 @rolled_back
-def test_a_sound_lock_may_be_the_servers_and_no_other(settings: Settings) -> None:
+def test_sound_lock_may_be_the_servers_and_no_other(settings: Settings) -> None:
     for settings.SHOP_LOCK in (*STRATEGIES, "", "Redis"):
         settings.SHOP_DEMO = True
         assert reported_checks() == []  # a demo's buyers choose their own
@@ -73,7 +73,7 @@ def test_a_sound_lock_may_be_the_servers_and_no_other(settings: Settings) -> Non
         assert reported_checks() == ([] if settings.SHOP_LOCK in SOUND else warned)
 
 
-def test_a_node_with_an_unsound_lock_does_not_start() -> None:
+def test_node_with_an_unsound_lock_does_not_start() -> None:
     """A worker that served would sell under it: a check stops only manage.py."""
     command = ("-m", "gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "127.0.0.1:0")
     servers = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}

@@ -43,7 +43,7 @@ def lies_where(lock: str, units: int) -> tuple[int, int, int]:
 
 
 @many_rows
-def test_a_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
+def test_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
     lock: str, settings: Settings
 ) -> None:
     settings.SHOP_DEMO = False
@@ -54,7 +54,7 @@ def test_a_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
 
 
 @many_rows
-def test_a_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
+def test_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     open_sale(1)
     with CaptureQueriesContext(connection) as queries:
         sale = open_sale(20_000, lock=lock)
@@ -76,7 +76,7 @@ def test_too_many_rows_are_refused() -> None:
 
 
 @many_rows
-def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
+def test_stock_left_is_the_same_in_every_report_and_after_the_close(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sale = open_sale(20, lock=lock)
@@ -93,7 +93,7 @@ def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
 
 
 @many_rows
-def test_a_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
+def test_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
     """A sale has one strategy. Another one finds nothing to sell: undersold, no more."""
     open_sale(3)
     refused = buy(lock=lock)
@@ -181,7 +181,7 @@ def test_who_finds_every_unit_locked_waits_for_one_that_may_be_given_back(
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
-def test_a_second_request_with_one_key_gives_its_unit_to_the_next() -> None:
+def test_second_request_with_one_key_gives_its_unit_to_the_next() -> None:
     """Both have a unit until the first one commits; the second one then has an order already."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:

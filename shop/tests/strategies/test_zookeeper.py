@@ -90,7 +90,7 @@ def test_buyers_get_the_lock_in_order(
     assert queue(lock) == []
 
 
-def test_a_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
+def test_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
     lock: ZookeeperLock,
 ) -> None:
     lease = lock.acquire(1)
@@ -115,7 +115,7 @@ def end_session(client: Any) -> None:
     twin.close()
 
 
-def test_a_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
+def test_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
     lease = lock.acquire(1)
     lease.check()
     end_session(lock.client)
@@ -127,7 +127,7 @@ def test_a_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
     assert lock.acquire(5).release() is Release.RELEASED
 
 
-def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
+def test_waiter_whose_session_ends_is_notified_and_does_not_hold(
     lock: ZookeeperLock, other: Any
 ) -> None:
     waiter = ZookeeperLock(other, lock.name, ttl=SESSION)

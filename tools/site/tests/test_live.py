@@ -6,7 +6,7 @@ from tools.site.recorder import recording
 from tools.site.tests import test_recorded
 
 
-def test_the_shop_does_what_is_recorded_of_all_others() -> None:
+def test_shop_does_what_is_recorded_of_all_others() -> None:
     """In two processes: they wait most of the time, and each makes a database of its own."""
     tested_elsewhere = {*test_recorded.SOME, "reserve"}
     untested = tuple(name for name in recording.strategies() if name not in tested_elsewhere)

@@ -61,7 +61,7 @@ def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
     assert {cell for cell in expected - cells if cell[1] != "rush-one-process"} == set()
 
 
-def test_the_code_of_a_strategy_is_its_file_without_its_frame() -> None:
+def test_code_of_a_strategy_is_its_file_without_its_frame() -> None:
     code = recording.strategies()["none"]["code"]
     assert code.startswith('"""FLAW: two buyers read the same stock')
     assert "def buy(attempt: Attempt) -> Receipt:" in code
@@ -77,7 +77,7 @@ def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
     assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
 
 
-def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", changed["none"])])
     assert recording.differing_strategies(["none"]) == []
@@ -93,7 +93,7 @@ def test_faults_without_folders_shows_the_usage(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_code_of_most_tutorials_loses_an_update_as_the_readme_says() -> None:
+def test_code_of_most_tutorials_loses_an_update_as_the_readme_says() -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
     class SoldOut(Exception):

@@ -89,7 +89,7 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
     shows(page, "Two orders, one unit")
 
 
-def test_a_cell_of_a_fault_opens_its_timeline_and_the_code_that_decides(
+def test_cell_of_a_fault_opens_its_timeline_and_the_code_that_decides(
     site: Path, page: Page
 ) -> None:
     page.goto((site / "faults.html").as_uri())
