@@ -90,7 +90,7 @@ def test_compose_takes_the_files(files: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
-def test_nothing_is_published_beyond_loopback_but_nginx_and_locusts_page(
+def test_only_nginx_and_locust_are_published_beyond_loopback(
     services: dict[str, Any],
 ) -> None:
     published = {
@@ -117,7 +117,7 @@ def test_every_service_is_read_only_without_capabilities_and_not_root(name: str)
         assert "build" in service or re.fullmatch(r"[1-9]\d*:[1-9]\d*", service["user"])
 
 
-def test_production_is_no_demo_and_speaks_tls_to_servers_that_it_checks() -> None:
+def test_production_is_no_demo_and_verifies_its_servers() -> None:
     assert PRODUCTION["locust"] is PRODUCTION["locust-ui"] is PRODUCTION["locust-worker"] is None
     for name in ("web-a", "web-b", "migrate"):
         environment_of_service = PRODUCTION[name]["environment"]
@@ -248,7 +248,7 @@ def test_nginx_closes_idle_connections_before_the_node_does() -> None:
 
 
 @pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
-def test_servers_evict_no_lock_and_take_every_pool_of_four_nodes(
+def test_servers_fit_four_nodes_and_evict_no_lock(
     services: dict[str, Any],
 ) -> None:
     command = services["redis"]["command"]

@@ -86,7 +86,7 @@ def test_node_answers_its_probes_and_has_time_to_stop() -> None:
     assert pod["terminationGracePeriodSeconds"] > takes
 
 
-def test_container_may_do_nothing_else() -> None:
+def test_containers_have_no_further_privileges() -> None:
     for pod in PODS:
         own = pod["containers"][0]["securityContext"]
         assert pod["securityContext"]["runAsNonRoot"] is True

@@ -79,13 +79,13 @@ def test_buyer_of_the_last_unit_may_ask_again(buy: Buy) -> None:
     assert books() == (1, 0)
 
 
-def test_unknown_product_is_no_reason_to_ask_again(client: redis.Redis) -> None:
+def test_unknown_product_is_not_retried(client: redis.Redis) -> None:
     with pytest.raises(Product.DoesNotExist):
         checkout.buy(client, product=7, buyer="ann", key="k1")
 
 
 @pytest.mark.usefixtures("_either_lock")
-def test_lock_that_is_taken_is_a_reason_to_ask_again(
+def test_taken_lock_is_a_reason_to_ask_again(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     product = on_sale(1)
@@ -99,7 +99,7 @@ def test_lock_that_is_taken_is_a_reason_to_ask_again(
 
 
 @pytest.mark.usefixtures("_either_lock")
-def test_redis_that_is_down_sells_nothing() -> None:
+def test_no_unit_is_sold_while_redis_is_down() -> None:
     product = on_sale(1)
     nobody = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
     with pytest.raises(checkout.TryAgain):
@@ -226,7 +226,7 @@ def test_without_its_fence_the_paused_holder_would_have_sold(client: redis.Redis
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_rush_from_two_processes_sells_what_is_there(module: str) -> None:
+def test_rush_from_two_processes_sells_the_stock_exactly(module: str) -> None:
     product = on_sale(20)
     with Child(module, product) as one, Child(module, product) as other:
         one.ask(buyers=30)

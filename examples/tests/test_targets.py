@@ -22,7 +22,9 @@ def test_every_target_can_be_loaded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", launcher.REPAIRS)
-def test_repair_is_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_of_the_example_is_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS[name]
     sources = []

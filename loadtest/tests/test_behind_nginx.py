@@ -288,7 +288,7 @@ class RawAnswer:
         assert len(self.headers["X-Request-ID"]) == 1
 
 
-def test_own_answers_of_nginx_are_like_the_shops(stack: Stack, nginx: Nginx) -> None:
+def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> None:
     """JSON with an outcome, and every header that each answer of a node has, once."""
     of_node = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
     promised = {name: of_node[name] for name in of_node if name not in OTHER_HEADERS}
@@ -336,7 +336,9 @@ def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
 
 
 @pytest.mark.parametrize("crowd", CROWDS)
-def test_others_are_answered_soon_beside_a_crowd(stack: Stack, nginx: Nginx, crowd: str) -> None:
+def test_other_requests_are_answered_soon_beside_a_crowd(
+    stack: Stack, nginx: Nginx, crowd: str
+) -> None:
     allow_connections(CROWDS[crowd].size, process="the crowd", advice="leave this test out")
     for product in ("apple", "queue"):
         stack.shop().restock(product=product, stock=1000)

@@ -49,7 +49,7 @@ def test_modules_are_called_once_in_order_of_import(tmp_path: Path) -> None:
     )
 
 
-def test_comments_are_left_out_but_not_what_is_next_to_one(tmp_path: Path) -> None:
+def test_comments_are_removed_without_their_neighbours(tmp_path: Path) -> None:
     entry = write_modules(
         tmp_path,
         main="// Why.\n/** @type {any} */ (a).b();\n/**\n * @returns {any}\n */\n"
@@ -73,7 +73,7 @@ def test_comments_are_left_out_but_not_what_is_next_to_one(tmp_path: Path) -> No
     ],
     ids=["unknown name", "other name", "namespace", "default", "circle"],
 )
-def test_what_cannot_be_bundled_is_refused(
+def test_unsupported_module_is_not_bundled(
     tmp_path: Path, main: str, other: str, message: str
 ) -> None:
     entry = write_modules(tmp_path, main=main, other=other)

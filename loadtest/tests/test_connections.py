@@ -124,7 +124,7 @@ def test_connection_above_file_1023_is_kept(rush: Rush) -> None:
 
 
 @alone
-def test_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) -> None:
+def test_connection_closed_by_the_server_is_not_reused(rush: Rush) -> None:
     (me,) = rush.buyers
     me.client.request("/")
     (pool,) = [
@@ -172,7 +172,7 @@ def test_released_buyer_sends_its_bytes_at_once(
 
 
 @alone
-def test_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None:
+def test_each_buyer_has_one_wait_and_each_purchase_one_moment(rush: Rush) -> None:
     (me,) = rush.buyers
 
     def buy(me: Buyer) -> Answer:
@@ -219,7 +219,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("rush", [2], indirect=True)
-def test_who_was_not_released_when_the_rush_ended_sends_nothing(rush: Rush) -> None:
+def test_unreleased_buyers_send_nothing_after_the_end(rush: Rush) -> None:
     me = rush.buyers[0]
     buyer = gevent.spawn(rush.ask, me)
     while not rush.local_buyers.arrived:

@@ -77,7 +77,7 @@ def assert_contrast(run: dict[str, Any]) -> None:
         assert run["violations"] == []
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
+def test_ctrl_c_during_the_run_leaves_nothing(clone: Path) -> None:
     demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     assert demo.stdout is not None
     assert any("lock: none" in line for line in demo.stdout)
@@ -104,7 +104,7 @@ PLANTS = {
 }
 
 
-def test_what_is_planted_in_the_shop_leaves_the_demo_without_a_verdict(clone: Path) -> None:
+def test_planted_defect_leaves_the_demo_without_a_verdict(clone: Path) -> None:
     for file, (old, new) in PLANTS.items():
         text = (clone / file).read_text()
         assert text.count(old) == 1, file

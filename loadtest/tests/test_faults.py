@@ -137,9 +137,7 @@ def test_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Tes
     assert "state T" in cells_by_lock["token"]["evidence"]
 
 
-def test_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
-    testbed: Testbed, tmp_path: Path
-) -> None:
+def test_removed_or_fenced_flaw_is_reported(testbed: Testbed, tmp_path: Path) -> None:
     with changed_nodes(testbed, tmp_path, CHANGED):
         repaired = cells(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
         never_renewed = cells(testbed, SlowFault, "redis")["redis"]
@@ -210,7 +208,7 @@ def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Te
         assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)
 
 
-def test_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:
+def test_duplicate_row_of_the_table_is_refused() -> None:
     *_, last = TABLE.splitlines()
     with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
         parse(f"{TABLE}{last}\n")

@@ -135,7 +135,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     assert (results / "latest" / "report.html").exists()
 
 
-def test_exit_codes_distinguish_what_is_off_from_what_shows_nothing() -> None:
+def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     strategies = [strategy(name) for name in LOCKS]
     right = cells("crash", strategies)
     off = cells("slow", strategies, verdict="deadlock", as_expected=False)
@@ -147,7 +147,7 @@ def test_exit_codes_distinguish_what_is_off_from_what_shows_nothing() -> None:
     assert command.exit_code([*nothing, *off]) == 1
 
 
-def test_missed_flaw_shows_nothing_and_an_oversell_is_a_failure() -> None:
+def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
     """CI repeats a run on the first of the two codes only."""
     token, redis = unknown_cells("pause", [strategy(name) for name in LOCKS], "")
     off: dict[str, Any] = {"as_expected": False}
@@ -170,9 +170,7 @@ def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> No
 
 
 @pytest.mark.parametrize("name", command.EXTERNAL_SERVER_VARIABLES)
-def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     command.refuse_external_servers()
     monkeypatch.setenv(name, "redis://example.test")
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
@@ -197,7 +195,7 @@ def test_fault_that_a_database_cannot_have_is_not_run(
     assert list(results.glob("2*/faults-sqlite.md"))
 
 
-def test_choice_that_makes_no_fault_is_refused() -> None:
+def test_choice_without_a_fault_is_refused() -> None:
     with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
@@ -220,7 +218,7 @@ def test_importing_the_faults_opens_no_socket() -> None:
 # --- results --------------------------------------------------------------------------------------
 
 
-def test_full_disk_leaves_the_summary_of_before(
+def test_full_disk_keeps_the_previous_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write = Path.write_text

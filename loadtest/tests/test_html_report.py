@@ -24,7 +24,7 @@ def test_two_holders_are_marked_in_both_lanes() -> None:
     assert tables_of(sequential_sale(RUN))["overlaps"] == []
 
 
-def test_stale_write_is_marked_and_the_erased_one_is_not() -> None:
+def test_only_the_stale_write_is_marked() -> None:
     states = {
         (lane, order): state for lane, _, _, _, order, state in tables_of(paused_sale())["commits"]
     }
@@ -70,7 +70,7 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
     assert [lane for lane, *_ in tables["requests"]] == [0, 1, 2, 0]
 
 
-def test_hold_has_its_wait_its_fence_and_the_outcome_of_its_release() -> None:
+def test_hold_row_has_wait_fence_and_release_outcome() -> None:
     victim, rival, *_ = tables_of(paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]
     assert rival == [1, 26.0, 1025.0, 2567.0, 8, "released"]

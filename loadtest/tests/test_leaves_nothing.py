@@ -198,7 +198,7 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
     ctrl_c(command)
 
 
-def test_next_command_ends_what_a_killed_one_left(
+def test_next_command_cleans_up_after_a_killed_one(
     held: Path, start_command: Callable[..., Command]
 ) -> None:
     """Processes that were forgotten before their end would run forever."""
@@ -229,7 +229,7 @@ def fill_the_disk(clone: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
+def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     clone: Path, fill_the_disk: Callable[[], None]
 ) -> None:
     before = users(clone) if (clone / "var" / "users.json").exists() else []

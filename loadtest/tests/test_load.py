@@ -117,11 +117,11 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     assert_nothing_is_left(clone)
 
 
-def test_end_interrupts_no_client_that_has_asked(tmp_path: Path) -> None:
+def test_end_of_the_run_interrupts_no_request(tmp_path: Path) -> None:
     run_with_a_plan(ENDED_IN_THE_MIDDLE, tmp_path)
 
 
-def test_what_was_asked_is_written_as_fast_as_json_is(tmp_path: Path) -> None:
+def test_requests_are_serialized_as_fast_as_json(tmp_path: Path) -> None:
     run_with_a_plan(WRITTEN_AT_THE_END, tmp_path)
 
 

@@ -101,7 +101,7 @@ def test_only_sales_in_the_measured_time_count() -> None:
     assert figures["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, and never 0"
 
 
-def test_sale_that_ran_out_is_measured_until_its_last_unit() -> None:
+def test_sold_out_sale_is_measured_until_its_last_unit() -> None:
     measurement = measure(
         make_purchase(1, 1.0, 1.0, "sold"),
         make_purchase(2, 4.0, 1.0, "sold"),
@@ -126,7 +126,7 @@ def test_sale_that_ran_out_is_measured_until_its_last_unit() -> None:
         (1, [2.0, 5.0], "stock", 5.0),
     ],
 )
-def test_sale_ran_out_if_its_last_unit_was_sold_before_the_end(
+def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
     stock: int, answers_at: list[float], ended_by: str, measured_s: float
 ) -> None:
     purchases = [
@@ -291,7 +291,7 @@ def summary_of(*runs: Any, **load_options: Any) -> Any:
         ("none", "exact", 0, False),
     ],
 )
-def test_verdict_is_compared_with_that_of_the_rush(
+def test_verdict_is_compared_with_the_expected_one_of_the_rush(
     lock: str, verdict: str, lost: int, as_expected: bool
 ) -> None:
     assert run_of(lock, verdict, lost_updates=lost)["as_expected"] is as_expected

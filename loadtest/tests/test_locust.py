@@ -87,7 +87,7 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
         (("--result", str(ROOT)), 6, ["--result cannot be written", str(ROOT), "UNKNOWN [none]"]),
     ],
 )
-def test_what_cannot_be_says_what_to_do_and_is_no_verdict(
+def test_impossible_setting_gives_advice_and_no_verdict(
     stack: Stack, options: Sequence[str], status: int, said: Sequence[str]
 ) -> None:
     done = locust(stack, "-u", "5", *options)
@@ -212,14 +212,14 @@ def test_web_ui_is_opened_under_names_that_are_allowed(web_ui: str, host: str, s
         "host",
     ],
 )
-def test_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) -> None:
+def test_form_sets_only_the_options_of_a_rush(web_ui: str, field: str) -> None:
     for path in ("/swarm", "/stop"):
         status, answer = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
         assert (status, f"{field} is set on Locust's command line only" in answer) == (403, True)
     assert ask(web_ui, "POST", "/user", "{}")[0] == 403
 
 
-def test_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: str) -> None:
+def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
     """What the pages of test_attacks_from_the_web.py cannot be: framed in a sandbox, followed."""
     own = {"Host": web_ui.replace("http://", "")}
     assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403

@@ -52,7 +52,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
     assert b"a target may print" in (tmp_path / "log").read_bytes()
 
 
-def test_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
+def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
     places = HeldTarget(tmp_path, buy="0")
 
     def kill() -> None:

@@ -91,7 +91,7 @@ def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> N
             assert box["y"] + box["height"] <= height, (width, height)
 
 
-def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(stack: Stack, page: Page) -> None:
+def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) -> None:
     with another_holder(stack):
         start(page, "redis", stock=20)
         button = page.locator("#start")
@@ -105,9 +105,7 @@ def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(stack: Stack, p
     expect(page.locator("#orders")).to_have_text("20")  # the rush's, not the form's
 
 
-def test_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
-    stack: Stack, page: Page
-) -> None:
+def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: Page) -> None:
     page.get_by_label("Payment").fill("1000")
     start(page, "redis")
     progress_text = re.compile("^[1-9].* buyers have their answer")
@@ -135,16 +133,14 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
     is_over(page)
 
 
-def test_payment_that_the_buyers_cannot_wait_for_is_said_before_the_rush(page: Page) -> None:
+def test_payment_longer_than_the_deadline_is_reported_at_once(page: Page) -> None:
     page.get_by_label("Payment").fill("5000")
     expect(page.locator("#hold-warning")).to_contain_text("the buyers give up after 60 s")
     page.get_by_label("Payment").fill("5")
     expect(page.locator("#hold-warning")).to_be_empty()
 
 
-def test_button_says_that_the_shop_is_gone_and_comes_back_with_it(
-    page: Page, watched: Watched
-) -> None:
+def test_button_shows_that_the_shop_is_unreachable(page: Page, watched: Watched) -> None:
     expect(page.locator("#start")).to_have_text("Start the rush")
     page.route("**/state?*", lambda route: route.abort())
     expect(page.locator("#start")).to_have_text("The shop does not answer")
@@ -302,9 +298,7 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
         expect(page.get_by_text("Logged out")).to_be_visible()
 
 
-def test_file_of_ones_own_is_stepped_through_and_rushed(
-    stack: Stack, context: BrowserContext
-) -> None:
+def test_own_file_is_stepped_through_and_rushed(stack: Stack, context: BrowserContext) -> None:
     with opened(context, stack, Watched(), "/?lock=mine&buyers=10&stock=5") as page:
         begin(page, "mine")
         takes(page, "A", "read")

@@ -96,7 +96,7 @@ def test_button_that_moves_while_pressed_is_clicked(
         expect(page.locator("#code-marked pre").first).to_be_visible()
 
 
-def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None:
+def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> None:
     """It says that A has not come: the button could be pressed once more, and the page would take
     back what the person has just seen."""
     begin(page, "none")
@@ -118,7 +118,7 @@ def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None
     assert "false A: read" not in clicks
 
 
-def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: Page) -> None:
+def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
     """Both look the same, before a buyer has come: the step would be refused, or be lost with the
     old round."""
     begin(page, "none")
@@ -137,7 +137,7 @@ def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: 
     takes(page, "A", "read")
 
 
-def test_step_that_the_shop_refuses_is_seen_to_be_refused(page: Page, watched: Watched) -> None:
+def test_refused_step_is_shown_as_refused(page: Page, watched: Watched) -> None:
     watched.refusals.add(503)
     begin(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
@@ -149,7 +149,7 @@ def test_step_that_the_shop_refuses_is_seen_to_be_refused(page: Page, watched: W
     expect(column(page, "A")).not_to_contain_text("Not done")
 
 
-def test_axe_finds_nothing_serious(page: Page) -> None:
+def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
     begin(page, "redis")
     takes(page, "A", "read")
     press(page, "B", "read")

@@ -108,7 +108,7 @@ def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> No
     assert rush.judge(undisturbed=False).verdict == verdict
 
 
-def test_stock_that_all_buyers_saw_too_low_is_found() -> None:
+def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
     rush = RecordedRush("row-lock", buyers=3)
     for number in range(rush.buyers):
         plants.set_stock_seen(rush, number, rush.stock - number - 1)
@@ -254,7 +254,7 @@ def test_sequence_of_numbers_counts_unless_promised(lock: str, violations: tuple
     assert rush_numbered_backwards(lock).judge().violations == violations
 
 
-def test_promise_that_is_named_again_was_made_once() -> None:
+def test_repeated_promise_counts_once() -> None:
     rush = rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.ask_again(0)

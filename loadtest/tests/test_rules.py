@@ -16,7 +16,7 @@ def test_orders_are_compared_with_the_stock() -> None:
     assert sale.judge(left=1).verdict == "unknown"
 
 
-def test_acknowledged_order_that_is_gone_is_a_lost_ack() -> None:
+def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     """A later answer to the same buyer does not hide it."""
     sale = sequential_sale()
     sale.ask(60, "rival-3")
@@ -39,7 +39,7 @@ def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     return sale
 
 
-def test_sold_out_before_the_last_unit_can_be_gone_is_false() -> None:
+def test_early_sold_out_is_false() -> None:
     assert sale_with_sold_out_at(23.1).judge().violations == ()
     finding = only_finding(sale_with_sold_out_at(22.9).judge(), "false_sold_out")
     assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
@@ -147,7 +147,7 @@ def test_overlap_is_found_and_the_sale_stays_exact() -> None:
     assert sale_with_two_holders(8).judge().verdict == "exact"
 
 
-def test_holder_that_enters_its_own_lock_again_is_one_holder() -> None:
+def test_reentry_counts_as_one_holder() -> None:
     sale = sequential_sale()
     for key, ms in {"victim": 102.0, "rival-1": 104.0}.items():
         sale.record(ms, key, "acquired", token="thread 3 of process 12", fence=None)

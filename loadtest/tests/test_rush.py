@@ -62,7 +62,7 @@ def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     return rush
 
 
-def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
+def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
     run = rush_of_three(arrived=2).compute_run()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
@@ -85,7 +85,7 @@ def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     assert run["why"].startswith(why)
 
 
-def test_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> None:
+def test_order_with_only_a_buyers_name_is_a_strangers() -> None:
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)
@@ -94,7 +94,7 @@ def test_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> Non
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
 
 
-def test_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
+def test_unjudged_rush_names_its_sale_and_lock() -> None:
     rush = rush_of(2)
     rush.failure = ShopUnreachable("no answer")
     assert rush.conclude() == {
@@ -105,7 +105,7 @@ def test_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     }
 
 
-def test_stock_that_was_asked_for_is_what_counts() -> None:
+def test_requested_stock_is_the_one_that_counts() -> None:
     """The shop opened the sale with two units, and three were asked for."""
     rush = rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
@@ -196,7 +196,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("unsettled", [1, None])
-def test_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int | None) -> None:
+def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
     """As the page and Locust's own tab show it: the nodes' records are not read there."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
@@ -231,7 +231,7 @@ def test_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None
     }
 
 
-def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
+def test_adjacent_requests_count_as_one_in_flight() -> None:
     assert max_in_flight([(1, 2), (2, 3)]) == 1
     assert max_in_flight([(1, 2)] * 3) == 3
 
@@ -241,7 +241,7 @@ def test_percentile_is_a_value_that_was_measured() -> None:
     assert figures == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
-def test_nothing_measured_is_zero() -> None:
+def test_figures_of_no_requests_are_zero() -> None:
     timing = measure_timing([])
     assert timing["duration_s"] == timing["began_s"] == timing["in_flight"] == 0
     assert timing["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}

@@ -98,7 +98,7 @@ def assert_the_books_balance(shop: Shop, sales: dict[str, int], crowds: list[Cus
         assert crowd.outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
 
 
-def test_nothing_is_sold_unlocked_while_a_master_is_replaced(
+def test_no_unlocked_sale_while_a_master_is_replaced(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
     """If it did not ask the Sentinels again, the shop would answer 503 forever; if it sold without
@@ -119,7 +119,7 @@ def test_nothing_is_sold_unlocked_while_a_master_is_replaced(
     assert_the_books_balance(stack.shop(), sales, crowds)
 
 
-def test_master_that_is_replaced_alive_is_used_no_more(
+def test_replaced_master_is_no_longer_used(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
     parts = stack.shop().read_readyz()["parts"]

@@ -28,7 +28,7 @@ def read_until_ready(serving: subprocess.Popen[str]) -> str:
     pytest.fail(f"serve ended: {printed}")
 
 
-def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
+def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
     printed = read_until_ready(serving)
     where = dict(
@@ -98,7 +98,7 @@ def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
     assert_nothing_is_left(clone)
 
 
-def test_no_admin_is_made_in_a_database_that_is_not_the_runs_own(
+def test_no_admin_is_created_in_an_external_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://somebody.elses/shop")

@@ -60,7 +60,7 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
-def test_holder_who_has_sold_is_said_not_to_have_released() -> None:
+def test_story_names_holder_that_sold_without_releasing() -> None:
     """The lock of a victim ends after its sale and before its release."""
     sale = HistoryBuilder(stock=2)
     sale.acquire(0, 1, "victim", **A)

@@ -85,7 +85,7 @@ def test_wrong_trait_is_a_complaint_and_ours_counts(change: dict[str, Any]) -> N
     assert strategy["complaint"]
 
 
-def test_field_that_is_gone_is_a_complaint() -> None:
+def test_missing_field_is_a_complaint() -> None:
     listing = make_listing("redis")
     del listing[0]["renewed"]
     [strategy] = describe("redis", listing=listing)
@@ -129,7 +129,7 @@ def test_lying_listing_is_found_under_a_fault(
     assert cells["row-lock"]["missing"] == "GET /strategies does not list row-lock"
 
 
-def test_strategy_of_which_nothing_is_expected_is_refused(
+def test_strategy_without_expected_verdicts_is_refused(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list_strategies = Shop.strategies

@@ -252,7 +252,7 @@ def test_orders_that_are_written_after_the_answers_are_waited_for() -> None:
     assert rushed(Queued([], 0), "ssssoo")["verdict"] == "exact"
 
 
-def test_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
+def test_wait_for_an_endless_queue_is_bounded() -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
     target.settles_s, target.lefts = 0.2, [STOCK, 0]
     target.unsettled = lambda: 3  # type: ignore[method-assign]
@@ -261,7 +261,7 @@ def test_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
 
 
 @pytest.mark.parametrize("shows", [listed(0, 1, 2, 3), 4])
-def test_lost_answer_or_an_error_leaves_open_who_has_the_order(shows: Any) -> None:
+def test_lost_answer_or_error_leaves_the_buyers_order_open(shows: Any) -> None:
     for letter, outcome in (("-", "unknown"), ("e", "error")):
         run = rushed(Shown(shows, 0), f"sss{letter}oo")
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)
@@ -277,7 +277,7 @@ def test_sale_with_other_units_is_refused_before_the_rush(opened: int) -> None:
         rushed(target, "ssssoo")
 
 
-def test_what_was_judged_and_what_was_not_is_said() -> None:
+def test_report_lists_what_was_judged_and_what_was_not() -> None:
     run = rushed(Shown(4, None), "ssssoo")
     assert (run["verdict"], run["stock_left"], run["lost_updates"]) == ("exact", None, None)
     assert len(run["judged"]) == 2

@@ -64,7 +64,7 @@ def test_finding_quotes_the_words_of_the_shop() -> None:
 
 @pytest.mark.parametrize("spelling", ["no-{}", "#no-{}"])
 @pytest.mark.parametrize("new", [listed(4, 5), []])
-def test_order_of_before_is_no_verdict(new: list[Order], spelling: str) -> None:
+def test_earlier_order_leaves_no_verdict(new: list[Order], spelling: str) -> None:
     """The shop shows returning customers the order that they have."""
     before = listed(0, 1, 2, 3)
     target = Shown([*before, *new], STOCK - len(new), showed=before)
@@ -76,7 +76,7 @@ def test_order_of_before_is_no_verdict(new: list[Order], spelling: str) -> None:
     assert "log in with buyer.key, which is new in every rush" in str(refused.value)
 
 
-def test_answer_without_a_number_for_an_order_of_before_is_no_verdict() -> None:
+def test_unnumbered_answer_about_an_earlier_order_is_no_verdict() -> None:
     before = listed(0, 1)
     target = Shown([*before, *listed(2, 3)], STOCK - 2, showed=before)
     with pytest.raises(TargetError, match="buyer-0 was answered sold, and buyer-0 had order no-1"):
@@ -184,7 +184,7 @@ def test_each_rush_counts_its_own_orders_without_names() -> None:
     assert merged_scope(runs, "judged") == ["the orders", "rushes 2, 4: 1 order"]
 
 
-def test_prefixes_of_one_serial_are_known_by_their_buyers() -> None:
+def test_equal_serials_are_told_apart_by_their_buyers() -> None:
     """EU-3 and US-3 are two numbers, and the buyer of US-3 has no order."""
     books = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3)]
     run = rushed_with(Shown(books, 0), ["EU-1", "EU-2", "EU-3", "US-3"])
@@ -322,7 +322,7 @@ def test_orders_that_never_come_name_settles_s() -> None:
 
 
 @pytest.mark.parametrize("waiting", [None, -1, "0", 2.5, True])
-def test_unsettled_that_is_no_number_of_orders_is_refused(waiting: Any) -> None:
+def test_unsettled_without_a_count_is_refused(waiting: Any) -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
     target.unsettled = lambda: waiting  # type: ignore[method-assign]
     with pytest.raises(TargetError, match=r"unsettled\(\) returned .*; return how many promised"):

@@ -66,9 +66,7 @@ def test_rush_times_only_the_purchase(results: Path, rush: Rushing, host: str) -
     assert "8 units; my_shop.py at http://127.0.0.1" in (latest / "report.html").read_text()
 
 
-def test_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
-    results: Path, rush: Rushing, tmp_path: Path
-) -> None:
+def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_path: Path) -> None:
     with cart_shop(tmp_path, "hiding") as host:
         status, printed = rush(host)
         assert status == 1, printed
@@ -114,7 +112,7 @@ def test_orders_that_change_a_moment_later_are_found(
         ("limited", "DesignTarget"),
     ],
 )
-def test_correct_shop_of_another_design_is_found_in_no_rush(
+def test_correct_foreign_shop_is_never_found_wrong(
     results: Path, tmp_path: Path, design: str, target: str
 ) -> None:
     """Their targets follow the guide."""
@@ -168,7 +166,7 @@ def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> Non
         ),
     ],
 )
-def test_wrong_target_says_what_to_do_and_leaves_no_results(
+def test_wrong_target_gives_advice_and_leaves_no_results(
     results: Path, rush: Rushing, host: str, own: str, says: str
 ) -> None:
     with pytest.raises(StackError, match=says):
@@ -177,7 +175,7 @@ def test_wrong_target_says_what_to_do_and_leaves_no_results(
     assert not (VAR / f"run-{os.getpid()}.log").exists()
 
 
-def test_shop_that_is_down_is_said_and_nothing_is_left(results: Path, rush: Rushing) -> None:
+def test_unreachable_shop_is_reported_and_leaves_nothing(results: Path, rush: Rushing) -> None:
     with pytest.raises(StackError, match=r"no shop answers at .* start it, or name another"):
         rush(f"http://127.0.0.1:{free_port()}")
     assert list(results.iterdir()) == []

@@ -47,9 +47,7 @@ class MyShop(Target):
         ),
     ],
 )
-def test_wrong_file_is_refused_with_what_to_do_and_so_is_none(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_wrong_or_missing_file_is_refused_with_advice(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(text)
     with pytest.raises(TargetError, match=says):
@@ -58,7 +56,7 @@ def test_wrong_file_is_refused_with_what_to_do_and_so_is_none(
         load("nowhere.py", "http://127.0.0.1:9")
 
 
-def test_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path) -> None:
+def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(WHOLE)
     loaded_target = load(file, "http://127.0.0.1:9/")
@@ -87,7 +85,7 @@ def test_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path) 
         (Shown(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
-def test_orders_and_a_stock_that_are_none_are_refused(target: Shown, says: str) -> None:
+def test_orders_and_stock_of_none_are_refused(target: Shown, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         rushed(target, "ssssoo")
 
@@ -118,7 +116,7 @@ def test_no_answer_is_not_read() -> None:
     assert read_answer(Reads(), Response(0)) == NO_ANSWER
 
 
-def test_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:
+def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
     page = Response(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
     with pytest.raises(TargetError) as found:
         read_answer(Reads(), page)
@@ -164,7 +162,7 @@ def test_rows_are_counted_in_sqlite(tmp_path: Path, name: str) -> None:
         sql(dsn, "SELECT 1 FROM other")
 
 
-def test_wrong_dsn_is_refused_and_makes_no_database(tmp_path: Path) -> None:
+def test_wrong_dsn_is_refused_and_creates_no_database(tmp_path: Path) -> None:
     for name in ("other", "a#b.db", "a?b.db"):
         with pytest.raises(TargetError, match="unable to open"):
             sql(f"sqlite:///{tmp_path}/{name}", "SELECT 1")
@@ -205,7 +203,7 @@ def test_shop_that_died_is_not_the_targets_fault() -> None:
         call(Shown(0, 0), {}.__getitem__, "order")
 
 
-def test_shop_that_is_not_there_says_what_to_do() -> None:
+def test_missing_shop_is_reported_with_advice() -> None:
     with pytest.raises(TargetError, match=r"no shop answers at http://127\.0\.0\.1:9/x .*start it"):
         ask("http://127.0.0.1:9/x")
 
@@ -243,6 +241,6 @@ def test_another_machine_is_rushed_with_a_yes_for_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8001", "", "ftp://127.0.0.1", "shop"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(TargetError, match="is no address of a shop"):
         require_permission(url, "", buyers=1)

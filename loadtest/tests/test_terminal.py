@@ -55,7 +55,7 @@ def test_single_worker_is_written_in_the_singular() -> None:
     assert "2 nodes of 1 worker and 160 threads; " in report.setup_of(summary)
 
 
-def test_what_was_not_run_has_no_figures() -> None:
+def test_run_that_was_not_made_has_no_figures() -> None:
     missing: Any = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
     runs = [run("redis", 1.0), missing]
     text = report.markdown(summary_of(*runs), ("orders", "seconds"))
@@ -69,7 +69,7 @@ def test_durations_are_not_compared_with_a_yardstick_that_was_not_run() -> None:
     assert "| `row-lock` | **NOT_RUN** |  |  |" in text
 
 
-def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
+def test_unanswered_buyers_have_a_column_if_any() -> None:
     cut_off = run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
     header, _, first, *_ = report.markdown(summary_of(cut_off), report.DEMO_COLUMNS).splitlines()
     assert "| no answer |" in header
@@ -78,7 +78,7 @@ def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
     assert "no answer" not in all_answered
 
 
-def test_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
+def test_reason_is_printed_without_interpreting_markup() -> None:
     """A key, or an answer of a shop: Rich took it for markup, and the command ended in a traceback.
     A key may have no blanks, and all of these characters."""
     console = Console(file=io.StringIO(), width=200)
@@ -105,7 +105,7 @@ def test_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
         ("load --host http://shop.example", "unrecognized arguments: --host http://shop.example"),
     ],
 )
-def test_what_a_command_does_not_use_is_refused_with_what_to_do(
+def test_unused_option_is_refused_with_advice(
     arguments: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as refused:
@@ -183,7 +183,7 @@ def test_demo_is_the_default_command(arguments: list[str]) -> None:
     assert parse(arguments, "").command == "demo"
 
 
-def test_ctrl_c_while_the_imports_run_says_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_imports_prints_nothing(tmp_path: Path) -> None:
     (tmp_path / "rich").mkdir()
     waits = "import sys; print('importing', flush=True); sys.stdin.read()"
     (tmp_path / "rich" / "__init__.py").write_text(waits)
@@ -240,9 +240,7 @@ def every_strategy(as_expected: bool = True) -> list[Any]:
 
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [every_strategy(), every_strategy(as_expected=False)])
-def test_nothing_of_a_table_is_cut_however_large_its_figures(
-    runs: list[Any], columns: tuple[str, ...]
-) -> None:
+def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
     text = rendered(report.sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
@@ -253,7 +251,7 @@ def test_nothing_of_a_table_is_cut_however_large_its_figures(
     assert "orders" in text
 
 
-def test_eighty_columns_are_enough_for_all_of_the_matrix() -> None:
+def test_matrix_fits_into_80_columns() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     quick = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**run, **figures, "buy_ms": quick} for run in every_strategy()]
@@ -272,7 +270,7 @@ def cells() -> list[Any]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
+def test_wide_matrix_of_faults_continues_below(width: int) -> None:
     tables = fault_report.tables(cells(), width)
     texts = [rendered(table, width) for table in tables]
     headings = [text.splitlines()[0].split() for text in texts]
@@ -284,7 +282,7 @@ def test_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> No
         assert len(text.splitlines()) == len({cell["lock"] for cell in cells()}) + 1
 
 
-def test_cell_in_figures_says_what_was_sold_and_when_again() -> None:
+def test_cell_shows_sales_and_recovery_in_figures() -> None:
     crashed: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
     crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
     sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
@@ -324,7 +322,7 @@ def test_error_of_a_server_is_one_line(
 
 @pytest.mark.usefixtures("_keep_servers")
 @pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
-def test_results_path_that_is_no_folder_is_refused(
+def test_results_path_that_is_not_a_folder_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     results: Path,
     tmp_path: Path,
@@ -346,7 +344,7 @@ def test_results_path_that_is_no_folder_is_refused(
     assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
 
 
-def test_page_that_cannot_be_made_hides_no_result(
+def test_failed_page_hides_no_result(
     monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path
 ) -> None:
     """The other files are written, and the log has the traceback. An event without its name

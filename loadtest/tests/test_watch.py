@@ -36,7 +36,7 @@ def test_work_returns_and_raises_as_it_does_alone() -> None:
             run_while_servers_live(fail, lambda: "")
 
 
-def test_work_that_waits_is_given_up_when_a_server_ends(never: threading.Event) -> None:
+def test_waiting_work_ends_when_a_server_ends(never: threading.Event) -> None:
     waits = threading.Event()
 
     def work() -> None:
@@ -61,7 +61,7 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("full_folder", ["var", "records"])
-def test_work_is_given_up_when_the_disk_is_full(
+def test_work_ends_when_the_disk_is_full(
     full_folder: str, never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All servers still run: they may answer nothing more, and say so only in their logs."""

@@ -44,7 +44,7 @@ ENDLESS = {"setnx"} | {
 
 
 @pytest.mark.parametrize(("fault", "neuter"), CHOSEN)
-def test_neutered_fault_shows_nothing_and_the_next_one_is_made(
+def test_disabled_fault_is_inconclusive_and_the_next_runs(
     testbed: Testbed, fault: str, neuter: WeakenedFault
 ) -> None:
     strategies = testbed.strategies(() if ALL else LOCKS)
@@ -73,7 +73,7 @@ def test_neutered_fault_shows_nothing_and_the_next_one_is_made(
     print(f"{fault}, {neuter.how}: {len(noticing)} of {len(cells)}: {cells[0]['missing']}")
 
 
-def test_testbed_is_as_it_was_after_all_that(testbed: Testbed) -> None:
+def test_testbed_is_restored_after_all_faults(testbed: Testbed) -> None:
     strategies = testbed.strategies(LOCKS)
     for name in ("redis-down", "db-kill", "db-failover", "late-release"):
         cells = play(FAULTS[name](testbed), strategies)

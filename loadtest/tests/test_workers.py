@@ -18,7 +18,7 @@ from loadtest.tests.held_target import HeldLocust
 UNKNOWN = EXIT_CODES["unknown"]
 
 
-def test_one_command_makes_its_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
+def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
         master = locust.headless("--processes", "2", "--history", str(history), buyers=9)
@@ -69,7 +69,7 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
     assert [len(pids_of_run) for pids_of_run in pids] == [2, 3]
 
 
-def test_killed_before_it_arrived_nobody_is_released(tmp_path: Path, host: str) -> None:
+def test_death_before_the_arrival_releases_no_buyer(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.headless("--master", "--expect-workers", "2")
         locust.workers()
@@ -97,7 +97,7 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
     assert "is gone, 4 of its buyers had no answer" in run["why"]
 
 
-def test_killed_after_its_report_the_verdict_stands(tmp_path: Path, host: str) -> None:
+def test_death_after_the_report_keeps_the_verdict(tmp_path: Path, host: str) -> None:
     with HeldLocust(tmp_path, host, buy="0") as locust:
         master = locust.headless("--master", "--expect-workers", "2")
         locust.workers()
@@ -111,7 +111,7 @@ def test_killed_after_its_report_the_verdict_stands(tmp_path: Path, host: str) -
     assert "lost" not in run
 
 
-def test_worker_is_never_sent_the_token_that_opens_sales(tmp_path: Path, host: str) -> None:
+def test_workers_never_get_the_restock_token(tmp_path: Path, host: str) -> None:
     """A process that reaches the master's port may call itself a worker; this one only listens."""
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:

@@ -213,7 +213,7 @@ async def test_silent_server_does_not_stop_a_loop_of_thousands(
     await client.aclose()
 
 
-def test_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
+def test_adoption_cancelled_at_the_loops_end_is_given_back(
     client: redis.Redis, server: Server
 ) -> None:
     near = RedisLock(client, "adopted late", ttl=30)
@@ -232,7 +232,7 @@ def test_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
     assert not near.locked()
 
 
-def test_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Server) -> None:
+def test_task_that_cleans_up_after_main_keeps_its_lease(server: Server) -> None:
     """asyncio.run cancels all tasks then, that which renews included."""
     ended: list[bool] = []
 

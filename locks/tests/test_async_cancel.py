@@ -93,7 +93,7 @@ async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 @pytest.mark.parametrize("scenario", [uncontended, released_twice_if_cancelled, several])
 @looped
-async def test_task_cancelled_at_any_of_its_awaits_leaves_nothing_behind(
+async def test_task_cancelled_at_any_await_leaves_nothing(
     server: Server, scenario: Scenario, held: bool, late: bool
 ) -> None:
     async with locks_on(server.port) as make:
@@ -200,7 +200,7 @@ def _leases(resources: Any) -> list[AsyncLease]:
 
 
 @looped
-async def test_release_that_did_not_arrive_is_sent_when_it_is_asked_for_again(
+async def test_lost_release_is_sent_by_the_second_call(
     proxy: LoopbackProxy,
 ) -> None:
     async with locks_on(proxy.port) as make:
@@ -218,7 +218,7 @@ async def test_release_that_did_not_arrive_is_sent_when_it_is_asked_for_again(
 
 
 @looped
-async def test_wait_that_is_over_is_not_ended_by_a_cancellation(server: Server) -> None:
+async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
     """asyncio.timeout cancels the task, and before Python 3.11.3 it says CancelledError, not
     TimeoutError, in a task that cleans up after it was cancelled."""
     cancels = 0

@@ -17,7 +17,7 @@ from .looped import lock_on
 from .waiting import Start, held, in_thread, listeners, queued
 
 
-def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server: Server) -> None:
+def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
     """As where a web server's threads run a loop for each request."""
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "loop after loop", ttl=30)
@@ -79,7 +79,7 @@ def expect_lost(lease: AsyncLease) -> None:
         lease.check()
 
 
-def test_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server) -> None:
+def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
     async def take() -> AsyncLease:
         async with lock_on(server.port, on_lost=lambda *_: None) as lock:
             return await lock.acquire(1)
@@ -92,7 +92,7 @@ def test_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server)
 @pytest.mark.parametrize(
     "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
 )
-def test_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
+def test_fork_does_not_keep_a_dead_waiters_subscription(
     lock: RedisLock, worker: Start, waits: dict[str, Any]
 ) -> None:
     """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""

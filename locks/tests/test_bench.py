@@ -12,7 +12,7 @@ from .waiting import LOCKS
 bench = pytest.importorskip(f"{LOCKS}.bench.drain", exc_type=ImportError)
 
 
-def test_drain_serves_every_waiter_once_and_counts_what_it_took(
+def test_drain_serves_every_waiter_once_and_measures_it(
     server: Server, client: redis.Redis
 ) -> None:
     with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:

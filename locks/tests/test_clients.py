@@ -49,7 +49,7 @@ def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None
         waiting_thread.result(5).release()
 
 
-def test_client_without_a_timeout_gets_one_for_the_locks_own_connections(
+def test_lock_connections_have_a_timeout_if_the_client_has_none(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
@@ -80,7 +80,7 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
+def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     """For acquire, wait, probe, hand-over, renewal, a broken subscription and lost scripts."""
     admin: Any = own_server.client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())

@@ -37,7 +37,7 @@ def test_key_value_and_expiry_are_those_of_redis_py(
 
 @pytest.mark.parametrize("thread_local", [True, False])
 @pytest.mark.parametrize("token", ["mine", b"mine"])
-def test_token_may_be_brought_along(
+def test_caller_may_choose_the_token(
     client: redis.Redis, lock_of: Make, token: str | bytes, thread_local: bool
 ) -> None:
     lock, other = lock_of(thread_local=thread_local), lock_of()
@@ -49,7 +49,7 @@ def test_token_may_be_brought_along(
 
 
 @pytest.mark.parametrize("token", ["*", ""])
-def test_token_that_would_mean_something_else_is_refused(lock_of: Make, token: str) -> None:
+def test_reserved_token_is_refused(lock_of: Make, token: str) -> None:
     with pytest.raises(ValueError, match="nobody else uses"):
         lock_of().acquire(token=token)
 
@@ -67,7 +67,7 @@ def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool
         first.release()
 
 
-def test_lock_with_a_timeout_is_not_renewed_and_one_without_is(
+def test_only_a_lock_without_a_timeout_is_renewed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compat.Lock, "ttl", 3)
@@ -195,7 +195,7 @@ def test_extend_adds_or_replaces_and_reacquire_starts_again(
 
 
 @pytest.mark.parametrize("spoil", ["ended", "released"])
-def test_leaving_the_block_without_the_lock_raises_unless_asked_not_to(
+def test_leaving_the_block_without_the_lock_raises_by_default(
     client: redis.Redis, lock_of: Make, spoil: str
 ) -> None:
     def leave(**options: Any) -> None:

@@ -118,7 +118,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     again.release()
 
 
-def test_client_of_ours_makes_these_locks(server: Server) -> None:
+def test_our_client_makes_these_locks(server: Server) -> None:
     with compat.Redis(port=server.port) as client:
         assert type(client.lock("job")) is compat.Lock
         assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock

@@ -108,9 +108,7 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
     assert pair.replica.client().exists("lock:{left}:fence")
 
 
-def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(
-    pair: Pair, door: Door
-) -> None:
+def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
     holder = RedisLock(pair.master.client(), "followed", ttl=30).acquire(5)
     other = waiter(door.lock("followed", ttl=30))
     pair.fail_over()
@@ -143,7 +141,7 @@ def _channel_of_the_waiter(server: Server) -> bytes:
     return bytes(waiters[0].split()[0]) if waiters else b""
 
 
-def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair, door: Door) -> None:
+def test_no_waiter_stays_at_a_demoted_replica(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
     lock = door.lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
@@ -176,9 +174,7 @@ def _calls(server: Server, command: str) -> int:
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def test_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
-    pair: Pair, tmp_path: Path
-) -> None:
+def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Path) -> None:
     log = (tmp_path / "log").open("wb")
     sentinels = Sentinels(tmp_path, pair.master.port, log)
     try:

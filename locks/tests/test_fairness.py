@@ -37,7 +37,7 @@ def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, wor
     assert time.monotonic() - released < 0.5
 
 
-def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
+def test_waiters_keep_their_places_if_the_subscription_breaks(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
     """Waiters that can be woken go first; newcomers come after waiters that are back."""
@@ -173,7 +173,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         assert b.ask("release") == "released"
 
 
-def test_waiters_of_a_process_that_was_paused_have_their_places_back(
+def test_waiters_of_a_paused_process_regain_their_places(
     client: redis.Redis, worker: Start
 ) -> None:
     """All of them, when the first one asks: a waiter that is not paused overtook them meanwhile."""

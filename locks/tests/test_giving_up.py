@@ -54,7 +54,7 @@ def test_exception_after_the_hand_over_gives_the_lock_back(
     ("released", "gets_it"),
     [("while it is queued", True), ("before its last question", True), ("after it", False)],
 )
-def test_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
+def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     client: redis.Redis,
     lock: RedisLock,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,7 @@ def test_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
     assert is_free(lock)
 
 
-def test_waiter_whose_wait_is_over_is_not_handed_the_lock(
+def test_waiter_after_its_wait_is_not_given_the_lock(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
     asleep = worker()

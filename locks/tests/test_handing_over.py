@@ -25,9 +25,7 @@ def test_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
         assert lease.loss is LossReason.EXPIRED
 
 
-def test_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
-    client: redis.Redis, lock: RedisLock
-) -> None:
+def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
     lease = lock.acquire(1)
     late = json.loads(lease.hand_over())["token"]
     adopted = lock.adopt(json.dumps({"name": "tested", "token": late, "fence": lease.fence}))
@@ -40,7 +38,7 @@ def test_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     assert adopted.release() is Release.RELEASED
 
 
-def test_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
+def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
@@ -61,7 +59,7 @@ def test_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
         ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of that name"),
     ],
 )
-def test_text_that_is_no_lease_of_this_lock_is_refused(
+def test_text_of_another_locks_lease_is_refused(
     client: redis.Redis, handed: str, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
@@ -69,7 +67,7 @@ def test_text_that_is_no_lease_of_this_lock_is_refused(
 
 
 @pytest.mark.parametrize("ask", [lambda lease: lease.extend(30), lambda lease: lease.hand_over()])
-def test_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
+def test_unanswered_extension_leaves_the_lease_unchanged(
     server: Server, proxy: LoopbackProxy, ask: Callable[[Lease], object]
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
@@ -130,7 +128,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     again.release()
 
 
-def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) -> None:
+def test_no_lease_has_the_wildcard_token(client: redis.Redis) -> None:
     lock = RedisLock(client, "any", ttl=1)
     with held(lock) as lease:
         with pytest.raises(ValueError, match="would release any holder"):

@@ -65,7 +65,7 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
 
 
 @pytest.mark.parametrize("name", [5, b"x"])
-def test_name_that_is_no_text_is_refused(client: redis.Redis, name: Any) -> None:
+def test_name_that_is_not_a_string_is_refused(client: redis.Redis, name: Any) -> None:
     with pytest.raises(TypeError, match="name must be a string"):
         RedisLock(client, name, ttl=1)
 
@@ -93,7 +93,9 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
     assert counted == [Release.RELEASED] * 50
 
 
-def test_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_clock_of_the_client_may_jump(
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with held(lock) as lease:
         other = waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -119,9 +121,7 @@ def test_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
         assert lock.inspect().owner == lease.token
 
 
-def test_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
-    lock: RedisLock, worker: Start
-) -> None:
+def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: Start) -> None:
     sleeper = worker()
     with held(lock):
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)

@@ -47,7 +47,7 @@ def test_short_lived_clients_leave_no_thread_and_no_connection(server: Server) -
     eventually(lambda: len(watching.client_list()) <= connections + 2)
 
 
-def test_lock_decorates_a_function_unless_it_would_run_after_the_block(lock: RedisLock) -> None:
+def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
     @lock.hold(wait=1)
     def owner() -> str | None:
         return lock.inspect().owner
@@ -71,7 +71,7 @@ def test_lock_decorates_a_function_unless_it_would_run_after_the_block(lock: Red
     assert not lock.locked()
 
 
-def test_life_of_a_fence_key_can_be_chosen(client: redis.Redis) -> None:
+def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
     with held(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
         other = waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
     other.result(5).release()
@@ -88,7 +88,7 @@ def test_error_has_its_message_without_docstrings() -> None:
     assert run(sys.executable, "-OO", "-c", program).startswith("x: The lock was not free")
 
 
-def test_machine_that_was_suspended_trusts_no_lease_of_before(
+def test_suspended_machine_trusts_no_earlier_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = RedisLock(client, "suspended", ttl=10, renew=False).acquire(1)

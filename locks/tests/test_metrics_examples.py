@@ -81,7 +81,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_what_an_example_counts_arrives(server: Server, kind: str) -> None:
+def test_metrics_example_counts_as_documented(server: Server, kind: str) -> None:
     needs, before, after, expected = EXAMPLES[kind]
     pytest.importorskip(needs, reason=f"pip install {needs}")
     example = re.search(rf"```python {kind}\n(.*?)```", PAGE, re.DOTALL)

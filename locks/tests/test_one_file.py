@@ -61,7 +61,7 @@ def test_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis
     assert not client.exists("lock:{x}")
 
 
-def test_waiter_asks_less_and_less_often_until_every_50_ms(
+def test_waiter_polls_less_often_down_to_every_50_ms(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = make()
@@ -101,9 +101,7 @@ def test_stopped_holder_is_replaced_after_the_ttl(
         lease.check()
 
 
-def test_lock_that_was_taken_away_is_noticed_by_the_next_renewal(
-    make: Make, client: redis.Redis
-) -> None:
+def test_stolen_lock_is_noticed_by_the_next_renewal(make: Make, client: redis.Redis) -> None:
     with make(ttl=0.6).hold(wait=1) as lease:
         client.set("lock:{x}", "somebody else")
         eventually(lambda: is_lost(lease), within=2)
@@ -120,7 +118,7 @@ def is_lost(lease: Lease) -> bool:
     return False
 
 
-def test_reply_that_got_lost_leaves_no_lock(proxy: LoopbackProxy) -> None:
+def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
     client = once(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
@@ -148,9 +146,7 @@ def once(proxy: LoopbackProxy) -> redis.Redis:
     return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
 
 
-def test_body_s_exception_is_not_replaced_and_the_lock_is_free_again(
-    make: Make, client: redis.Redis
-) -> None:
+def test_exception_of_the_block_is_kept_and_the_lock_freed(make: Make, client: redis.Redis) -> None:
     with pytest.raises(KeyError), make().hold(wait=1):
         raise KeyError
     assert not client.exists("lock:{x}")

@@ -26,7 +26,7 @@ def test_client_that_does_not_answer_is_refused(make_client: Callable[[], Any]) 
         OneFileLock(make_client(), "x", ttl=1)
 
 
-def test_answer_that_is_no_fence_is_refused() -> None:
+def test_answer_without_a_fence_is_refused() -> None:
     """A client that nothing gives away when the lock is made."""
 
     class Collector:
@@ -53,7 +53,9 @@ async def async_generator_function() -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     "function", [coroutine_function, generator_function, async_generator_function]
 )
-def test_block_is_no_decorator(client: redis.Redis, function: Callable[..., Any]) -> None:
+def test_block_cannot_be_used_as_a_decorator(
+    client: redis.Redis, function: Callable[..., Any]
+) -> None:
     """A decorator would release the lock before such a function has run."""
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises(TypeError, match="not callable"):
@@ -61,13 +63,13 @@ def test_block_is_no_decorator(client: redis.Redis, function: Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", ["", None, 5, b"x"])
-def test_name_that_is_no_text_is_refused(client: redis.Redis, name: Any) -> None:
+def test_name_that_is_not_a_string_is_refused(client: redis.Redis, name: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="name"):
         OneFileLock(client, name, ttl=1)
 
 
 @pytest.mark.parametrize("wait", ["5", -1, float("nan")])
-def test_wait_that_is_no_duration_is_refused(client: redis.Redis, wait: Any) -> None:
+def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) -> None:
     """Where the lock is free, too."""
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises((TypeError, ValueError)):

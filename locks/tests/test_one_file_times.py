@@ -26,7 +26,7 @@ def recommended_client(port: int) -> redis.Redis:
     return redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 1))
 
 
-def test_grant_that_came_too_late_is_asked_for_again(own_server: Server) -> None:
+def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
     """The server is silent for longer than the ttl; the lease is good all the same, and renewed."""
     client = own_server.client(socket_timeout=5)
     lock = OneFileLock(client, "x", ttl=0.5)

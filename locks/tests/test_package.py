@@ -132,7 +132,7 @@ def readme_program(server: Server, name: str, readme: str | None = None) -> str:
     return program.replace("from locks", f"from {name}")
 
 
-def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
+def test_every_pitfall_names_its_test() -> None:
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "tests/README.md").read_text(), re.M)
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     defined = set()
@@ -158,7 +158,7 @@ def test_type_hints_of_everything_public_can_be_resolved() -> None:
                 typing.get_type_hints(function)
 
 
-def test_lock_that_tells_of_a_loss_has_loaded_what_it_needs() -> None:
+def test_lock_with_on_lost_has_loaded_its_hooks() -> None:
     """In a child that was forked during an import, that import never ends."""
     program = f"""
 import sys, redis

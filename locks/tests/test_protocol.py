@@ -63,7 +63,7 @@ def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
     assert queue_args(b"c", float("inf"), float("inf"), 0)[2:4] == (-1, -1)
 
 
-def test_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
+def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
     """The lock is handed over `waited` after the server queued us, which was `sending` after we
     asked; the wake-up is read `delay` later. On our clock the key expires at `ends`."""
     chance = random.Random(7)
@@ -92,7 +92,7 @@ def test_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
         (QUEUED.clock + 1_000_000, 1061.0),  # it jumped back, or we were paused
     ],
 )
-def test_wake_up_that_the_clocks_cannot_explain_is_asked_about(clock: int, now: float) -> None:
+def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
     assert Wake(1, clock).deadline(QUEUED, TTL, now) is None
 
 
@@ -107,7 +107,7 @@ def make_lock_waiters(number: int) -> tuple[LockWaiters, list[float]]:
     return lock_waiters, [lock_waiters.poll_at(token, TTL) for token in tokens]
 
 
-def test_first_asks_at_once_and_a_few_others_a_moment_later() -> None:
+def test_first_waiter_polls_at_once_and_others_later() -> None:
     _, asks = make_lock_waiters(10)
     assert asks == [0.001, *[STAGGER_SECONDS] * 9]
 
@@ -121,7 +121,7 @@ def test_thousands_do_not_ask_at_the_same_moment() -> None:
         assert sum(start <= second < start + 1 for second in asks) < 600
 
 
-def test_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
+def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
     lock_waiters, asks = make_lock_waiters(500)
     last = list(lock_waiters.mailboxes)[-1]
     assert lock_waiters.poll_at(last, TTL) == asks[-1]
@@ -219,7 +219,7 @@ def test_moved_slot_is_remembered_and_an_ask_is_followed_once(raw: bool) -> None
     ],
     ids=lambda passing: type(passing).__name__,
 )
-def test_what_may_pass_is_tried_again_until_the_end_of_the_wait(passing: Exception) -> None:
+def test_temporary_error_is_retried_until_the_wait_ends(passing: Exception) -> None:
     steps = drive(known(A), error(passing), error(passing), "reply")
     assert [type(step) for step in steps[:-1]] == [Send, Refresh, Send, Refresh, Send]
     assert steps[-1] == "reply"
@@ -230,14 +230,14 @@ def test_what_may_pass_is_tried_again_until_the_end_of_the_wait(passing: Excepti
     assert late[-1].__cause__ is passing
 
 
-def test_error_of_the_command_itself_is_not_tried_again() -> None:
+def test_error_of_the_command_is_not_retried() -> None:
     wrong = exceptions.ResponseError("WRONGTYPE Operation against a key")
     steps = drive(known(A), error(wrong))
     assert sends(steps) == [("a", False)]
     assert steps[-1].__cause__ is wrong
 
 
-def test_nodes_that_send_one_another_the_slot_forever_are_given_pauses() -> None:
+def test_endless_redirections_are_followed_with_pauses() -> None:
     ring = [error(exceptions.MovedError("7 b:2")), error(exceptions.MovedError("7 a:1"))] * 4
     steps = drive(known(A, B), *ring, "reply")
     assert Refresh in [type(step) for step in steps]
@@ -269,7 +269,7 @@ def test_commands_are_recognized_if_two_threads_read_a_script() -> None:
             steps.send(-1)
 
 
-def test_cluster_of_which_nothing_is_known_is_asked_first() -> None:
+def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     topology = Topology([A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
@@ -286,7 +286,7 @@ def test_addresses_are_translated_as_the_client_does() -> None:
     assert topology.place_of(SLOT) == ("outside", 6)
 
 
-def test_node_that_refused_is_asked_last_who_has_the_slots() -> None:
+def test_refusing_node_is_asked_last_for_the_slots() -> None:
     """A primary that is cut off from its peers, and not from us, still names itself."""
     topology = known(A, B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")

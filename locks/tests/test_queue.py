@@ -12,7 +12,7 @@ from ..testing.server import Server
 from .waiting import Start, held, in_thread, queued, waiter
 
 
-def test_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
+def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock) as holder:
@@ -76,7 +76,7 @@ def test_wait_may_be_longer_than_the_socket_timeout(server: Server) -> None:
     lease.release()
 
 
-def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Server) -> None:
+def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
     client = server.client(max_connections=2)
     lock = RedisLock(client, "few", ttl=10)
     pubsub: Any = client.pubsub
@@ -133,9 +133,7 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
     assert time.monotonic() - woken < 0.5
 
 
-def test_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
-    client: redis.Redis, lock: RedisLock
-) -> None:
+def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock) as first:
         other = waiter(lock)
     lease = other.result(5)

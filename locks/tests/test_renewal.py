@@ -16,7 +16,7 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held, waiter
 
 
-def test_short_ttl_once_leaves_later_renewals_their_own_timeout(
+def test_one_short_ttl_does_not_shorten_later_timeouts(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
@@ -28,7 +28,7 @@ def test_short_ttl_once_leaves_later_renewals_their_own_timeout(
     assert lease.release() is Release.RELEASED
 
 
-def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
+def test_leases_with_different_ttls_have_separate_timeouts(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeouts_by_ttl: dict[int, float] = {}
@@ -84,7 +84,7 @@ class Odd(redis.Connection):
         super().send_packed_command(*args, **kwargs)
 
 
-def test_unexpected_exception_in_one_renewal_stops_no_other(
+def test_exception_in_one_renewal_stops_no_other(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = redis.ConnectionPool(connection_class=Odd, port=server.port)

@@ -67,7 +67,7 @@ def test_replaced_master_is_left_although_it_answers(
         assert old.client().keys("*split brain*") == []
 
 
-def test_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
+def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
 ) -> None:
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)

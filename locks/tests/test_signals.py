@@ -82,14 +82,14 @@ def test_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
     assert packed(*parts) == b"".join(connection.pack_command(*parts))
 
 
-def test_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server: Server) -> None:
+def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
     program = STORM.format(locks=LOCKS, port=server.port, seconds=3)
     interrupts, mailboxes = map(int, run(sys.executable, "-c", program).splitlines()[-1].split())
     assert interrupts > 10
     assert mailboxes == 0
 
 
-def test_interrupt_right_after_the_mailbox_was_made_leaves_none(
+def test_interrupt_after_making_the_mailbox_leaves_none(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(lock._wakeups.waiters)

@@ -63,7 +63,7 @@ def _once(block: Block) -> None:
 
 @pytest.mark.parametrize("token", [None, "17-3", "2026-11", "job-17"])
 @pytest.mark.parametrize("timeout", [60, None])
-def test_waiter_finds_within_a_moment_that_an_old_lock_was_released(
+def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
     """Its release wakes no waiter, and it may have had a minute left, or no end at all."""

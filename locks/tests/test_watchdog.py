@@ -12,7 +12,7 @@ from ..watchdog import Watchdog
 from .waiting import Start, held
 
 
-def test_renewal_that_meets_its_release_loses_no_lease(
+def test_renewal_during_the_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(client, "crossing", ttl=0.3)
@@ -45,9 +45,7 @@ def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
         assert lease.release() is Release.RELEASED
 
 
-def test_forked_child_neither_renews_nor_releases_and_renews_its_own(
-    client: redis.Redis, worker: Start
-) -> None:
+def test_forked_child_renews_only_its_own_leases(client: redis.Redis, worker: Start) -> None:
     parent = worker()
     lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
     answer = parent.ask("fork", name="child's")
@@ -63,7 +61,7 @@ def test_forked_child_neither_renews_nor_releases_and_renews_its_own(
     assert parent.ask("release") == "released"
 
 
-def test_error_of_its_own_does_not_end_the_watchdog(
+def test_unexpected_error_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = threading.Event()
@@ -102,7 +100,7 @@ def test_stream_of_short_holds_does_not_wake_the_watchdog(
     assert len(woken) < 50
 
 
-def test_extended_lease_notices_its_loss_as_soon_as_any_other(client: redis.Redis) -> None:
+def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
     """Not two thirds of a ttl before its far deadline: check() would pass for all that time."""
     renewed = threading.Event()
 

@@ -39,7 +39,7 @@ def test_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_subscription_that_went_silent_is_noticed_and_replaced(
+def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near = RedisLock(client, "half open", ttl=30)
@@ -60,7 +60,7 @@ def test_subscription_that_went_silent_is_noticed_and_replaced(
         assert other.result(2).release() is Release.RELEASED
 
 
-def test_connection_that_broke_while_idle_is_noticed_before_it_is_used(
+def test_broken_idle_connection_is_replaced_before_use(
     server: Server, proxy: LoopbackProxy
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port), "idle", ttl=10)
@@ -70,7 +70,7 @@ def test_connection_that_broke_while_idle_is_noticed_before_it_is_used(
         assert lock.locked()
 
 
-def test_replica_refuses_and_that_is_an_error_of_the_backend(own_server: Server) -> None:
+def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
     client = own_server.client()
     lock = RedisLock(client, "demoted", ttl=0.6)
     lease = lock.acquire(1)
@@ -106,9 +106,7 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("waiters", [5, 50])
-def test_contended_acquisition_is_two_commands_however_many_wait(
-    own_server: Server, waiters: int
-) -> None:
+def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: int) -> None:
     client = own_server.client()  # on which no test before this one still cleans up
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)

@@ -16,7 +16,7 @@ from servers.tests.copy_of_project import Copy
 DOCTOR = ("-m", "servers.doctor")
 
 
-def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None:
+def test_ready_machine_is_reported_and_nothing_is_left(copy: Copy) -> None:
     doctor_run = copy.run(
         sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere"
     )
@@ -27,7 +27,7 @@ def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None
     assert not (copy.data / "postmaster.pid").exists()
 
 
-def test_servers_of_ones_own_that_do_not_answer_are_named(copy: Copy) -> None:
+def test_unreachable_external_servers_are_named(copy: Copy) -> None:
     nobody = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
     doctor_run = copy.run(sys.executable, *DOCTOR, **nobody)
     assert doctor_run.returncode == 1
@@ -35,7 +35,7 @@ def test_servers_of_ones_own_that_do_not_answer_are_named(copy: Copy) -> None:
     assert "NO  Valkey or Redis" in doctor_run.stdout
 
 
-def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
+def test_bare_python_gets_the_first_step_as_advice(copy: Copy) -> None:
     doctor_run = copy.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
     assert (doctor_run.returncode, doctor_run.stderr) == (1, "")
     assert "NO  packages         nothing is installed yet\n" in doctor_run.stdout
@@ -44,7 +44,7 @@ def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
     )
 
 
-def test_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
+def test_server_that_does_not_start_is_reported_with_its_log(copy: Copy) -> None:
     with (copy.data / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
     doctor_run = copy.run(sys.executable, *DOCTOR)
@@ -56,7 +56,7 @@ def test_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     assert "Traceback" not in doctor_run.stdout + doctor_run.stderr
 
 
-def test_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
+def test_old_python_can_parse_it_and_gets_advice() -> None:
     """Python 3.8 would end with a traceback if it evaluated an annotation like `str | None`."""
     ast.parse(inspect.getsource(doctor), feature_version=(3, 8))
     for name, function in inspect.getmembers(doctor, inspect.isfunction):
@@ -85,9 +85,7 @@ def test_absent_mariadb_is_named_and_not_required(monkeypatch: pytest.MonkeyPatc
         ("Windows", "amd64", "", "use WSL2"),
     ],
 )
-def test_system_without_wheels_is_pointed_to_one_that_has_them(
-    system: str, processor: str, libc: str, todo: str
-) -> None:
+def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, todo: str) -> None:
     advice = doctor._missing_wheels_advice(system, processor, libc)
     assert todo in advice
     assert bool(advice) == bool(todo)
@@ -102,7 +100,7 @@ def test_system_without_wheels_is_pointed_to_one_that_has_them(
         (doctor.check_packages, {"_version": lambda name: "?"}, "make clean, then make install"),
     ],
 )
-def test_what_a_machine_lacks_is_named_with_what_to_do(
+def test_missing_parts_of_the_machine_are_named_with_advice(
     monkeypatch: pytest.MonkeyPatch,
     check: Callable[[], Iterator[doctor.Diagnosis]],
     machine: dict[str, Any],

@@ -41,7 +41,7 @@ def test_terminated_user_stops_the_servers_too(copy: Copy) -> None:
     assert_gone(*servers)
 
 
-def test_what_a_killed_user_left_behind_is_cleaned_up_by_the_next_one(copy: Copy) -> None:
+def test_next_user_cleans_up_after_a_killed_one(copy: Copy) -> None:
     killed = User(copy)
     killed.ask("embedded.create_database('run_2')")
     child = psutil.Process(killed.ask("child()"))
@@ -145,7 +145,7 @@ def test_unwritable_files_are_refused_with_advice(copy: Copy) -> None:
     assert refused.stderr.startswith(f"no permission to write {lock}: run as the user who owns it")
 
 
-def test_wheel_may_be_in_such_a_path_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """initdb passes the path of its programs to a shell: they are copied to a path without `$`."""
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
@@ -159,7 +159,7 @@ def test_wheel_may_be_in_such_a_path_too(tmp_path: Path, monkeypatch: pytest.Mon
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"], "the copy is gone"
 
 
-def test_what_initdb_complains_of_is_in_the_error(
+def test_error_includes_the_message_of_initdb(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "data").mkdir()

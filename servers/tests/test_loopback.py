@@ -8,7 +8,7 @@ from servers import loopback
 from servers.loopback import SERVER_PORTS, free_port
 
 
-def test_free_port_is_none_that_outgoing_connections_get() -> None:
+def test_free_port_is_outside_the_outgoing_range() -> None:
     assert {free_port() in SERVER_PORTS for _ in range(20)} == {True}
 
 

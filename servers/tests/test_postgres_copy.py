@@ -15,7 +15,7 @@ from servers.server_errors import EmbeddedError
 from servers.tests.polling import eventually
 
 
-def test_replica_that_lags_behind_does_not_have_what_was_committed_last(tmp_path: Path) -> None:
+def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
     def start(folder: str, of: str, *, follows: bool = False) -> PostgresCopy:
         server = PostgresCopy(tmp_path / folder, runtime=tmp_path, of=of, follows=follows)
         opened.callback(server.stop)
@@ -51,7 +51,7 @@ def test_replica_that_lags_behind_does_not_have_what_was_committed_last(tmp_path
         assert paid(second) == 2
 
 
-def test_copy_of_nothing_says_so(tmp_path: Path) -> None:
+def test_copy_of_a_missing_server_is_reported(tmp_path: Path) -> None:
     copy = PostgresCopy(tmp_path / "1", runtime=tmp_path, of=f"host={tmp_path}")
     with pytest.raises(EmbeddedError, match=f"made no copy of host={tmp_path}: .*No such file"):
         copy.start()

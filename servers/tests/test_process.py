@@ -29,7 +29,7 @@ def started(tmp_path: Path, program: str) -> ServerProcess:
     return server
 
 
-def test_one_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Path) -> None:
+def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     stubborn = "import signal, subprocess, sys, time; signal.signal(15, signal.SIG_IGN);"
     child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
     server = started(tmp_path, f"{stubborn} {child} print(child.pid); time.sleep(600)")
@@ -131,7 +131,7 @@ def test_postgresql_that_does_not_answer_names_a_full_disk(tmp_path: Path, log: 
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None:
+def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
     small = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
     if subprocess.run(small, capture_output=True).returncode:
         pytest.skip("may not mount")
@@ -189,7 +189,7 @@ def test_runtime_folder_that_is_a_link_is_refused(
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
-def test_runtime_folder_that_others_may_write_is_refused(
+def test_runtime_folder_writable_by_others_is_refused(
     mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
@@ -212,7 +212,7 @@ def test_runtime_folder_that_others_may_write_is_refused(
         ({"REDIS_URL_FILE"}, True),
     ],
 )
-def test_server_is_started_only_where_one_of_the_two_is_not_named(
+def test_only_an_unnamed_server_is_started(
     names_set: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container has neither server in it: `manage.py migrate` failed there for want of one."""

@@ -63,7 +63,7 @@ def test_server_may_speak_first() -> None:
             assert accepted.recv(4) == b"user"
 
 
-def test_delay_holds_each_direction_up_and_keeps_the_order(
+def test_delay_applies_to_both_directions_and_keeps_order(
     proxy: Proxy, client: redis.Redis
 ) -> None:
     client.ping()
@@ -150,7 +150,7 @@ def test_refusing_proxy_looks_down_and_keeps_its_port(proxy: Proxy, client: redi
     assert client.ping()
 
 
-def test_switch_sends_new_connections_elsewhere_and_cuts_the_others(
+def test_switch_redirects_new_connections_and_cuts_old_ones(
     proxy: Proxy, client: redis.Redis, valkey: embedded.Valkey
 ) -> None:
     with socket.socket() as nobody, client.client() as connected:

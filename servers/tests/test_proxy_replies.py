@@ -10,7 +10,7 @@ from servers.tests.polling import eventually
 from servers.valkey import client_at
 
 
-def test_set_nx_whose_reply_is_lost_leaves_the_key_there(
+def test_set_nx_with_a_lost_reply_leaves_the_key(
     proxy: Proxy, client: redis.Redis, direct: redis.Redis
 ) -> None:
     """With redis-py's ten retries the client would ask again, and find its own key in the way."""
@@ -56,7 +56,7 @@ def test_request_in_pieces_is_matched_after_its_prefix(
     assert direct.get("lock:split") == "2"
 
 
-def test_client_that_leaves_before_the_reply_does_not_use_the_rule_up(
+def test_client_that_leaves_early_does_not_use_up_the_rule(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     lost = proxy.lose_reply(b"lock:queue")

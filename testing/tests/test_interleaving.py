@@ -104,7 +104,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
             assert "waits" not in statement_and_after, run.steps
 
 
-def test_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
+def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
     def rows() -> None:
         one_unit()
         Stock.objects.create(pk=2, amount=1)
@@ -118,7 +118,7 @@ def test_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
         interleave(lambda: both(1, 2), lambda: both(2, 1), before=rows, limit=2)
 
 
-def test_what_is_wrong_one_after_the_other_is_called_no_race() -> None:
+def test_failure_in_serial_order_is_not_a_race() -> None:
     def sell_anyway() -> None:
         Sold.objects.create(buyer="somebody")
 
@@ -141,7 +141,7 @@ def test_exception_fails_unless_it_is_expected() -> None:
 
 
 @has_a_limit
-def test_named_function_and_a_step_of_the_test_are_points_too() -> None:
+def test_named_functions_and_steps_are_points() -> None:
     def buy() -> None:
         step("chosen")
         models.buy_plainly()
@@ -185,7 +185,7 @@ def test_calls_that_cannot_be_interleaved_are_an_error_and_no_pass(
         interleave(call, call, before=one_unit)
 
 
-def test_calls_that_use_asyncio_are_interleaved_in_threads_of_their_own() -> None:
+def test_asyncio_calls_are_interleaved_in_separate_threads() -> None:
     async def buy() -> None:
         stock = await Stock.objects.aget(pk=1)
         if stock.amount:
@@ -200,7 +200,7 @@ def test_calls_that_use_asyncio_are_interleaved_in_threads_of_their_own() -> Non
         interleave(call, call, before=one_unit, check=sold_once, limit=6)
 
 
-def test_buyer_is_told_sold_out_while_another_ones_payment_fails() -> None:
+def test_sold_out_is_answered_while_another_payment_fails() -> None:
     """A takes the unit, its payment is refused, and it rolls back: the unit is there again."""
 
     class Refused(Exception):
@@ -391,13 +391,13 @@ def test_limit_of_orders_is_announced() -> None:
         interleave(*TWO, before=one_unit, limit=6)
 
 
-def test_limit_of_time_says_how_many_orders_were_tried() -> None:
+def test_time_limit_reports_how_many_orders_were_tried() -> None:
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
         runs = interleave(*TWO, before=one_unit, within=0)
     assert len(runs) == 4
 
 
-def test_what_a_call_raised_is_one_line_of_the_timeline() -> None:
+def test_exception_of_a_call_is_one_line_of_the_timeline() -> None:
     def fails() -> None:
         Stock.objects.count()
         raise RuntimeError("first line\nsecond line")
@@ -406,14 +406,14 @@ def test_what_a_call_raised_is_one_line_of_the_timeline() -> None:
         interleave(fails, fails, before=one_unit)
 
 
-def test_one_call_and_rows_that_the_threads_cannot_see_are_errors() -> None:
+def test_single_call_and_hidden_rows_are_errors() -> None:
     with pytest.raises(ValueError, match="at least two calls"):
         interleave(lambda: None)
     with transaction.atomic(), pytest.raises(ValueError, match="transactional_db"):
         interleave(one_unit, one_unit)
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_thread_or_connection_is_left() -> None:
     interleave(Stock.objects.count, Stock.objects.count, before=one_unit)
     assert not [thread for thread in threading.enumerate() if "interleaved" in thread.name]
     deadline = time.monotonic() + 10

@@ -84,7 +84,7 @@ def test_names(interleave):
 """
 
 
-def test_strangers_test_fails_with_the_timeline_in_its_report(tmp_path: Path) -> None:
+def test_failing_test_of_a_user_shows_the_timeline(tmp_path: Path) -> None:
     (tmp_path / "test_names.py").write_text(TEST_OF_A_STRANGER)
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/stranger{os.getpid()}")
     done = subprocess.run(

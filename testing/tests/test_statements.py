@@ -30,17 +30,17 @@ from testing.probes import WIDTH, shorten_statement
         ("SELECT `s`.`id` FROM `s`", None, "SELECT s"),
     ],
 )
-def test_statement_is_shown_without_its_columns_and_with_its_values(
+def test_statement_is_shown_with_values_and_without_columns(
     sql: str, params: tuple[object, ...] | None, line: str | None
 ) -> None:
     assert shorten_statement(sql, params) == (line or "INSERT s ('100 %')")
 
 
-def test_long_one_is_cut() -> None:
+def test_long_text_is_cut() -> None:
     assert len(shorten_statement("SELECT " + "x" * 200)) == WIDTH
 
 
-def test_many_rows_show_the_first_and_how_many_more_there_are() -> None:
+def test_many_rows_show_the_first_and_a_count() -> None:
     rows = [(1, 7), (2, 8), (3, 9)]
     sql = 'UPDATE "stock" SET "amount" = %s WHERE "id" = %s'
     assert (

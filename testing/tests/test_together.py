@@ -9,7 +9,7 @@ from testing.tests.models import Sold, Stock, buy_with_a_condition
 
 
 @pytest.mark.usefixtures("_tables")
-def test_rush_sells_what_is_there_with_one_conditional_update() -> None:
+def test_rush_with_a_conditional_update_is_exact() -> None:
     Stock.objects.create(pk=1, amount=5)
     outcome = rush(buy_with_a_condition, 12)
     assert sorted(outcome.returned) == [200] * 5 + [409] * 7
@@ -34,11 +34,11 @@ def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
     assert (Sold.objects.count(), Stock.objects.get().amount) == (4, 0)
 
 
-def test_who_takes_a_number_gets_one() -> None:
+def test_rush_passes_each_call_its_number() -> None:
     assert sorted(rush(lambda number: number, 5).returned) == [0, 1, 2, 3, 4]
 
 
-def test_what_is_raised_is_part_of_the_outcome() -> None:
+def test_exceptions_are_part_of_the_outcome() -> None:
     def call(number: int) -> int:
         return 1 // number
 
@@ -74,6 +74,6 @@ def test_call_that_hangs_is_named() -> None:
         over.set()
 
 
-def test_rush_of_nobody_is_an_error() -> None:
+def test_rush_without_buyers_is_an_error() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
         rush(int, 0)

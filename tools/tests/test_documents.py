@@ -125,7 +125,7 @@ def page_id(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_every_command_file_and_setting_of_a_page_is_there(page: Path) -> None:
+def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
     text = page.read_text()
     assert list(commands_that_are_not_there(text)) == []
     assert list(paths_that_are_not_there(text)) == []
@@ -133,7 +133,7 @@ def test_every_command_file_and_setting_of_a_page_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_every_option_of_a_page_is_one_of_its_command(page: Path) -> None:
+def test_every_option_in_a_page_exists(page: Path) -> None:
     text = page.read_text()
     for placeholder, name in PLACEHOLDERS.items():
         text = text.replace(placeholder, name)
@@ -186,5 +186,5 @@ def broken(page: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=page_id)
-def test_every_link_leads_to_something_of_the_repository(page: Path) -> None:
+def test_every_link_has_a_target_in_the_repository(page: Path) -> None:
     assert broken(page, page.read_text()) == []

@@ -12,13 +12,13 @@ from tools.growth import MACHINE, NODES, Sample
 from tools.tests.conftest import summary
 
 
-def test_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
+def test_share_is_measured_around_the_rush_only() -> None:
     seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
     samples = [Sample(t, 0, 0, {"nodes": cpu_seconds}) for t, cpu_seconds in seconds.items()]
     assert growth.cpu_percentages(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
 
 
-def test_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
+def test_process_figures_include_memory_threads_and_time() -> None:
     with growth.sample_while_running({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
     first_sample, *later_samples = samples

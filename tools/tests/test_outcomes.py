@@ -51,7 +51,7 @@ def test_metrics_count_every_outcome() -> None:
     assert set(counted_outcomes) == set(OUTCOMES) | METRICS_ONLY
 
 
-def test_buyers_ask_again_where_the_shop_says_so() -> None:
+def test_buyers_retry_if_the_shop_asks_for_it() -> None:
     """`throttled` alone is not retried: its pause may be longer than the run."""
     outcomes = {error.outcome for error in shop_errors() if issubclass(error, errors.RetryLater)}
     outcomes.remove(errors.RetryLater.outcome)  # only its subclasses are raised

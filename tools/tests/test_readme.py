@@ -67,7 +67,7 @@ def table(name: str, text: str = TEXT) -> str:
     return text.partition(readme.begin_marker(name))[2].partition(readme.end_marker(name))[0]
 
 
-def test_tables_are_results_and_say_the_same_of_every_strategy() -> None:
+def test_tables_come_from_results_and_agree() -> None:
     assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
     for lock in ("token", "redis"):
         assert re.search(rf"\| `{lock}`: .+ \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \|", table("demo"))
@@ -137,7 +137,7 @@ def test_database_without_a_run_is_not_run() -> None:
     ]
 
 
-def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) -> None:
+def test_table_needs_a_whole_run_of_the_usual_size(tmp_path: Path) -> None:
     faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
         for number in range(readme.MAX_SELECTED_STRATEGIES + 1)

@@ -77,7 +77,7 @@ def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
 
 
 @parametrize([*SOLUTIONS, *RIGHT])
-def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) -> None:
+def test_right_body_passes(body: Body, bench: Bench) -> None:
     result = result_of(body.lesson, body.file, bench)
     assert (result.undecided, result.refusal) == ("", None)
     if body in SOLUTIONS and "boss" in body.lesson.checks:  # no column may drop out unnoticed
@@ -85,7 +85,7 @@ def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) ->
 
 
 @parametrize([*SHIPPED, *WRONG])
-def test_what_is_wrong_is_refused_with_its_own_code(body: Body, bench: Bench) -> None:
+def test_wrong_body_is_refused_with_its_code(body: Body, bench: Bench) -> None:
     result = result_of(body.lesson, body.file, bench)
     assert result.refusal is not None, result.undecided
     assert result.refusal.code == body.code
@@ -94,9 +94,7 @@ def test_what_is_wrong_is_refused_with_its_own_code(body: Body, bench: Bench) ->
 
 
 @pytest.mark.parametrize("cell", BELIEFS, ids="-".join)
-def test_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
-    cell: tuple[str, str], bench: Bench
-) -> None:
+def test_wrong_cell_of_lesson_10_names_the_belief(cell: tuple[str, str], bench: Bench) -> None:
     lesson = lessons()[10]
     wrong = f"{lesson.solved()}\nANSWERS[{cell}] = 'deadlock'\n"
     refusal = result_of(lesson, wrong, bench).refusal
@@ -170,7 +168,7 @@ def test_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None
     assert result_of(lesson, lesson.solved(), bench).exit_code == 0
 
 
-def test_what_the_code_prints_is_shown_and_disturbs_nothing(bench: Bench) -> None:
+def test_output_of_the_code_is_shown(bench: Bench) -> None:
     lesson = lessons()[5]
     text = lesson.solved()
     talkative = text.replace("        script =", "        print('here', end='')\n        script =")

@@ -53,9 +53,7 @@ def test_no_idea_is_listed_as_such(commands: Commands, out: Console) -> None:
     assert "no idea" in out.export_text()
 
 
-def test_same_code_undecided_twice_counts_and_says_what_to_look_at(
-    commands: Commands, out: Console
-) -> None:
+def test_second_undecided_check_of_the_same_code_counts(commands: Commands, out: Console) -> None:
     record = commands.progress.record_of(lessons()[1])
     assert commands.run("check") == 2
     first = out.export_text()
@@ -82,7 +80,7 @@ def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> 
         ("sell_one", "sell_one(attempt, read=read)"),
     ],
 )
-def test_sheet_has_what_an_exercise_is_made_of(
+def test_sheet_explains_the_parts_of_an_exercise(
     commands: Commands, out: Console, topic: str, has: str
 ) -> None:
     assert commands.run(f"help {topic}") == 0
@@ -90,7 +88,7 @@ def test_sheet_has_what_an_exercise_is_made_of(
     assert commands.run("help everything") == 2
 
 
-def test_next_room_begins_anew_and_the_files_of_this_one_are_kept(commands: Commands) -> None:
+def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     commands.run("goto 3")
     mine = commands.progress.file(lessons()[3])
     mine.write_text("# mine\n")
@@ -148,7 +146,7 @@ def test_solution_that_differs_in_blank_lines_alone_is_the_same(
     assert "+    return max(0, orders - initial)" in out.export_text()
 
 
-def test_run_in_which_all_is_exact_shows_what_the_fault_did(
+def test_exact_run_shows_the_effect_of_the_fault(
     out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In lesson 9 the lost answers and the orders that came back are the point."""
@@ -248,7 +246,7 @@ def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> N
     assert "hint helps, quiz asks eight questions" in out.export_text()
 
 
-def test_byte_that_is_no_text_does_not_end_the_session(
+def test_invalid_utf8_does_not_end_the_session(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
@@ -257,11 +255,11 @@ def test_byte_that_is_no_text_does_not_end_the_session(
 
 
 @pytest.mark.parametrize("word", ["goto", "notes", "quiz"])
-def test_superscript_is_no_number(commands: Commands, word: str) -> None:
+def test_superscript_is_not_a_number(commands: Commands, word: str) -> None:
     assert commands.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
 
 
-def test_disk_that_is_full_is_no_file_that_is_gone(
+def test_full_disk_is_not_reported_as_a_missing_file(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
@@ -272,7 +270,7 @@ def test_disk_that_is_full_is_no_file_that_is_gone(
     assert (result.exit_code, result.refusal) == (2, None)
 
 
-def test_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(DamagedProgress):
         Progress(tmp_path / "mine")
@@ -335,7 +333,7 @@ def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"quiz": {}, "lessons": [{"number": 99}]}'])
-def test_file_that_is_no_report_is_named(
+def test_file_that_is_not_a_report_is_named(
     commands: Commands, out: Console, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "pair-1.json").write_text(text)
@@ -429,7 +427,7 @@ def test_word_with_something_that_it_does_not_take_is_refused(
     assert list(file.parent.glob("*.bak*")) == []
 
 
-def test_second_reset_keeps_what_the_first_one_put_aside(commands: Commands) -> None:
+def test_second_reset_keeps_the_first_backup(commands: Commands) -> None:
     file = commands.progress.file(lessons()[1])
     for text in ("first", "second", "third"):
         file.write_text(text)

@@ -116,12 +116,12 @@ def test_page_exercise_and_question_have_the_same_moves() -> None:
 @pytest.mark.parametrize(
     "path", ["lessons.toml", "FACILITATOR.md", "SHEET.md", "plans.toml", "lessons/01-two-buyers.md"]
 )
-def test_every_schedule_in_a_text_is_one_that_the_exercise_takes(path: str) -> None:
+def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     schedules = re.findall(r"\b[AB]{4,}\b", (HERE / path).read_text("utf-8"))
     assert [schedule for schedule in schedules if sorted(schedule) != sorted("AAABBB")] == []
 
 
-def test_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_can_be_lost_after_a_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
     answers_in_turn: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:

@@ -41,7 +41,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
     assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
 
 
-def test_predicate_sees_nothing_but_what_was_observed() -> None:
+def test_predicate_sees_only_the_observations() -> None:
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), observed())
 

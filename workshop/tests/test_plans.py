@@ -40,7 +40,7 @@ def test_plan_says_in_which_order_to_drop_what(minutes: int) -> None:
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
-def test_lesson_without_an_exercise_in_a_plan_gives_none_to_the_fast(minutes: int) -> None:
+def test_plan_without_an_exercise_has_no_task_for_the_fast(minutes: int) -> None:
     for _, part, *_ in plans()[minutes]["parts"]:
         if isinstance(part, dict):
             lesson = lessons()[part["lesson"]]
@@ -70,7 +70,7 @@ def test_plan_is_a_timetable() -> None:
 
 
 @pytest.mark.parametrize("minutes", plans())
-def test_what_a_plan_has_typed_or_opened_is_there(minutes: int) -> None:
+def test_commands_and_files_of_a_plan_exist(minutes: int) -> None:
     """A word of the workshop, a command that loadtest takes, or a page with its presets."""
     plan = plans()[minutes]
     for detail in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:

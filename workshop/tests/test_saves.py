@@ -5,7 +5,7 @@ from pathlib import Path
 from workshop.session import SaveWatcher
 
 
-def test_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Path) -> None:
+def test_file_counts_as_saved_after_two_equal_polls(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
     saves = SaveWatcher(tmp_path)
@@ -19,7 +19,7 @@ def test_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Pat
     assert (saves.saved(), saves.saved()) == ([file], [])
 
 
-def test_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_path: Path) -> None:
+def test_file_replaced_by_an_editor_counts_as_saved_once(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     file.write_text("old")
     saves = SaveWatcher(tmp_path)
@@ -29,7 +29,7 @@ def test_file_that_an_editor_renames_away_and_writes_anew_is_saved_once(tmp_path
     assert (saves.saved(), saves.saved(), saves.saved()) == ([], [file], [])
 
 
-def test_what_the_workshop_itself_writes_is_no_save(tmp_path: Path) -> None:
+def test_files_written_by_the_workshop_are_no_saves(tmp_path: Path) -> None:
     file = tmp_path / "ex01.py"
     saves = SaveWatcher(tmp_path)
     file.write_text("shipped")

@@ -81,7 +81,7 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
     cluster.move(slot, cluster.nodes[0])
 
 
-def test_dead_shard_delays_no_renewal_of_another(door: Door, cluster: ClusterServers) -> None:
+def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServers) -> None:
     silent = name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
     healthy = name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
     lost = door.lock(silent, ttl=0.9).acquire(1)
@@ -134,7 +134,7 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
     return bool(at[0] == at[1])
 
 
-def test_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
+def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     """It says that no node has a slot. All other nodes know better."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
@@ -161,7 +161,7 @@ def shared_of(door: Door, lock: Any) -> Any:
     return lock._shared
 
 
-def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door) -> None:
+def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
     """Meanwhile nothing is renewed where it was asked for, no loss is noticed, and all wait."""
     with ExitStack() as silent:
         lock = door.lock("asks")

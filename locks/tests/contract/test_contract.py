@@ -29,7 +29,7 @@ def test_waiters_get_the_lock_in_the_order_of_their_arrival(door: Door) -> None:
     assert is_free(lock)
 
 
-def test_two_never_hold_it_and_nobody_is_left_out(door: Door) -> None:
+def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
     lock = door.lock("counter")
     inside, counted, tokens = threading.Lock(), 0, set()
 
@@ -101,7 +101,7 @@ def test_lock_that_was_taken_away_is_lost_soon(door: Door, loss: LossReason) -> 
         assert door.admin.get(key) == b"somebody"
 
 
-def test_released_lease_is_of_no_use_any_more(door: Door) -> None:
+def test_released_lease_cannot_be_used(door: Door) -> None:
     lease = door.lock("used").acquire(1)
     lease.release()
     for misuse in (lease.release, lease.check):
@@ -182,7 +182,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(door: Door) -> None:
     assert lease.release() is Release.RELEASED
 
 
-def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door) -> None:
+def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
     lock = door.lock("cut")
     with lock.hold(wait=1) as lease:
         later_waiters = [waiter(lock) for _ in range(3)]
@@ -201,7 +201,7 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
         assert time.monotonic() - released < 1
 
 
-def test_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> None:
+def test_foreign_key_is_an_error_and_stays_unchanged(door: Door) -> None:
     key = derive_keys("other")[0]
     door.admin.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
@@ -210,7 +210,7 @@ def test_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> 
     door.admin.delete(key)
 
 
-def test_what_is_counted_says_how_it_went(door: Door) -> None:
+def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
     class Noted(Metrics):
         def __init__(self) -> None:
             self.seen: list[Any] = []

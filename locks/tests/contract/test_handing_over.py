@@ -33,7 +33,7 @@ def test_extended_lease_is_never_shortened(
         lease.extend(1)
 
 
-def test_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
+def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
     lock = door.lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
         handed = lease.hand_over(within=30)
@@ -58,7 +58,7 @@ def test_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
     other.result().release()
 
 
-def test_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> None:
+def test_expired_lock_is_not_owned_and_not_extended(door: Door) -> None:
     lease = door.lock("gone").acquire(5)
     door.admin.delete("lock:{gone}")
     assert not lease.owned()
@@ -74,7 +74,7 @@ def test_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> No
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
-def test_key_of_another_program_s_making_is_locked_for_it_too(door: Door, key: str) -> None:
+def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) -> None:
     lock = door.lock("report", key=key)
     old = door.admin.lock(key, timeout=10)
     first = lock.acquire(5)

@@ -79,9 +79,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
     assert again.release() is Release.RELEASED
 
 
-def test_server_that_died_is_noticed_at_once_and_costs_no_retries(
-    door: Door, own_server: Server
-) -> None:
+def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
     lock = door.lock("died", ttl=30)  # redis-py would retry ten times
     lease = lock.acquire(1)
     other = waiter(lock)
@@ -101,7 +99,7 @@ def test_server_that_died_is_noticed_at_once_and_costs_no_retries(
     lock.acquire(1).release()
 
 
-def test_lost_reply_is_an_error_and_what_was_granted_is_given_back(
+def test_lost_reply_is_an_error_and_gives_the_lock_back(
     far: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """Not retried: a retry would find the lock taken, by itself, or gone, and say expired."""
@@ -118,7 +116,7 @@ def test_lost_reply_is_an_error_and_what_was_granted_is_given_back(
     assert not near.locked()
 
 
-def test_release_that_the_server_never_saw_is_repeated_at_once(
+def test_release_that_did_not_arrive_is_repeated_at_once(
     far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenth of a second later would be a tenth in which the lock is free and many wait."""
@@ -130,7 +128,7 @@ def test_release_that_the_server_never_saw_is_repeated_at_once(
     eventually(lambda: not near.locked())
 
 
-def test_release_that_failed_may_be_called_again(
+def test_failed_release_may_be_called_again(
     far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nothing else repeats it
@@ -166,9 +164,7 @@ class Moody(redis.CredentialProvider):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_body_s_exception_survives_whatever_the_release_meets(
-    own_server: Server, kind: str
-) -> None:
+def test_exception_of_the_block_survives_a_failed_release(own_server: Server, kind: str) -> None:
     """And the release is repeated, although what it met is no error of the client."""
     moody = Moody()
     door: Door = single(own_server.port, credential_provider=moody)[kind]()

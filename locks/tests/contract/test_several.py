@@ -37,7 +37,7 @@ def locked(*locks: AnyLock) -> list[bool]:
     return [lock.locked() for lock in locks]
 
 
-def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Door) -> None:
+def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
     """What two locks taken one after the other do, and MultiLock cannot: forced, not by luck."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
@@ -66,7 +66,7 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
     assert locked(*locks) == [False] * 3
 
 
-def test_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door) -> None:
+def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
     nowhere: Door = single(free_port())["threads"]()
     with pytest.raises(LockBackendError):
         MultiLock([door.lock("a"), nowhere.lock("b")]).acquire(5)
@@ -93,7 +93,7 @@ def test_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> Non
         assert all(lease.fences[name] > first[name] for name in first)
 
 
-def test_losing_one_is_losing_the_lease(door: Door) -> None:
+def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
     locks = [door.lock(name, ttl=0.6) for name in ("kept", "lost")]
     lease = MultiLock(locks).acquire(1)
     door.admin.delete("lock:{lost}")
@@ -106,7 +106,7 @@ def test_losing_one_is_losing_the_lease(door: Door) -> None:
     assert not locks[0].locked()
 
 
-def test_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) -> None:
+def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
     short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
     with held(slow):
         both = in_thread(lambda: MultiLock([short, slow]).acquire(10))
@@ -118,7 +118,7 @@ def test_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) 
     assert not slow.locked()
 
 
-def test_release_that_fails_keeps_none_of_the_others(
+def test_failed_release_does_not_keep_the_other_locks(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locks = [door.lock(name) for name in "abc"]
@@ -220,7 +220,7 @@ def test_interrupted_release_releases_the_remaining_locks(
     assert not locks[0]._watchdog.renewals
 
 
-def test_wait_is_for_all_locks_together_and_not_for_each(
+def test_wait_applies_to_all_locks_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([100.0, 104.0, 107.0, 108.0])

@@ -34,7 +34,7 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     yield from opened(opens(admin(**at), kind(**at)))
 
 
-def test_client_of_valkey_py_will_do(door: Door) -> None:
+def test_valkey_py_client_is_accepted(door: Door) -> None:
     lock = door.lock("valkey", ttl=0.9)
     for node in getattr(door.admin, "get_primaries", lambda: [None])():
         (door.admin.get_redis_connection(node) if node else door.admin).script_flush()
@@ -49,7 +49,7 @@ def test_client_of_valkey_py_will_do(door: Door) -> None:
     assert second.release() is Release.RELEASED
 
 
-def test_error_reply_over_valkey_py_is_valkey_py_s(own_server: Server) -> None:
+def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
     """Code that catches valkey-py's exceptions needs no redis-py for those of the lock."""
     own_server.client().execute_command("ACL", "SETUSER", "nobody", "on", ">pw", "-@all", "+hello")
     of_user: Any = {"port": own_server.port, "username": "nobody", "password": "pw"}

@@ -68,7 +68,7 @@ def test_rate_limit_is_off_unless_configured(
 
 
 @limited
-def test_retry_after_is_what_the_window_has_left_in_whole_seconds() -> None:
+def test_retry_after_is_the_rest_of_the_window_in_seconds() -> None:
     for _ in range(3):
         admit(request_from(HERE))
     for left_ms in (8_400, 7_900):

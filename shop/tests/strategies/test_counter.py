@@ -75,7 +75,7 @@ def test_silent_redis_keeps_the_unit(
 
 
 @committed
-def test_unknown_commit_keeps_it_until_the_same_key_asks_again(tmp_path: Path) -> None:
+def test_unit_of_an_unknown_commit_waits_for_the_same_key(tmp_path: Path) -> None:
     sale = open_sale(1)
     with installed(run_at("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
@@ -87,7 +87,7 @@ def test_unknown_commit_keeps_it_until_the_same_key_asks_again(tmp_path: Path) -
 
 
 @committed
-def test_counter_seeded_too_high_is_stopped_by_the_check_in_postgresql() -> None:
+def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
     """A has its unit from the counter that is forgotten while A is on the way to the database."""
     open_sale(1)
     with Interleaving() as threads:

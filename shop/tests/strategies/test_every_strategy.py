@@ -83,7 +83,7 @@ def test_buyers_get_all_units(lock: str) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_nothing_is_sold_unlocked_without_redis(lock: str, redis_outage: Outage) -> None:
+def test_no_unlocked_sale_without_redis(lock: str, redis_outage: Outage) -> None:
     """Strategies that do not need Redis sell."""
     open_sale(1, lock=lock)
     redis_outage.begin()
@@ -129,9 +129,7 @@ def test_commit_without_a_reply_is_503_unknown(
     )
 
 
-def test_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
-    lock: str, settings: Settings
-) -> None:
+def test_wait_that_ends_during_another_purchase_is_busy(lock: str, settings: Settings) -> None:
     """The other is between its write and its commit: its lock is held, or its row is. Where rows
     are many it has the last one."""
     needs_a_transaction(lock)
@@ -152,7 +150,7 @@ def test_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     assert later == (201 if units > 1 else 409), "the same key buys later, or is refused for good"
 
 
-def test_nothing_is_kept_under_an_invented_product(lock: str, settings: Settings) -> None:
+def test_unknown_product_is_not_recorded(lock: str, settings: Settings) -> None:
     """Only the visitor's own attempt is counted, under its address."""
     settings.BUY_RATE_LIMIT = (100, 10.0)
     mutexes = len(process._locks)
@@ -182,7 +180,7 @@ def test_purchase_inside_a_transaction_raises(lock: str) -> None:
 # --- the sale that its buyer came for -----------------------------------------------------------
 
 
-def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: str) -> None:
+def test_late_buyer_of_a_closed_sale_buys_nothing(lock: str) -> None:
     """Nor does a key that has bought in the first one: it is answered with its order again."""
     first = open_sale(5, lock=lock)
     early = buy(lock=lock, key="early", sale=first.pk)

@@ -17,7 +17,7 @@ from shop.tests.purchases import run_at
 LONG = 30.0
 
 
-def test_getset_after_the_holders_del_leaves_a_lock_that_nobody_has(
+def test_getset_after_del_leaves_a_lock_without_a_holder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1000.0]
@@ -47,7 +47,7 @@ def lock() -> ReentrantLock:
     return ReentrantLock(locks_client(), "apple")
 
 
-def test_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
+def test_lock_is_free_after_as_many_releases_as_holds(
     lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
     """A0: get() locks and calls set(), which locks."""

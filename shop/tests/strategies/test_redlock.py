@@ -67,7 +67,7 @@ def test_redlock_needs_three_of_five_servers(
         assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
 
 
-def test_all_are_asked_before_the_first_has_answered(five_valkeys: list[Valkey]) -> None:
+def test_all_servers_are_asked_before_the_first_answer(five_valkeys: list[Valkey]) -> None:
     lock = lock_on(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
         pass  # connected to all
@@ -80,7 +80,7 @@ def test_all_are_asked_before_the_first_has_answered(five_valkeys: list[Valkey])
         assert acquiring.result().release() is Release.RELEASED
 
 
-def test_majority_that_took_longer_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
+def test_majority_later_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
     lock = lock_on(five_valkeys, ttl=0.3, timeout=1.0)
     slow: list[object] = []
 

@@ -25,7 +25,7 @@ def test_names_and_titles_are_unique() -> None:
 
 
 @every_strategy
-def test_its_file_and_its_facts_say_what_it_is_and_a_flawed_one_says_so(strategy: Strategy) -> None:
+def test_file_and_facts_of_a_strategy_agree(strategy: Strategy) -> None:
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
@@ -74,7 +74,7 @@ def test_listed_strategy_has_its_facts() -> None:
 @pytest.mark.parametrize(
     ("name", "setting"), [("redlock", "REDLOCK_URLS"), ("zookeeper", "ZOOKEEPER_HOSTS")]
 )
-def test_strategy_is_available_where_its_servers_are(
+def test_strategy_is_available_if_its_servers_are_configured(
     name: str, setting: str, settings: Settings
 ) -> None:
     setattr(settings, setting, [])

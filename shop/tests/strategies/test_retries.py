@@ -56,7 +56,7 @@ def failing(*errors: Exception) -> Callable[[Attempt], Receipt]:
 # --- the deadline -------------------------------------------------------------------------------
 
 
-def test_wait_is_what_ends_the_tries_and_not_their_number(
+def test_tries_end_with_the_wait_and_have_no_maximum(
     slept: list[float], settings: Settings
 ) -> None:
     """200 buyers need up to 22 tries; a cap of 5 sold 70 of 100 units."""

@@ -23,9 +23,7 @@ SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
-def test_request_that_names_none_is_sold_under_the_servers_lock(
-    lock: str, settings: Settings
-) -> None:
+def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: Settings) -> None:
     """In a demo the buyer chooses, whatever the server would."""
     settings.SHOP_LOCK = lock
     open_sale(1)
@@ -47,7 +45,7 @@ def test_lock_of_the_buyers_choice_is_refused(lock: str, settings: Settings) -> 
 
 
 @committed
-def test_key_is_replayed_after_the_server_was_given_another_lock(settings: Settings) -> None:
+def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
     """The buyer asked for the same as before: the lock is not the buyer's to repeat."""
     settings.SHOP_DEMO = False
     open_sale(2)
@@ -64,7 +62,7 @@ def test_key_is_replayed_after_the_server_was_given_another_lock(settings: Setti
 
 
 @rolled_back
-def test_sound_lock_may_be_the_servers_and_no_other(settings: Settings) -> None:
+def test_only_a_sound_strategy_may_be_the_servers(settings: Settings) -> None:
     for settings.SHOP_LOCK in (*STRATEGIES, "", "Redis"):
         settings.SHOP_DEMO = True
         assert reported_checks() == []  # a demo's buyers choose their own

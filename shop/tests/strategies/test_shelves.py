@@ -43,7 +43,7 @@ def lies_where(lock: str, units: int) -> tuple[int, int, int]:
 
 
 @many_rows
-def test_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
+def test_server_with_a_strategy_moves_the_units_at_the_opening(
     lock: str, settings: Settings
 ) -> None:
     settings.SHOP_DEMO = False
@@ -93,7 +93,7 @@ def test_stock_left_is_the_same_in_every_report_and_after_the_close(
 
 
 @many_rows
-def test_strategy_of_another_place_sells_none_of_it(lock: str) -> None:
+def test_strategy_without_the_units_sells_nothing(lock: str) -> None:
     """A sale has one strategy. Another one finds nothing to sell: undersold, no more."""
     open_sale(3)
     refused = buy(lock=lock)
@@ -138,9 +138,7 @@ def turns_back(buyer: StoppingActor) -> None:
 
 
 @pytest.mark.parametrize("a_turns_back", [False, True])
-def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
-    a_turns_back: bool, first_bucket: None
-) -> None:
+def test_last_unit_of_a_bucket_is_sold_once(a_turns_back: bool, first_bucket: None) -> None:
     """Both find the first bucket emptied and go to the second, which has one unit."""
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
@@ -163,7 +161,7 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
 
 
 @pytest.mark.parametrize("b_turns_back", [False, True])
-def test_who_finds_every_unit_locked_waits_for_one_that_may_be_given_back(
+def test_buyer_waits_if_every_unit_is_locked(
     b_turns_back: bool,
 ) -> None:
     sale = open_sale(2, lock="skip-locked")
@@ -181,7 +179,7 @@ def test_who_finds_every_unit_locked_waits_for_one_that_may_be_given_back(
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
-def test_second_request_with_one_key_gives_its_unit_to_the_next() -> None:
+def test_repeated_key_gives_its_second_unit_back() -> None:
     """Both have a unit until the first one commits; the second one then has an order already."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:

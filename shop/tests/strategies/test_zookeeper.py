@@ -90,7 +90,7 @@ def test_buyers_get_the_lock_in_order(
     assert queue(lock) == []
 
 
-def test_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
+def test_predecessor_gone_before_the_watch_is_not_waited_for(
     lock: ZookeeperLock,
 ) -> None:
     lease = lock.acquire(1)

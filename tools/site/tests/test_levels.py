@@ -130,13 +130,13 @@ def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
         ("row-lock", "AP", "A is paused"),
     ],
 )
-def test_time_does_to_a_lock_what_was_recorded(world: str, key: str, line: str) -> None:
+def test_passing_time_has_the_recorded_effect_on_a_lock(world: str, key: str, line: str) -> None:
     assert line in lines_after(world, key)
     is_kept = recorded_owner(RECORDED[world][key]["state"]) == "A"
     assert is_kept == ("no ttl" in line or "renewed" in line)
 
 
-def test_refused_write_names_the_fence_that_is_there() -> None:
+def test_refused_write_names_the_stored_fence() -> None:
     assert "B has the lock, with fence 2" in lines_after("redis", "ABP")
     assert lines_after("redis", "ABPBBBGA")[:2] == [
         "A UPDATE product SET fence = 1 WHERE name = 'apple' AND fence < 1",
@@ -151,12 +151,12 @@ def test_second_order_with_a_key_is_refused() -> None:
     )
 
 
-def test_waiting_buyer_says_what_the_other_has_done() -> None:
+def test_waiting_buyer_shows_the_others_progress() -> None:
     assert "B waits: A has locked this row and not committed" in lines_after("row-lock", "AB")
     assert "B waits: A has changed this row and not committed" in lines_after("none", "AABB")
 
 
-def test_killed_buyer_believes_nothing() -> None:
+def test_killed_buyer_believes_it_holds_nothing() -> None:
     words = narrate(RECORDED["redis"], WORLDS["redis"])
     assert words["AA"]["state"][2] == "A"
     assert words["AAK"]["state"][2] == ""

@@ -155,7 +155,7 @@ def test_lock_without_a_ttl_is_on_the_shelf_and_in_the_timeline(site: Path, page
     expect(row.locator("td.holds")).to_have_count(4)
 
 
-def test_second_event_says_why_it_is_not_possible(site: Path, page: Page) -> None:
+def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
     page.goto(at(site, "watchdog/AAT"))
     expect(page.locator("#no-event")).to_have_text("One event per try: go back to choose another.")
     expect(page.locator("#no-event")).to_be_visible()
@@ -171,7 +171,7 @@ def test_letters_of_the_schedule_are_explained(site: Path, page: Page) -> None:
     )
 
 
-def test_why_leads_to_what_happened(site: Path, page: Page) -> None:
+def test_why_button_focuses_the_explanation(site: Path, page: Page) -> None:
     page.goto(at(site, "twice/AABAB"))
     expect(page.locator("#to-why")).to_be_hidden()
     page.keyboard.press("b")
@@ -180,7 +180,7 @@ def test_why_leads_to_what_happened(site: Path, page: Page) -> None:
 
 
 @pytest.mark.parametrize(("slug", "file"), [("fence", "fences.py"), ("one-key", "models.py")])
-def test_code_of_a_level_is_what_decides_it(site: Path, page: Page, slug: str, file: str) -> None:
+def test_code_of_a_level_is_the_deciding_line(site: Path, page: Page, slug: str, file: str) -> None:
     page.goto(at(site, slug))
     expect(page.locator("#file")).to_contain_text(file)
     expect(page.locator("#code mark").first).to_be_visible()

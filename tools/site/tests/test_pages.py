@@ -145,7 +145,7 @@ def test_search_covers_every_document(site: Path) -> None:
     assert pages_with_sections == written
 
 
-def test_first_page_says_what_the_project_is(site: Path, page: Page) -> None:
+def test_first_page_explains_the_project(site: Path, page: Page) -> None:
     page.goto((site / "index.html").as_uri())
     lead = page.get_by_text("Oversold is a Django shop that oversells on demand")
     assert is_on_screen(lead)

@@ -43,7 +43,7 @@ def test_every_order_of_every_strategy_comes_to_an_end() -> None:
             assert ended == {"A", "B"}, (lock, order)
 
 
-def test_only_what_any_rush_breaks_sells_twice() -> None:
+def test_only_strategies_that_any_rush_breaks_sell_twice() -> None:
     bad = {
         lock
         for lock, moves in recording.read_recorded_moves().items()
@@ -61,7 +61,7 @@ def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
     assert {cell for cell in expected - cells if cell[1] != "rush-one-process"} == set()
 
 
-def test_code_of_a_strategy_is_its_file_without_its_frame() -> None:
+def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
     code = recording.strategies()["none"]["code"]
     assert code.startswith('"""FLAW: two buyers read the same stock')
     assert "def buy(attempt: Attempt) -> Receipt:" in code
@@ -70,14 +70,14 @@ def test_code_of_a_strategy_is_its_file_without_its_frame() -> None:
 
 
 @pytest.mark.parametrize("locks", [SOME])
-def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
+def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
     own = {name: value for name, value in os.environ.items() if name not in SHARED}
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
     assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
 
 
-def test_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_move_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = recording.read_recorded_moves()
     monkeypatch.setattr(recording, "record_schedules", lambda *_: [("none", changed["none"])])
     assert recording.differing_strategies(["none"]) == []
@@ -93,7 +93,7 @@ def test_faults_without_folders_shows_the_usage(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.django_db(transaction=True)
-def test_code_of_most_tutorials_loses_an_update_as_the_readme_says() -> None:
+def test_code_of_the_readme_loses_an_update() -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
     class SoldOut(Exception):

@@ -46,11 +46,11 @@ def broken(path: Path, site: Path) -> list[str]:
     return broken_links
 
 
-def test_every_link_leads_to_a_page_of_the_site(site: Path) -> None:
+def test_every_link_of_the_site_has_a_target(site: Path) -> None:
     assert {page.name: broken(page, site) for page in html(site) if broken(page, site)} == {}
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, page: Page) -> None:
+def test_page_loads_only_local_files(site: Path, page: Page) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     for path in html(site):
@@ -110,7 +110,7 @@ def text_of(source_page: str) -> str:
     return unescape(text)
 
 
-def test_cut_file_says_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_file_shows_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_LINES", 3)
     sources.stage(ROOT / "shop" / "settings.py", tmp_path)
     page = (tmp_path / "source" / "shop" / "settings.py.html").read_text()

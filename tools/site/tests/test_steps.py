@@ -89,9 +89,7 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
     shows(page, "Two orders, one unit")
 
 
-def test_cell_of_a_fault_opens_its_timeline_and_the_code_that_decides(
-    site: Path, page: Page
-) -> None:
+def test_cell_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -> None:
     page.goto((site / "faults.html").as_uri())
     page.get_by_title("token under pause: oversold", exact=False).click()
     expect(page.locator("#detail-title")).to_contain_text("token under pause")
@@ -114,7 +112,7 @@ def test_no_page_logs_an_error(site: Path, page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", SIZES)
-def test_axe_finds_nothing_and_nothing_runs_off_the_screen(
+def test_page_is_accessible_and_fits_the_screen(
     site: Path, browser: Browser, width: int, scheme: Scheme
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
