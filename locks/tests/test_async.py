@@ -62,7 +62,7 @@ async def test_thousand_tasks_share_three_connections(own_server: Server) -> Non
 
 
 @pytest.mark.parametrize("use", ["release", "owned", "extend", "hand_over"])
-def test_lease_belongs_to_its_loop(server: Server, use: str) -> None:
+def test_lease_is_refused_in_another_event_loop(server: Server, use: str) -> None:
     lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "other loop", ttl=0.2)
 
     async def take() -> AsyncLease:
@@ -98,9 +98,10 @@ async def verified_slowly(*_: object) -> None:
 
 
 @pytest.mark.parametrize("still_verifying", [False, True])
-def test_no_connection_stays_open_when_client_and_loop_end_at_once(
+def test_no_connection_outlives_client_and_loop(
     own_server: Server, monkeypatch: pytest.MonkeyPatch, still_verifying: bool
 ) -> None:
+    """The client and its loop end at the same time."""
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
     if still_verifying:
         monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verified_slowly)
@@ -125,9 +126,10 @@ def test_no_connection_stays_open_when_client_and_loop_end_at_once(
 
 
 @looped
-async def test_connections_that_were_left_are_forgotten_once_they_are_closed(
+async def test_closed_connections_are_forgotten(
     server: Server,
 ) -> None:
+    """Connections that leave() gives up do not accumulate."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
@@ -168,7 +170,7 @@ print("done")
 """
 
 
-def test_program_ends_without_a_warning_and_without_a_task_left_over(server: Server) -> None:
+def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
     program = PROGRAM.format(locks=LOCKS, port=server.port)
     output = run(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
@@ -232,7 +234,7 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
     assert not near.locked()
 
 
-def test_task_that_cleans_up_after_main_keeps_its_lease(server: Server) -> None:
+def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
     """asyncio.run cancels all tasks then, that which renews included."""
     ended: list[bool] = []
 
@@ -275,7 +277,7 @@ def test_unanswered_release_leaves_no_task_behind(
 
 
 @looped
-async def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(
+async def test_cancelled_close_still_closes_everything(
     proxy: LoopbackProxy,
 ) -> None:
     """asyncio.run cancels it with all others, if the client was forgotten as its main ended."""

@@ -130,7 +130,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late:
 
 
 @looped
-async def test_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
+async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -> None:
     async with lock_on(server.port, ttl=0.6) as lock:
         # asyncio.timeout
         with pytest.raises(TimeoutError) as timed:

@@ -19,7 +19,7 @@ from .waiting import held, in_thread, queued, waiter
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_user_takes_no_lock_over_the_connection_of_another_user(own_server: Server) -> None:
+def test_users_do_not_share_connections(own_server: Server) -> None:
     admin = own_server.client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "low", "on", ">pw", "+@all", "~lock:{low}*", "&*")

@@ -21,7 +21,7 @@ Make = Callable[..., compat.Lock]
 
 
 @pytest.mark.parametrize("timeout", [None, 9.5, 20])
-def test_key_value_and_expiry_are_those_of_redis_py(
+def test_key_value_and_expiry_match_redis_py(
     client: redis.Redis, lock_of: Make, timeout: float | None
 ) -> None:
     """The value is the token, and the timeout is the expiry."""
@@ -55,7 +55,7 @@ def test_reserved_token_is_refused(lock_of: Make, token: str) -> None:
 
 
 @pytest.mark.parametrize("decode", [True, False])
-def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool) -> None:
+def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode: bool) -> None:
     client = server.client(decode_responses=decode)
     first_lock, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
     for first, second in ((first_lock, other), (other, first_lock)):
@@ -108,7 +108,7 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     eventually(lambda: not client.exists("job"))
 
 
-def test_lock_that_ends_before_it_gets_the_token_is_an_error(
+def test_lock_that_ends_during_acquire_is_an_error(
     lock_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exception is redis-py's."""
@@ -123,7 +123,7 @@ def test_lock_that_ends_before_it_gets_the_token_is_an_error(
         lock_of(timeout=0.05).acquire(token="mine")
 
 
-def test_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
+def test_acquire_returns_false_at_the_end_of_its_wait(lock_of: Make) -> None:
     with lock_of(blocking=False):
         other = lock_of(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
@@ -139,7 +139,7 @@ def test_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
         assert getattr(caught.value, "lock_name", None) == "job"
 
 
-def test_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -> None:
+def test_waiter_is_woken_without_polling(client: redis.Redis, lock_of: Make) -> None:
     lock = lock_of()
     assert lock.acquire()
     waiting = in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
@@ -149,7 +149,7 @@ def test_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -
     assert waiting.result(1) is True
 
 
-def test_lock_that_was_not_acquired_cannot_be_used(
+def test_unacquired_lock_cannot_be_used(
     lock_of: Make,
 ) -> None:
     """It cannot be released, extended or reacquired."""
@@ -171,16 +171,15 @@ def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: M
     assert client.get("job") == b"another"
 
 
-def test_lock_without_a_timeout_is_neither_extended_nor_reacquired(lock_of: Make) -> None:
+def test_lock_without_a_timeout_cannot_be_extended(lock_of: Make) -> None:
+    """Nor can it be reacquired."""
     with lock_of() as lock:
         for use in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):
                 use()
 
 
-def test_extend_adds_or_replaces_and_reacquire_starts_again(
-    client: redis.Redis, lock_of: Make
-) -> None:
+def test_extend_and_reacquire_set_the_expiry(client: redis.Redis, lock_of: Make) -> None:
     with lock_of(timeout=10) as lock:
         assert lock.lease is not None
         assert lock.extend(10) is True
@@ -195,9 +194,9 @@ def test_extend_adds_or_replaces_and_reacquire_starts_again(
 
 
 @pytest.mark.parametrize("spoil", ["ended", "released"])
-def test_leaving_the_block_without_the_lock_raises_by_default(
-    client: redis.Redis, lock_of: Make, spoil: str
-) -> None:
+def test_block_exit_without_the_lock_raises(client: redis.Redis, lock_of: Make, spoil: str) -> None:
+    """With raise_on_release_error=False it does not."""
+
     def leave(**options: Any) -> None:
         with lock_of(timeout=10, **options) as lock:
             if spoil == "ended":
@@ -210,9 +209,7 @@ def test_leaving_the_block_without_the_lock_raises_by_default(
     leave(raise_on_release_error=False)
 
 
-def test_leaving_the_block_never_replaces_its_own_exception(
-    client: redis.Redis, lock_of: Make
-) -> None:
+def test_block_exit_keeps_the_body_exception(client: redis.Redis, lock_of: Make) -> None:
     with pytest.raises(ZeroDivisionError) as caught, lock_of(timeout=10):  # noqa: PT012
         client.delete("job")
         raise ZeroDivisionError

@@ -30,7 +30,7 @@ def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Mak
     owner.release()
 
 
-def test_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> None:
+def test_token_is_thread_local_by_default(lock_of: Make) -> None:
     lock, shared = lock_of(), lock_of(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
@@ -64,9 +64,7 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     assert not lock.locked()
 
 
-def test_token_goes_to_another_client_which_releases_the_lock(
-    server: Server, lock_of: Make
-) -> None:
+def test_another_client_releases_with_the_token(server: Server, lock_of: Make) -> None:
     """As from a web request to a Celery task."""
     lock = lock_of(timeout=10)
     theirs: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
@@ -118,7 +116,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     again.release()
 
 
-def test_our_client_makes_these_locks(server: Server) -> None:
+def test_compat_client_makes_compat_locks(server: Server) -> None:
     with compat.Redis(port=server.port) as client:
         assert type(client.lock("job")) is compat.Lock
         assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock
@@ -126,7 +124,7 @@ def test_our_client_makes_these_locks(server: Server) -> None:
             assert (lock.timeout, lock.sleep, lock.blocking) == (10, 0.2, False)
 
 
-def test_locks_with_one_token_are_each_renewed_until_their_own_release(
+def test_locks_with_the_same_token_are_renewed_separately(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the first is free after its ttl, another takes it, and its holder is told nothing."""

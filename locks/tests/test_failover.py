@@ -141,7 +141,7 @@ def _channel_of_the_waiter(server: Server) -> bytes:
     return bytes(waiters[0].split()[0]) if waiters else b""
 
 
-def test_no_waiter_stays_at_a_demoted_replica(pair: Pair, door: Door) -> None:
+def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
     lock = door.lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
@@ -154,7 +154,7 @@ def test_no_waiter_stays_at_a_demoted_replica(pair: Pair, door: Door) -> None:
 
 
 @pytest.mark.usefixtures("_probed_at_once")
-def test_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) -> None:
+def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         other = waiter(lock)
@@ -214,7 +214,7 @@ def _fails_over(port: int) -> bool:
             return False
 
 
-def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:
+def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
     """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
     history = tmp_path / "history.jsonl"
     workers = [start("threads", pair.name.port, 0.6, 60, history) for _ in range(4)]

@@ -10,7 +10,7 @@ from .waiting import LOCKS, run
 pytest.importorskip("gevent")
 
 
-def test_greenlets_work_where_gevent_patches_after_the_import(
+def test_greenlets_work_when_gevent_patches_after_import(
     server: Server,
 ) -> None:
     """They wait, renew and give up."""
@@ -18,7 +18,8 @@ def test_greenlets_work_where_gevent_patches_after_the_import(
     assert run(sys.executable, "-W", "ignore", "-m", program, server.port).endswith("fine\n")
 
 
-def test_making_a_lock_makes_no_primitive_before_a_patch() -> None:
+def test_new_lock_creates_no_threading_primitive() -> None:
+    """gevent could not patch it any more."""
     program = f"""
 import threading, redis
 client, made = redis.Redis(), []

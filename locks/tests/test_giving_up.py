@@ -17,7 +17,7 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
-def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
+def test_exception_while_waiting_leaves_no_queue_entry(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     queues = []
@@ -34,7 +34,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
         assert lock.inspect().waiters == ()
 
 
-def test_exception_after_the_hand_over_gives_the_lock_back(
+def test_exception_after_the_grant_frees_the_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held(lock) as lease:
@@ -113,7 +113,7 @@ def _clock(client: redis.Redis) -> float:
     return float(seconds + micros / 1e6)
 
 
-def test_interrupted_waiter_gives_back_the_lock_it_is_handed(
+def test_interrupted_waiter_returns_a_granted_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command that tells the server that it gave up got no reply."""

@@ -15,7 +15,7 @@ from ..testing.server import LoopbackProxy, Server, eventually
 from .waiting import held
 
 
-def test_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
+def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
     lock = RedisLock(client, "extended", ttl=0.4, renew=False)
     with held(lock) as lease:
         for _ in range(3):
@@ -157,9 +157,10 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         lease.check()
 
 
-def test_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
+def test_moved_renewal_is_dropped_after_a_hand_over(
     client: redis.Redis,
 ) -> None:
+    """The renewal moved between nodes of a cluster during the hand-over."""
     reasons: list[LossReason] = []
     lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))
     with lock.hold(wait=1) as lease:

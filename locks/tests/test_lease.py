@@ -23,9 +23,7 @@ from ..testing.server import Server, eventually
 from .waiting import Start, held, in_thread, waiter
 
 
-def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
-    client: redis.Redis, lock: RedisLock
-) -> None:
+def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
     assert lock.inspect().owner is None
     with held(lock) as lease:
         first, second = waiter(lock), waiter(lock)
@@ -40,12 +38,12 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
-def test_ttl_that_cannot_work_is_refused(client: redis.Redis, ttl: float) -> None:
+def test_invalid_ttl_is_refused(client: redis.Redis, ttl: float) -> None:
     with pytest.raises(ValueError, match="must be"):
         RedisLock(client, "x", ttl=ttl)
 
 
-def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> None:
+def test_invalid_arguments_are_refused(server: Server, client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="must not be empty"):
         RedisLock(client, "", ttl=1)
     with pytest.raises(ValueError, match="at least the ttl"):
@@ -65,7 +63,7 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
 
 
 @pytest.mark.parametrize("name", [5, b"x"])
-def test_name_that_is_not_a_string_is_refused(client: redis.Redis, name: Any) -> None:
+def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
     with pytest.raises(TypeError, match="name must be a string"):
         RedisLock(client, name, ttl=1)
 
@@ -106,9 +104,7 @@ def test_wall_clock_of_the_client_may_jump(
     other.result().release()
 
 
-def test_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
-    lock: RedisLock, worker: Start
-) -> None:
+def test_paused_holder_notices_that_its_lease_ended(lock: RedisLock, worker: Start) -> None:
     holder = worker()
     stale = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
@@ -138,7 +134,7 @@ def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: 
     assert sleeper.ask("release") == "released"
 
 
-def test_fence_is_remembered_from_the_last_use_on(
+def test_fence_ttl_starts_at_the_last_use(
     client: redis.Redis,
 ) -> None:
     """It must not fall where the last fence is ahead of the server's clock, as after a failover."""
@@ -154,7 +150,7 @@ def test_fence_is_remembered_from_the_last_use_on(
         assert lease.fence == ahead + 2
 
 
-def test_one_except_clause_catches_the_errors_of_both_locks() -> None:
+def test_errors_derive_from_those_of_one_file_lock() -> None:
     """Of RedisLock and of OneFileLock."""
     assert issubclass(LockTimeout, one_file.LockTimeout)
     assert issubclass(LockLost, one_file.LockLost)

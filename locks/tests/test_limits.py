@@ -17,7 +17,7 @@ from ..testing.server import Server, eventually, free_port
 from .waiting import LOCKS, held, run, waiter
 
 
-def test_ten_thousand_failed_acquires_leave_no_memory_behind() -> None:
+def test_failed_acquires_leak_no_memory() -> None:
     lock = RedisLock(redis.Redis(port=free_port()), "nobody", ttl=10)
 
     def fail(times: int) -> int:
@@ -31,7 +31,7 @@ def test_ten_thousand_failed_acquires_leave_no_memory_behind() -> None:
     assert fail(3000) - before < 1500
 
 
-def test_short_lived_clients_leave_no_thread_and_no_connection(server: Server) -> None:
+def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> None:
     watching = server.client()
     threads, connections = threading.active_count(), len(watching.client_list())
     for number in range(30):
@@ -83,7 +83,8 @@ def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
         RedisLock(client, "x", ttl=10, fence_ttl=5)
 
 
-def test_error_has_its_message_without_docstrings() -> None:
+def test_error_has_a_message_without_docstrings() -> None:
+    """`python -OO` removes the docstrings."""
     program = f"from {LOCKS} import LockTimeout; print(LockTimeout(name='x'))"
     assert run(sys.executable, "-OO", "-c", program).startswith("x: The lock was not free")
 

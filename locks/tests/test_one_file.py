@@ -27,13 +27,13 @@ def make(client: redis.Redis) -> Make:
     return lambda name="x", **options: OneFileLock(client, name, **{"ttl": 10, **options})
 
 
-def test_public_names_are_those_that_are_documented(make: Make) -> None:
+def test_public_names_are_the_documented_ones(make: Make) -> None:
     """A user of redis-py's Lock who calls `lock.acquire()` gets an AttributeError."""
     public_names = {name for name in dir(make()) if not name.startswith("_")}
     assert public_names == {"hold", "max_hold", "name", "ttl"}
 
 
-def test_one_holder_at_a_time_and_the_fence_rises(make: Make) -> None:
+def test_lock_has_one_holder_and_fences_rise(make: Make) -> None:
     lock, inside, fences = make(), threading.Lock(), []
 
     def turn() -> None:
@@ -61,9 +61,7 @@ def test_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis
     assert not client.exists("lock:{x}")
 
 
-def test_waiter_polls_less_often_down_to_every_50_ms(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polling_interval_doubles_up_to_50_ms(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = make()
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
@@ -73,7 +71,7 @@ def test_waiter_polls_less_often_down_to_every_50_ms(
     assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
 
 
-def test_lease_is_renewed_for_as_long_as_max_hold_allows(make: Make, client: redis.Redis) -> None:
+def test_lease_is_renewed_until_max_hold(make: Make, client: redis.Redis) -> None:
     with make(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
         while lease.held_seconds < 0.7:
             assert client.get("lock:{x}") == lease.token.encode()
@@ -133,7 +131,7 @@ def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
     assert not client.exists("lock:{x}")
 
 
-def test_outage_shorter_than_the_lease_loses_nothing(proxy: LoopbackProxy) -> None:
+def test_short_outage_does_not_lose_the_lease(proxy: LoopbackProxy) -> None:
     with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(b"\r\n")
@@ -152,7 +150,7 @@ def test_exception_of_the_block_is_kept_and_the_lock_freed(make: Make, client: r
     assert not client.exists("lock:{x}")
 
 
-def test_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
+def test_fence_ahead_of_the_server_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
     ahead = int(time.time() * 1e6) + 3_600_000_000
     client.set("lock:{x}:fence", ahead, ex=100)
     for number in (1, 2):
@@ -161,7 +159,7 @@ def test_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: red
 
 
 @pytest.mark.parametrize("name", ["x", "50% off", "user:{42}", "a}b"])
-def test_it_excludes_redis_lock_and_hands_its_fences_on(
+def test_redis_lock_and_one_file_lock_exclude_each_other(
     make: Make, client: redis.Redis, name: str
 ) -> None:
     """So that you can go over from one to the other while both are deployed."""
@@ -174,7 +172,7 @@ def test_it_excludes_redis_lock_and_hands_its_fences_on(
             pass
 
 
-def test_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server: Server) -> None:
+def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
     program = (
         "import os, redis\n"
         f"from {LOCKS} import one_file\n"
@@ -191,12 +189,12 @@ def test_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server: S
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
-def test_times_that_cannot_work_are_refused(make: Make, options: dict[str, Any]) -> None:
+def test_invalid_times_are_refused(make: Make, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give a name, seconds"):
         make(**options)
 
 
-def test_file_stands_alone_and_is_short(tmp_path: Path, server: Server) -> None:
+def test_file_is_short_and_self_contained(tmp_path: Path, server: Server) -> None:
     text = Path(str(one_file.__file__)).read_text()
     assert len(text.splitlines()) <= 220
     (tmp_path / "mine.py").write_text(text)

@@ -21,7 +21,7 @@ from ..one_file import LockLost, OneFileLock
     ],
     ids=["asyncio", "asyncio pipeline", "pipeline"],
 )
-def test_client_that_does_not_answer_is_refused(make_client: Callable[[], Any]) -> None:
+def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], Any]) -> None:
     with pytest.raises(TypeError, match=r"must be a redis\.Redis"):
         OneFileLock(make_client(), "x", ttl=1)
 
@@ -63,7 +63,7 @@ def test_block_cannot_be_used_as_a_decorator(
 
 
 @pytest.mark.parametrize("name", ["", None, 5, b"x"])
-def test_name_that_is_not_a_string_is_refused(client: redis.Redis, name: Any) -> None:
+def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="name"):
         OneFileLock(client, name, ttl=1)
 
@@ -76,7 +76,7 @@ def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) 
         lock.hold(wait=wait)
 
 
-def test_block_is_entered_once(client: redis.Redis) -> None:
+def test_block_cannot_be_entered_twice(client: redis.Redis) -> None:
     """Two threads that shared one would release each other's lock."""
     block = OneFileLock(client, "x", ttl=1).hold(wait=1)
     with block, pytest.raises(RuntimeError, match="anew"), block:
@@ -110,7 +110,7 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
     assert lease.outcome == "released"
 
 
-def test_lock_is_held_where_no_thread_can_be_started(
+def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in atexit from Python 3.12 on: then it is not renewed."""

@@ -43,7 +43,7 @@ def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
     timer.join()
 
 
-def test_silent_server_blocks_for_the_client_s_time_outs_only(own_server: Server) -> None:
+def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
     """Acquiring asks for as long as the client does, and its cleanup blocks no caller."""
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
@@ -73,7 +73,7 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     client.close()
 
 
-def test_lease_outlives_a_connection_that_died_silently(proxy: LoopbackProxy) -> None:
+def test_lease_survives_a_silently_dead_connection(proxy: LoopbackProxy) -> None:
     """The server is healthy. A socket_timeout of ttl / 6 leaves time for another renewal."""
     client = redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
     with OneFileLock(client, "x", ttl=3).hold(wait=1) as lease:
@@ -91,7 +91,7 @@ def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -
     assert "x: the lease was lost before its release" in caplog.text
 
 
-def test_lock_that_is_not_free_is_not_cleaned_up(client: redis.Redis) -> None:
+def test_timeout_causes_no_cleanup(client: redis.Redis) -> None:
     """Each timeout would cost a thread and a command."""
     lock = OneFileLock(client, "x", ttl=10)
     with lock.hold(wait=1):
@@ -166,7 +166,7 @@ def renewing_threads() -> Iterator[threading.Thread]:
     return (thread for thread in threading.enumerate() if thread.name == "locks.one_file")
 
 
-def test_lease_is_renewed_while_its_block_runs_whatever_is_collected(client: redis.Redis) -> None:
+def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
     """Nothing but the block itself keeps the object that the renewing thread looks for."""
 
     def hold() -> None:

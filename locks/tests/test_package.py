@@ -54,9 +54,7 @@ def repacked(name: str, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not PROJECT.exists(), reason="a copied folder; its package is built elsewhere")
-def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
-    server: Server, tmp_path: Path
-) -> None:
+def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path: Path) -> None:
     """And its page on the index, whose examples run as they stand and whose links are absolute."""
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheels, clean = tmp_path / "wheels", tmp_path / "clean"
@@ -144,13 +142,13 @@ def test_every_pitfall_names_its_test() -> None:
         assert set(test_names) <= defined, number
 
 
-def test_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
+def test_locks_import_only_redis_py_or_valkey_py() -> None:
     for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
         assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file
 
 
-def test_type_hints_of_everything_public_can_be_resolved() -> None:
+def test_public_type_hints_can_be_resolved() -> None:
     package = import_module(LOCKS)
     for kind in (getattr(package, name) for name in package.__all__):
         for name, function in inspect.getmembers(kind, inspect.isfunction):

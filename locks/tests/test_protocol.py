@@ -57,7 +57,7 @@ def test_different_names_have_different_keys() -> None:
     assert all(len({key_slot(key) for key in derive_keys(name)}) == 1 for name in names)
 
 
-def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
+def test_times_are_rounded_up_to_milliseconds() -> None:
     assert milliseconds(0.0004) == 1
     assert queue_args(b"c", 0.0004, 0.0, 0)[2:4] == (1, 0)
     assert queue_args(b"c", float("inf"), float("inf"), 0)[2:4] == (-1, -1)
@@ -112,7 +112,7 @@ def test_first_waiter_polls_at_once_and_others_later() -> None:
     assert asks == [0.001, *[STAGGER_SECONDS] * 9]
 
 
-def test_thousands_do_not_ask_at_the_same_moment() -> None:
+def test_polls_of_many_waiters_are_spread() -> None:
     """With one moment for all, 5,000 commands would go out in one turn of an event loop."""
     _, asks = make_lock_waiters(5000)
     assert asks[0] == 0.001
@@ -129,7 +129,7 @@ def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
     assert abs(lock_waiters.poll_at(last, TTL) - asks[-1] - 7.0) < 1e-6
 
 
-def test_waiter_asks_once_a_ttl_however_long_the_lease_lasts() -> None:
+def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
     lock_waiters, asks = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
@@ -190,7 +190,7 @@ def test_slot_follows_the_specification(
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["redis-py", "a parser that knows no cluster"])
-def test_moved_slot_is_remembered_and_an_ask_is_followed_once(raw: bool) -> None:
+def test_moved_is_remembered_and_ask_is_followed_once(raw: bool) -> None:
     topology = known(A, B)
     moved: Exception = exceptions.MovedError("7 b:2")
     ask: Exception = exceptions.AskError("7 b:2")
@@ -278,7 +278,7 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     assert topology.place_of(SLOT) == ("a", 5)
 
 
-def test_addresses_are_translated_as_the_client_does() -> None:
+def test_addresses_are_remapped() -> None:
     topology = Topology([A], lambda place: ("outside", place[1]))
     topology.learn([[0, 16383, [b"inside", 5]]], A)
     assert topology.place_of(SLOT) == ("outside", 5)

@@ -23,7 +23,7 @@ def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     first.result().release()
 
 
-def test_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> None:
+def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
     stop = threading.Event()
 
     def churn() -> None:
@@ -54,7 +54,7 @@ def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock:
     second.result(5).release()
 
 
-def test_waiter_without_a_wake_up_takes_a_free_lock_at_its_end(
+def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock):
@@ -64,7 +64,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_its_end(
     other.result().release()
 
 
-def test_wait_may_be_longer_than_the_socket_timeout(server: Server) -> None:
+def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
     hurried = server.client(socket_timeout=0.2)
     lock = RedisLock(hurried, "long", ttl=10)
     with held(lock):

@@ -50,7 +50,7 @@ def test_leases_with_different_ttls_have_separate_timeouts(
     long.release()
 
 
-def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
+def test_silent_servers_lose_no_lease_of_a_healthy_server(
     server: Server, client: redis.Redis
 ) -> None:
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
     eventually(lambda: len(calls) == 200)
 
 
-def test_lease_lasts_for_its_ttl_if_no_thread_can_be_started(
+def test_lease_works_without_a_watchdog_thread(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -138,7 +138,7 @@ def test_lease_lasts_for_its_ttl_if_no_thread_can_be_started(
     assert not lock.locked()
 
 
-def test_on_lost_that_exits_ends_no_thread(
+def test_exit_in_on_lost_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is called once, and the thread goes on with the next loss."""
@@ -159,7 +159,7 @@ def test_on_lost_that_exits_ends_no_thread(
     )
 
 
-def test_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
+def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None:
     """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
     client = own_server.client()
     lock = RedisLock(client, "full", ttl=2)

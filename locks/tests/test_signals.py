@@ -53,7 +53,7 @@ print(interrupts, len(lock._wakeups.waiters.mailboxes))
 """
 
 
-def test_hiredis_packs_none_of_our_scripts(
+def test_hiredis_packs_no_command_of_a_lock(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """hiredis 3.5 crashes the interpreter when a signal handler raises while it packs an int."""
@@ -76,7 +76,7 @@ def test_hiredis_packs_none_of_our_scripts(
     assert not [command for command in commands if "EVAL" in command]
 
 
-def test_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
+def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
     assert packed(*parts) == b"".join(connection.pack_command(*parts))

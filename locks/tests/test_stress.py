@@ -10,7 +10,7 @@ CLEAN = [{"left": {"waiters": 0}}] * PROCESSES
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_stressed_lock_is_held_by_one_at_a_time(door: str) -> None:
+def test_stressed_lock_has_one_holder_at_a_time(door: str) -> None:
     """`python -m locks.tests.stress --seconds 300` is the long run."""
     summary = run(door, seconds=6)
     assert summary["wrong"] == []

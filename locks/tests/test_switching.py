@@ -77,7 +77,7 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
     assert time.monotonic() - released < 1
 
 
-def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
+def test_waiters_of_a_new_lock_do_not_poll(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
@@ -93,7 +93,7 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
     other.result(5).release()
 
 
-def test_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
+def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:
     client.set(NAME, b"\xff\xfe", px=10_000)
     inspection = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
     assert inspection.owner == r"\xff\xfe"

@@ -82,7 +82,7 @@ def test_unexpected_error_does_not_end_the_watchdog(
     assert "tries again" in caplog.text
 
 
-def test_stream_of_short_holds_does_not_wake_the_watchdog(
+def test_short_holds_do_not_wake_the_watchdog(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[int] = []

@@ -25,7 +25,7 @@ def test_retry_after_a_lost_reply_has_the_same_fence(
     assert lock.inspect().owner == acquisition.token.decode()
 
 
-def test_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
+def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
     near = RedisLock(client, "waiter cut", ttl=10)
@@ -94,7 +94,7 @@ def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
         {"db": 5},
     ],
 )
-def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
+def test_lock_works_with_any_client_options(server: Server, options: dict[str, Any]) -> None:
     client = server.client(**options)
     lock = RedisLock(client, "蘋果 größe", ttl=10)
     with held(lock) as lease:

@@ -38,7 +38,7 @@ def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     raise AssertionError("no such name")
 
 
-def test_waiters_follow_a_slot_that_moves(door: Door, cluster: ClusterServers) -> None:
+def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> None:
     """Twenty wait; the next of them has the lock within the ttl."""
     ttl = 3.0
     name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")

@@ -15,7 +15,7 @@ from ..waiting import in_thread, is_free, waiter
 from .doors import Door
 
 
-def test_waiters_get_the_lock_in_the_order_of_their_arrival(door: Door) -> None:
+def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
     lock = door.lock("fifo")
     first = lock.acquire(5)
     waiters = [waiter(lock) for _ in range(8)]
@@ -83,7 +83,7 @@ def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
 
 
 @pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
-def test_lock_that_was_taken_away_is_lost_soon(door: Door, loss: LossReason) -> None:
+def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> None:
     """Its release changes nothing on the server."""
     lost: list[LossReason] = []
     lock = door.lock("taken", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
@@ -123,7 +123,7 @@ def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFix
         eventually(lambda: gc.collect() >= 0 and "dropped without release" in caplog.text)
 
 
-def test_leaving_the_block_releases_and_hides_no_exception(door: Door) -> None:
+def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
     lock = door.lock("raising")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
         1 / 0  # noqa: B018
@@ -171,7 +171,7 @@ def test_forced_release_gives_the_lock_to_the_next_waiter(
     assert not lock.force_release()
 
 
-def test_scripts_that_the_server_forgot_are_sent_again(door: Door) -> None:
+def test_forgotten_scripts_are_sent_again(door: Door) -> None:
     lock = door.lock("forgotten", ttl=0.6)
     door.admin.script_flush()
     lease = lock.acquire(1)
@@ -242,7 +242,7 @@ def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
 
 
 @pytest.mark.parametrize("name", ["a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果" * 30])
-def test_any_name_will_do(door: Door, name: str) -> None:
+def test_any_name_can_be_locked(door: Door, name: str) -> None:
     lock = door.lock(name)
     with lock.hold(wait=1):
         other = waiter(lock)

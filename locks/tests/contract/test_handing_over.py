@@ -58,7 +58,7 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
     other.result().release()
 
 
-def test_expired_lock_is_not_owned_and_not_extended(door: Door) -> None:
+def test_deleted_lock_is_not_owned_and_cannot_be_extended(door: Door) -> None:
     lease = door.lock("gone").acquire(5)
     door.admin.delete("lock:{gone}")
     assert not lease.owned()

@@ -74,7 +74,7 @@ def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
     nowhere.close()
 
 
-def test_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
+def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
     locks_with_b_twice = [door.lock("b"), door.lock("a", ttl=5), door.lock("b")]
     both: AnyLock = MultiLock(locks_with_b_twice)
     with both.hold(wait=1) as lease:
@@ -146,7 +146,7 @@ def test_dropped_multi_lease_is_not_renewed(door: Door) -> None:
         pass
 
 
-def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
+def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
     with pytest.raises(ValueError, match="name what is to be locked"):
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
@@ -168,7 +168,7 @@ def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -
         MultiLock([a, RedisLock(server.client(), "a", ttl=10)])
 
 
-def test_leaving_the_block_after_a_hand_over_releases_nothing(door: Door) -> None:
+def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:
     """Each of the leases was handed over."""
     a, b = door.lock("a"), door.lock("b")
     cart = MultiLock([a, b])

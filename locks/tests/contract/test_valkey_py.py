@@ -61,7 +61,7 @@ def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
         door.close()
 
 
-def test_compat_s_lock_over_valkey_py_raises_valkey_py_s_errors(server: Server) -> None:
+def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
     """Who switches from valkey-py's lock catches those."""
     client = valkey.Valkey(port=server.port)
 
@@ -112,7 +112,7 @@ except ImportError:
 """
 
 
-def test_valkey_py_alone_is_enough(server: Server, tmp_path: Path) -> None:
+def test_locks_work_without_redis_py(server: Server, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "classic", "bench", "tests", "testing")
     shutil.copytree(HERE, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
