@@ -1,5 +1,4 @@
-"""The compose files, read without Docker: what is open, who is given which secret, who hangs up
-first."""
+"""The compose files, read without Docker: open ports, secrets, order of stopping."""
 
 import os
 import re
@@ -267,7 +266,7 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
 
 
 def rules(name: str) -> list[str]:
-    """What the shop may do by one of the ACL files."""
+    """Return the commands and keys that one of the ACL files allows the shop."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 

@@ -12,7 +12,7 @@ from servers.tests.polling import eventually
 
 
 def _heed_interrupts() -> None:
-    """Undo what a shell does to what it runs in the background: it ignores SIGINT, for good."""
+    """Handle SIGINT, which a shell ignores for its background processes."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -31,7 +31,7 @@ esac
 
 
 class Restart:
-    """One run of the script; `calls` are the commands of Docker that it has used."""
+    """One run of the script. `calls` are the commands of Docker that it has run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -60,7 +60,7 @@ class Child:
         print(json.dumps(request), file=self.process.stdin, flush=True)
 
     def hears(self) -> Any:
-        """Its next line."""
+        """Return the next line of the process."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the buyer's process ended with {self.process.wait(5)}"

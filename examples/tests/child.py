@@ -37,7 +37,7 @@ def _main(module: str, product: int, ttl: float) -> None:
             return type(error).__name__
 
     def buy_until_answered(number: int) -> str:
-        """Buy as one of many, who may have to ask again on a busy machine."""
+        """Buy, and retry while the shop is busy, as one of many buyers on a slow machine must."""
         name = f"{os.getpid()}-{number}"
         while (outcome := buy(name)) == "TryAgain":
             pass

@@ -188,7 +188,7 @@ def test_unguarded_schedule_sells_one_unit_twice() -> None:
 
 
 def paused_past_its_ttl(product: int, client: redis.Redis) -> str:
-    """What a holder is answered that was stopped before its claim until a rival had bought."""
+    """Return the answer to a holder that was stopped before its claim until a rival had bought."""
     with Child("checkout", product, ttl=0.5) as ann:
         ann.ask(name="ann")
         assert ann.hears() == "stopped"

@@ -107,7 +107,7 @@ def start(
 
 
 def finish(command: subprocess.Popen[str]) -> str:
-    """What it prints until it ends."""
+    """Wait for the end of the command, and return its output."""
     return command.communicate(timeout=180)[0]
 
 

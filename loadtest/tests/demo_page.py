@@ -1,4 +1,4 @@
-"""What tests do with the shop's page in a browser, as a person would."""
+"""Actions on the shop's page in a browser, as a person takes them."""
 
 import json
 import os

@@ -23,7 +23,7 @@ WRITTEN_AFTER_SECONDS = 0.5
 
 
 class DesignTarget(Target):
-    """One request buys."""
+    """A target whose purchase is one request."""
 
     name = "design"
     warm_up = "/stock"
@@ -49,7 +49,7 @@ class DesignTarget(Target):
 
 
 class ConfirmedTarget(DesignTarget):
-    """Both requests stand in buy(): the reservation is what is raced."""
+    """A target with two requests in buy(): the reservation is the one that is raced."""
 
     def buy(self, buyer: Buyer) -> Any:
         response = buyer.client.post("/reserve", json={"user": buyer.key})
@@ -59,7 +59,7 @@ class ConfirmedTarget(DesignTarget):
 
 
 class ByName(DesignTarget):
-    """Logs in with what is the same in every rush."""
+    """A target that logs in with buyer.name, which is the same in every rush."""
 
     def buy(self, buyer: Buyer) -> Any:
         return buyer.client.post("/buy", json={"user": buyer.name})
@@ -70,8 +70,7 @@ class ByName(DesignTarget):
 
 
 class NumberedTarget(DesignTarget):
-    """Its answers name an order by a number that each customer's first order has: so none is
-    read."""
+    """A target whose answers number the orders of each customer from 1, so none is read."""
 
     def read(self, response: Any) -> Answer:
         answer = super().read(response)

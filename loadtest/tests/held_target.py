@@ -88,7 +88,7 @@ def cart_shop(
 
 
 class HeldTarget:
-    """Where the buyers of a target in this folder are, and whom a test holds there.
+    """A target that records the position of its buyers in a folder, and holds some of them.
 
     hold  "prepare" or "buy", and which buyers wait there: "0" the even ones, "1" the odd ones
     """
@@ -116,7 +116,7 @@ class HeldTarget:
         return pid
 
     def go_on(self, place: str) -> None:
-        """The buyers who wait there go on."""
+        """Let the buyers who wait at this place continue."""
         (self.folder / f"hold-{place}").unlink()
 
 

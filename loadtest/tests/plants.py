@@ -188,7 +188,7 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
 
 @plant("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
-    """Its buyer was in doubt, but the COMMIT was acknowledged, so the order must exist."""
+    """Record a second commit of an order whose COMMIT was acknowledged."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
     rush.record(1, 30, "after_read", amount=3, sale=7)
@@ -377,7 +377,7 @@ def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
 
 @plant("outside_request", locks=ALL)
 def answer_before_the_request(rush: RecordedRush) -> None:
-    """So the request has no answer."""
+    """Record the answer before its request, so that the request has no answer."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1

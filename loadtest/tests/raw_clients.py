@@ -1,4 +1,4 @@
-"""Clients on raw sockets: crowds that hold a server up, and buyers who go on while it restarts."""
+"""Clients on raw sockets: crowds, and buyers who continue during a server's restart."""
 
 import itertools
 import json

@@ -100,7 +100,7 @@ class Attacker:
         self._note(self.page.evaluate(_FETCH, [url, options]))
 
     def get(self, path: str) -> None:
-        """With cookies, and without: CORS has another rule for each."""
+        """Send GET requests with and without cookies, for which CORS has different rules."""
         for credentials in ("include", "omit"):
             options = {"credentials": credentials}
             self._note(self.page.evaluate(_FETCH, [self.target + path, options]))
@@ -119,7 +119,7 @@ class Attacker:
 
 
 def attacking(context: BrowserContext, origin: str, port: int) -> Attacker:
-    """The attacker's page, opened. Nothing serves it: the browser is told what it is."""
+    """Open the attacker's page. No server has it: the browser gets its content from the test."""
     page = context.new_page()
     target = f"http://{NAME if origin == 'DNS rebinding' else '127.0.0.1'}:{port}"
     own = {
@@ -243,7 +243,7 @@ def _port(url: str) -> int:
 
 
 def asked(url: str) -> str:
-    """What a program reads there."""
+    """Return the response that a program gets."""
     with urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
@@ -294,7 +294,7 @@ def test_foreign_page_reads_nothing(
 
 
 def assert_refused(page: Attacker, attack: str) -> None:
-    """What it has sent since the last time was refused, and it could read nothing."""
+    """Assert that all requests since the last call were refused, and that the page read nothing."""
     assert page.statuses, f"{attack}: nothing was sent"
     assert set(page.statuses) <= {400, 403}, attack
     if page.origin != "DNS rebinding":

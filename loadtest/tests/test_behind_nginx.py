@@ -54,7 +54,7 @@ PURCHASE = post_buy({"buyer": "other", "lock": "conditional"})
 
 
 def program() -> str | None:
-    """Where nginx is; None where it is not installed."""
+    """Return the path of nginx, or None if it is not installed."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
@@ -232,7 +232,7 @@ def announce(size: int) -> bytes:
 
 @dataclass(frozen=True)
 class OwnAnswer:
-    """A request that nginx answers itself, and what it answers."""
+    """A request that nginx answers itself, and the expected answer."""
 
     request: bytes
     status: int
@@ -263,7 +263,7 @@ OTHER_HEADERS = {
 
 @dataclass(frozen=True)
 class RawAnswer:
-    """One answer: every header with all its values."""
+    """An answer, with all values of every header."""
 
     status: int
     headers: dict[str, list[str]]
@@ -328,7 +328,7 @@ def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("kind", ["half headers", "half bodies"])
 def test_unfinished_request_is_given_up(nginx: Nginx, kind: str) -> None:
-    """With a reset, so that nothing is left of its connection."""
+    """nginx resets the connection, so that nothing of it remains."""
     with Crowd(1, CROWDS[kind].sends).at(nginx.port) as (client,):
         client.settimeout(20)
         with pytest.raises(ConnectionResetError):

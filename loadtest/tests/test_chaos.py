@@ -1,4 +1,4 @@
-"""What a run of chaos concludes: from disturbances that were seen, and canaries that broke."""
+"""The conclusions of a run of chaos, from the disturbances that were seen and the canaries."""
 
 import io
 import threading
@@ -76,7 +76,7 @@ def test_run_with_too_few_observations_is_inconclusive() -> None:
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
-    """In hours of rushes one is sure to meet a server that does not come back in time."""
+    """In hours of rushes, some rush meets a server that does not come back in time."""
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
     for number in (10, 11):
         rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"

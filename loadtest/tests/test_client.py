@@ -10,7 +10,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
 def test_answer_cut_off_in_its_body_is_unknown(status: str) -> None:
-    """As of a node that dies after the first bytes of it."""
+    """A node that dies after the first bytes of its answer sends such an answer."""
 
     def answer() -> None:
         client, _ = server.accept()

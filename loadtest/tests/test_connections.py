@@ -1,4 +1,4 @@
-"""What is left to do for a buyer when it is released: to send."""
+"""A buyer that is released has nothing left to do but to send its request."""
 
 import os
 import time
@@ -27,7 +27,7 @@ LAST = 1023
 
 
 class Session:
-    """As much of Locust's FastHttpSession as has connections, and counts."""
+    """The part of Locust's FastHttpSession that has connections and counts requests."""
 
     base_url = ""
 

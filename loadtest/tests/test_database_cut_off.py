@@ -106,7 +106,7 @@ def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
 
 
 def buy(shop: Shop, case: tuple[str, str], buyer: str, point: str = "") -> tuple[int, str]:
-    """Buy what is sold under this lock for this point. Returns status and outcome."""
+    """Buy the product that is sold under this lock for this point. Return status and outcome."""
     product = "-".join(case)
     status, body = shop.buy(
         product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop_at=point

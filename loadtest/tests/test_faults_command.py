@@ -1,4 +1,4 @@
-"""`faults`: its choice of faults, its exit codes, and what it keeps when something breaks."""
+"""The command `faults`: its choice of faults, its exit codes, and its results after a failure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FakeStack(nullcontext[Any]):
 
 
 def cells(fault: str, strategies: Sequence[StrategyFacts], **facts: Any) -> list[Cell]:
-    """What a fault whose every cell is as expected comes to, but for these facts."""
+    """Return the cells of a fault, all as expected except for these facts."""
     fault_cells = unknown_cells(fault, strategies, "")
     return [
         cast(Cell, {**fault_cell, "verdict": fault_cell["expected"], "as_expected": True, **facts})
@@ -81,7 +81,7 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
-    """The exit code of these faults, and what was printed."""
+    """Run these faults. Return the exit code and the output."""
     monkeypatch.setattr(command, "play", lambda fault, strategies: play(fault.name, strategies))
     printed = io.StringIO()
     code = command.run(Console(file=printed, width=120), faults=faults)

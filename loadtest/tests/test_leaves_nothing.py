@@ -67,8 +67,10 @@ HOLDER = (
 
 
 class Command:
-    """One such command in a checkout, and what it printed. Nothing is ignored but `ignoring`, also
-    where nohup started the tests."""
+    """A command in a checkout, and its output.
+
+    Only the signal `ignoring` is ignored, even if the tests run under nohup.
+    """
 
     def __init__(
         self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
@@ -137,7 +139,7 @@ def closed_terminal(command: Command) -> None:
 
 
 def closed_pipe(command: Command) -> None:
-    """As `| head -1` does, and `| tee` after Ctrl-C."""
+    """Close the reader of the output, as `| head -1` does, and `| tee` after Ctrl-C."""
     command.stdout.close()
     command.print_something()
     assert command.end() == 1
@@ -173,7 +175,7 @@ def users(root: Path) -> list[dict[str, Any]]:
 
 
 def children(root: Path) -> list[dict[str, Any]]:
-    """What the newest user has started."""
+    """Return the processes that the newest user of the servers has started."""
     return list(users(root)[-1]["children"])
 
 
@@ -181,7 +183,7 @@ def children(root: Path) -> list[dict[str, Any]]:
 def test_command_leaves_no_process_and_is_forgotten(
     held: Path, start_command: Callable[..., Command], ends: Callable[[Command], None]
 ) -> None:
-    """With SIGINT ignored, as a shell's `&` does: otherwise Ctrl-C could not end it."""
+    """The command starts with SIGINT ignored, as after a shell's `&`, and still handles it."""
     command = start_command(ignoring=signal.SIGINT)
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"

@@ -96,7 +96,8 @@ def test_impossible_setting_gives_advice_and_no_verdict(
 
 
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
-    """As a terminal's Ctrl-C while the master waits for its workers: to the whole group."""
+    """The signal goes to the whole process group, as Ctrl-C does while the master waits for
+    workers."""
     words = ("--headless", "--master", "--master-bind-port", str(free_port()))
     process = subprocess.Popen(
         [sys.executable, "-m", "locust", *words, "--expect-workers", "1", "-u", "5"],
@@ -220,7 +221,7 @@ def test_form_sets_only_the_options_of_a_rush(web_ui: str, field: str) -> None:
 
 
 def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
-    """What the pages of test_attacks_from_the_web.py cannot be: framed in a sandbox, followed."""
+    """The pages of test_attacks_from_the_web.py can be neither sandboxed nor followed as a link."""
     own = {"Host": web_ui.replace("http://", "")}
     assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403
     link = {**own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}

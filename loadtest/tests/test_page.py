@@ -231,7 +231,7 @@ def test_table_of_sales_fits_laptop_and_phone(
 
 
 def filled_in(page: Page) -> list[str]:
-    """What stands in the forms."""
+    """Return the values of the forms."""
     fields = ("lock", "step-lock", "buyers", "stock-wanted", "hold_ms")
     return [page.locator(f"#{name}").input_value() for name in fields]
 

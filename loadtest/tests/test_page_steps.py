@@ -1,4 +1,4 @@
-"""The shop's page in a browser: two buyers step by step, its chart, and what axe says of it.
+"""The shop's page in a browser: two buyers step by step, its chart, and its accessibility.
 
 Without Locust: the page is the same, but for its Start button.
 """

@@ -16,7 +16,7 @@ def assert_exact(judgement: Judgement) -> None:
 
 @pytest.mark.parametrize("lock", EVIDENCE)
 def test_rush_without_a_plant_is_exact(lock: str) -> None:
-    """So it is if all answers come at the end, and if the nodes recorded nothing."""
+    """The same holds if all answers come at the end, and if the nodes recorded nothing."""
     rush = RecordedRush(lock)
     assert_exact(rush.judge())
     late_rush = RecordedRush(lock)

@@ -54,7 +54,7 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
 
 
 def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
-    """Of three buyers two asked, and one of these was answered."""
+    """Return a rush of three buyers, of whom two asked and one was answered."""
     rush = rush_of(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
@@ -197,7 +197,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) 
 
 @pytest.mark.parametrize("unsettled", [1, None])
 def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
-    """As the page and Locust's own tab show it: the nodes' records are not read there."""
+    """The page and Locust's own tab show this verdict: the nodes' records are not read there."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)

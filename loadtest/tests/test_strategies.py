@@ -1,4 +1,4 @@
-"""What is judged is our own description of a strategy, not the shop's."""
+"""The judge uses the project's own description of a strategy, not that of the judged shop."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_earlier_orders_that_stay_or_were_never_listed_are_no_finding(earlier: l
 
 
 class Late(Shown):
-    """Its stock falls when it was asked for a third time."""
+    """A shop whose stock falls only at the third request for it."""
 
     settles_s = 5.0
     looks = 0
@@ -257,7 +257,7 @@ def test_oversold_sale_is_not_waited_for() -> None:
 
 
 class Cached(Shown):
-    """Its stock is shown when it was asked for a third time, and then after the rush."""
+    """A shop whose stock is shown from the third request on, and then after the rush."""
 
     settles_s = 5.0
 
@@ -278,7 +278,8 @@ def test_stock_of_none_after_a_rush_is_refused() -> None:
 
 
 class SlowQueue(Shown):
-    """Its third order is there at the second look after the rush, and its fourth never."""
+    """A shop whose third order appears at the second look after the rush, and whose fourth never
+    does."""
 
     settles_s = 2 * POLL_INTERVAL_SECONDS
     looks = 0

@@ -309,7 +309,7 @@ def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_error_of_a_server_is_one_line(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not a traceback, and not exit code 1, which means that a verdict is off."""
+    """There is no traceback, and no exit code 1, which means an unexpected verdict."""
 
     def run(console: Console) -> int:
         raise error

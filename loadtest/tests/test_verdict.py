@@ -58,7 +58,7 @@ def test_more_orders_than_units_are_oversold(
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """So it is if all units were sold, one is left, or one left the stock without an order."""
+    """The same holds if all units were sold, one is left, or one left without an order."""
     judgement = exact_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
     assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")

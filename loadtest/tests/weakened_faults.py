@@ -155,7 +155,7 @@ def stop_nothing(fault: StallFault) -> None:
 
 
 def stop_unconnected(fault: StallFault) -> None:
-    """Node A has no connection when Redis stops: what it sends first is never a lock's command."""
+    """Stop Redis while node A has no connection, so that its first command is never a lock's."""
     fault.testbed.redis[VICTIMS_NODE].cut()
     _fire_stall(fault)
 

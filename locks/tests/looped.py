@@ -29,7 +29,7 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def locks_on(port: int) -> AsyncIterator[Make]:
-    """Makes locks of its own client, whose tasks end with the block."""
+    """Yield a function that makes locks on a new client. Its tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._shared.pop(client.connection_pool, {}).values():
@@ -39,7 +39,7 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
 
 @asynccontextmanager
 async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
-    """One lock of such a client."""
+    """Yield one lock on a new client."""
     async with locks_on(port) as make:
         yield make(name, **options)
 

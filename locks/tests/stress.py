@@ -310,7 +310,7 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
 
 
 class Stress:
-    """One run: the servers, the processes that contend, and what happens to them."""
+    """One run: the servers, the contending processes, and the faults."""
 
     def __init__(self, door: str, seconds: float, folder: Path, seed: int) -> None:
         self.door = door
@@ -375,9 +375,9 @@ class Stress:
             server.stop()
 
     def _kill(self) -> None:
-        """SIGKILL a process, and start another one.
+        """Send SIGKILL to a process and start another one, but only while all processes contend.
 
-        Only while all contend: a gap in which all are starting says nothing of the lock.
+        A gap in which all processes are starting would show nothing about the lock.
         """
         eventually(self._all_contend, within=60)
         victim = self.chance.randrange(PROCESSES)

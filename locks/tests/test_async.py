@@ -1,4 +1,4 @@
-"""What asyncio adds: loops, clients, tasks, a server that is silent. See also contract/."""
+"""The lock in asyncio: loops, clients, tasks, a silent server. See also contract/."""
 
 import asyncio
 import gc

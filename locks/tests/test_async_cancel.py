@@ -46,7 +46,7 @@ async def released_twice_if_cancelled(make: Make) -> None:
 
 
 async def several(make: Make) -> None:
-    """As ASYNCIO.md does it."""
+    """Hold several locks as ASYNCIO.md does."""
     async with AsyncExitStack() as stack:
         for name in sorted((TESTED, *OTHERS)):
             await stack.enter_async_context(make(name).hold(wait=5))

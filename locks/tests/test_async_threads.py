@@ -18,7 +18,7 @@ from .waiting import Start, held, in_thread, listeners, queued
 
 
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
-    """As where a web server's threads run a loop for each request."""
+    """A web server may run one loop for each request in its threads."""
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "loop after loop", ttl=30)
     both = threading.Barrier(2)

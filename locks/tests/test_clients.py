@@ -1,4 +1,4 @@
-"""Which clients share connections, what a client may be, and what its user may do."""
+"""Clients that share connections, kinds of clients, and the rights of their users."""
 
 import re
 import signal
@@ -81,7 +81,7 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
-    """For acquire, wait, probe, hand-over, renewal, a broken subscription and lost scripts."""
+    """It allows acquisition, waiting, probing, hand-over, renewal and lost scripts."""
     admin: Any = own_server.client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())
     client = own_server.client(username="locks", password="pw")

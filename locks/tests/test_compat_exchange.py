@@ -65,7 +65,7 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
 
 
 def test_another_client_releases_with_the_token(server: Server, lock_of: Make) -> None:
-    """As from a web request to a Celery task."""
+    """A web request may pass the token to a Celery task in this way."""
     lock = lock_of(timeout=10)
     theirs: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()

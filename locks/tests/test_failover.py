@@ -58,7 +58,7 @@ class Pair:
 
 
 def _role(server: Server) -> str:
-    """Its role; empty where it cuts its connections because its role changes."""
+    """Return the server's role; empty while it cuts its connections because its role changes."""
     try:
         return str(server.client().info("replication")["role"])
     except redis.ConnectionError:

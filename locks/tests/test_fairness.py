@@ -1,4 +1,4 @@
-"""Who is next when some of those who wait are dead, paused or cut off, or many."""
+"""The next holder if some of the waiters are dead, paused or cut off, or there are many."""
 
 import threading
 import time
@@ -71,7 +71,7 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
 
 @contextmanager
 def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """In the block this process's waiters have no subscription; the other processes' have."""
+    """Break the subscription of this process's waiters for the block."""
     ours, go_on = lock._wakeups, threading.Event()
     listen = type(ours).listen
 
@@ -117,14 +117,14 @@ COMMANDS = 40
 
 
 def commands(client: redis.Redis) -> int:
-    """How many the server has run, on its own and in scripts."""
+    """Return the number of commands that the server has run, including those in scripts."""
     stats: Any = client.info("commandstats")
     return sum(command_stats["calls"] for command_stats in stats.values())
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: str) -> None:
-    """Not the square of their number: other clients would wait for seconds."""
+    """The number of commands must not grow with the square of the waiters."""
     door: Door = single(own_server.port)[kind]()
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 

@@ -1,4 +1,4 @@
-"""A lease: who may use it, what it knows, its fence, and arguments that cannot work."""
+"""A lease: its users, its state, its fence, and arguments that are refused."""
 
 import math
 import threading
@@ -151,6 +151,6 @@ def test_fence_ttl_starts_at_the_last_use(
 
 
 def test_errors_derive_from_those_of_one_file_lock() -> None:
-    """Of RedisLock and of OneFileLock."""
+    """The errors are those of RedisLock and of OneFileLock."""
     assert issubclass(LockTimeout, one_file.LockTimeout)
     assert issubclass(LockLost, one_file.LockLost)

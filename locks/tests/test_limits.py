@@ -1,4 +1,4 @@
-"""Bounds: how long a silent server is waited for, what stays behind, what is refused."""
+"""Bounds: waits for a silent server, resources that remain, and arguments that are refused."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The examples of METRICS.md for Prometheus and OpenTelemetry: what they count arrives."""
+"""The examples of METRICS.md for Prometheus and OpenTelemetry count what they say."""
 
 import json
 import re

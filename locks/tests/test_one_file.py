@@ -162,7 +162,7 @@ def test_fence_ahead_of_the_server_clock_does_not_fall(make: Make, client: redis
 def test_redis_lock_and_one_file_lock_exclude_each_other(
     make: Make, client: redis.Redis, name: str
 ) -> None:
-    """So that you can go over from one to the other while both are deployed."""
+    """So one lock can replace the other while both are deployed."""
     lock = RedisLock(client, name, ttl=10)
     with make(name).hold(wait=1) as lease:
         assert lock.try_acquire() is None

@@ -70,7 +70,7 @@ def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
 
 @pytest.mark.parametrize("wait", ["5", -1, float("nan")])
 def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) -> None:
-    """Where the lock is free, too."""
+    """It is refused even if the lock is free."""
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises((TypeError, ValueError)):
         lock.hold(wait=wait)
@@ -113,7 +113,7 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
 def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in atexit from Python 3.12 on: then it is not renewed."""
+    """From Python 3.12 on, no thread starts in atexit. Then the lock is not renewed."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

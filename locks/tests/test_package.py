@@ -1,4 +1,4 @@
-"""What a stranger takes home: the installed package, and the folder copied under another name."""
+"""The installed package, and its folder copied under another name."""
 
 import inspect
 import re
@@ -157,7 +157,7 @@ def test_public_type_hints_can_be_resolved() -> None:
 
 
 def test_lock_with_on_lost_has_loaded_its_hooks() -> None:
-    """In a child that was forked during an import, that import never ends."""
+    """An import in a child that was forked during the same import would never end."""
     program = f"""
 import sys, redis
 from {LOCKS} import Metrics, RedisLock

@@ -1,4 +1,4 @@
-"""What a full server, or another's ttl, server or broken client does to renewals: nothing."""
+"""Renewals beside a full server, another ttl, another server and a broken client."""
 
 import sys
 import threading

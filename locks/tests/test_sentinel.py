@@ -15,7 +15,7 @@ from .waiting import held, waiter
 
 
 class Sentinels:
-    """What redis-py knows of three of them, and the master that they would name."""
+    """redis-py's view of three Sentinels, and the master that they name."""
 
     def __init__(self, master: Server, port: int = 26379) -> None:
         self.master = master
@@ -49,7 +49,7 @@ def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
 
 
 def look_up(client: redis.Redis) -> None:
-    """As any new connection of the process does."""
+    """Look the master up, as any new connection of the process does."""
     pool: Any = client.connection_pool
     pool.get_master_address()
 

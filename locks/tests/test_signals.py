@@ -106,7 +106,7 @@ def test_interrupt_after_making_the_mailbox_leaves_none(
 
 
 class SoftLimit(Exception):
-    """What a task queue's signal handler raises when a task takes too long."""
+    """The exception that a task queue's signal handler raises when a task takes too long."""
 
 
 class Interrupting(redis.Connection):

@@ -101,7 +101,7 @@ def test_short_holds_do_not_wake_the_watchdog(
 
 
 def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
-    """Not two thirds of a ttl before its far deadline: check() would pass for all that time."""
+    """It is renewed within a third of the ttl, not only before its far deadline."""
     renewed = threading.Event()
 
     class Renewed(Metrics):

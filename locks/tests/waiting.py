@@ -62,7 +62,7 @@ def in_line(lock: Any, who: str, served: list[str]) -> Future[None]:
 
 
 def listeners(lock: Any) -> list[int]:
-    """How many are subscribed to the channel of each process that waits for the lock."""
+    """Return the number of subscribers of each process's channel that waits for the lock."""
     waiters = lock.client.hgetall(lock.keys[2])
     channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
     return [count for _, count in lock.client.pubsub_numsub(*channels)]
@@ -77,7 +77,7 @@ def is_free(lock: Any) -> bool:
 def run(
     *command: object, folder: Path = ROOT, code: int = 0, env: dict[str, str] | None = None
 ) -> str:
-    """What a program writes, its errors included, if it ends with this exit code."""
+    """Run a program, require this exit code, and return its output and its errors."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=folder,

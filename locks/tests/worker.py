@@ -75,7 +75,7 @@ def send_signal(process: BaseProcess, number: signal.Signals) -> None:
 
 
 class Holder:
-    """What this process holds: one lease at a time."""
+    """The lease that this process holds, one at a time."""
 
     def __init__(self, port: int) -> None:
         self.client = redis.Redis(port=port)
@@ -150,7 +150,7 @@ class Holder:
 
 
 def serve(port: int, pipe: Connection) -> None:
-    """In the process: answer one request after the other."""
+    """Answer one request after the other, in the process."""
     holder = Holder(port)
     pipe.send("ready")
     while True:

@@ -15,7 +15,7 @@ from servers.valkey import client_at
 
 @pytest.fixture(scope="session")
 def copy() -> Iterator[Copy]:
-    """One copy for all tests: initdb takes its time."""
+    """Return one copy for all tests, because initdb is slow."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
         copy = Copy(Path(name))
         yield copy

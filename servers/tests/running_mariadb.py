@@ -25,7 +25,7 @@ def require_mariadb() -> None:
 
 @contextmanager
 def running_mariadb() -> Iterator[MariaDB]:
-    """Run a server of its own. The test is skipped where MariaDB is not installed."""
+    """Run a MariaDB server for the block. The test is skipped if MariaDB is not installed."""
     require_mariadb()
     with (
         tempfile.TemporaryDirectory(prefix="mdb-", dir=runtime_folder()) as folder,

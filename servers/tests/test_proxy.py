@@ -16,7 +16,7 @@ from servers.valkey import client_at
 
 
 def has_read(proxy: Proxy, text: bytes) -> bool:
-    """Whether a client has sent this, and the proxy has read it."""
+    """Return whether a client has sent this and the proxy has read it."""
     return any(connection.has_sent(text) for connection in list(proxy._state.connections))
 
 
@@ -79,8 +79,7 @@ def test_delay_applies_to_both_directions_and_keeps_order(
 def test_black_hole_drops_bytes_and_then_cuts_its_connections(
     proxy: Proxy, client: redis.Redis, direct: redis.Redis
 ) -> None:
-    """What was dropped is counted, as the evidence of a fault: a hole into which nobody sent
-    anything has harmed nobody."""
+    """The dropped bytes are counted, because a black hole without any shows no fault."""
     loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
     with loser, keeper:
         for side in (loser, keeper):

@@ -1,4 +1,4 @@
-"""A real gunicorn node before real servers, and buyers who buy from it over HTTP."""
+"""A real gunicorn node in front of real servers, and buyers who buy from it over HTTP."""
 
 import http.client
 import json

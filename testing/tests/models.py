@@ -6,7 +6,7 @@ from testing import Run
 
 
 class Stock(models.Model):
-    """What is there of one article."""
+    """The stock of one product."""
 
     amount = models.IntegerField()
 
@@ -18,7 +18,7 @@ class Stock(models.Model):
 
 
 class Sold(models.Model):
-    """One unit that was sold."""
+    """A unit that was sold."""
 
     buyer = models.CharField(max_length=64)
 

@@ -1,4 +1,4 @@
-"""A lost update is found and shown; its repair passes; what is no race is called none."""
+"""A lost update is found and shown, its repair passes, and a serial failure is no race."""
 
 import asyncio
 import re

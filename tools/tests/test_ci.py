@@ -69,7 +69,7 @@ def test_only_an_inconclusive_run_is_repeated(
 
 @pytest.mark.parametrize("target", ["test", "test-whole", "test-workshop"])
 def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
-    """Not even those that failed, by themselves: a race that shows once in three times is one."""
+    """A race that shows in one of three runs is still a race."""
     code, calls = run_ci(tmp_path, f"make {target}", [2, 0])
     assert code == 2
     assert calls[-1] == f"make {target}"

@@ -110,7 +110,7 @@ def settings_that_are_not_there(text: str) -> set[str]:
 
 @cache
 def variables() -> set[str]:
-    """What looks like a variable of the environment, in whatever is no page and no test."""
+    """Return what looks like an environment variable in all files except pages and tests."""
     names = [
         name
         for name in FILES

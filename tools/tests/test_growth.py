@@ -1,4 +1,4 @@
-"""What `growth` makes of its samples and its rushes, without a server."""
+"""The tables that `growth` computes from its samples and rushes, without a server."""
 
 import json
 import os

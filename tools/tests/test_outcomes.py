@@ -67,7 +67,7 @@ def test_only_a_broken_commit_leaves_the_sale_of_the_unit_open() -> None:
 
 
 def test_sets_of_outcomes() -> None:
-    """Whoever changes a row sees here which set it moves into."""
+    """A change of a row shows here which sets it moves into."""
     assert {"sold", "sold_out"} == FINAL_OUTCOMES
     assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES
     assert {"sold", "sold_out", "closed", "busy", "lost"} == BEGUN_OUTCOMES

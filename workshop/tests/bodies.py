@@ -15,7 +15,7 @@ HEAD = re.compile(r"^=== (?:right (\w+)|wrong (\w+): ([a-z-]+))\n", re.MULTILINE
 
 
 class Body(NamedTuple):
-    """What stands between the marks of an exercise. `code`: what it is refused with; empty if it is
+    """The text between the marks of an exercise. `code`: the code of its refusal; empty if it is
     right."""
 
     lesson: Lesson
@@ -33,7 +33,7 @@ class Body(NamedTuple):
 
 
 def bodies(lesson: Lesson) -> list[Body]:
-    """What bodies/ has for an exercise."""
+    """Return the bodies in bodies/ for an exercise."""
     text = (FOLDER / f"{lesson.shipped.stem}.txt").read_text(encoding="utf-8")
     before, *sections = HEAD.split(text)
     assert not before.strip(), f"{lesson.shipped.stem}: {before[:60]!r} belongs to no solution"

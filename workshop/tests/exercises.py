@@ -71,7 +71,7 @@ def bench() -> Iterator[Bench]:
 
 
 def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
-    """What a check says of this file."""
+    """Return the result of a check of this file."""
     bench.file.write_text(text, encoding="utf-8")
     return check(lesson, bench)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("sessions")
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Path]:
-    """Not in tmp_path: another run of pytest closes it for PostgreSQL's user."""
+    """Copy the project, not into tmp_path: another run of pytest closes that to PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
         yield fresh_copy(Path(folder).resolve())
 
@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_no_process(terminal: Terminal, moment: Callable[[Terminal
 def test_words_work_without_a_terminal(
     project: Path,
 ) -> None:
-    """They have exit codes, and lines of eighty columns."""
+    """The commands have exit codes and print lines of 80 columns."""
     shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
 
     def says(*words: str) -> tuple[int, str]:
@@ -148,7 +148,7 @@ def test_words_work_without_a_terminal(
 def test_killed_servers_leave_a_check_undecided(
     terminal: Terminal,
 ) -> None:
-    """It is no try, and never the end of the session."""
+    """The check counts as no try, and the session continues."""
     terminal.expects("lesson 1> ")
     terminal.types("goto 3")
     lesson = lessons()[3]

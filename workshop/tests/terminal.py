@@ -62,7 +62,7 @@ class Terminal:
         os.write(self._fd, b"\x03")
 
     def expects(self, pattern: str) -> str:
-        """Wait for this in what was printed since the last time; returns what it matched."""
+        """Wait for this pattern in the output since the last call, and return the match."""
         deadline = time.monotonic() + LONGEST
         while not (match := re.search(pattern, self.text[self._read_until :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
@@ -78,7 +78,7 @@ class Terminal:
         return self.process.wait(LONGEST)
 
     def _reads(self) -> bool:
-        """Read what is there; False once no process can write any more."""
+        """Read the present output. Return False once no process can write any more."""
         if not select.select([self._fd], [], [], 1.0)[0]:
             return True
         try:

@@ -1,4 +1,4 @@
-"""How a check ends where it could not decide, or where the file broke it. Needs no server."""
+"""The end of a check that cannot decide, or that the file breaks. Needs no server."""
 
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,7 @@ from workshop.refusal import Undecided
 
 @pytest.fixture(autouse=True)
 def _without_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the process of a check that takes too long."""
+    """Switch off the watch, which ends the process of a slow check."""
     monkeypatch.setattr(checks, "give_up_slow_steps", lambda file, report: None)
 
 
@@ -53,7 +53,7 @@ def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path
 
 
 def test_error_of_a_check_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a traceback, and not undecided: the same file would end in the same way."""
+    """It is neither a traceback nor undecided, because the same file would end in the same way."""
 
     def break_off(module: ModuleType) -> None:
         raise ValueError("dictionary update sequence element #0 has length 8")
@@ -74,7 +74,7 @@ def test_error_of_a_check_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_caught_mistake_is_named(body: str, code: str, tmp_path: Path) -> None:
-    """An except that catches a mistake of its own is the cause of what is refused afterwards."""
+    """A mistake that an `except` hides is the cause of the later refusal."""
     text = f"def oversold(initial, orders, left):\n    {body}\n"
     text += "def lost_updates(initial, orders, left): return orders + left - initial\n"
     refusal = checks.main("answers.tally", write_exercise(tmp_path, 2, text))

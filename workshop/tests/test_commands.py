@@ -1,4 +1,4 @@
-"""What a session keeps, and what it says. Needs no server."""
+"""The records and the output of a session. Needs no server."""
 
 import io
 import json

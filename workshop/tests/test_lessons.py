@@ -48,7 +48,7 @@ def test_three_right_solutions_look_different(lesson: Lesson) -> None:
 
 @EACH
 def test_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
-    """What `explain` shows without a prediction: the question, and the command."""
+    """Without a prediction, `explain` shows only the question and the command."""
     out = Console(record=True, width=80)
     render.show_text(out, lesson, whole=False)
     before = out.export_text()

@@ -1,4 +1,4 @@
-"""What the lessons say was seen is what was seen."""
+"""The observations in the lessons are those that were recorded."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The facilitator's plans and the quiz hold what they say."""
+"""The facilitator's plans and the quiz are complete and consistent."""
 
 import re
 import shlex

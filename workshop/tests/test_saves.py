@@ -1,4 +1,4 @@
-"""What counts as a save."""
+"""The changes of a file that count as a save."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""What every door to the lock promises, tried through each of them."""
+"""The promises of the lock, tested through each of its interfaces (doors)."""

@@ -47,7 +47,7 @@ class Door:
 
 
 def opened(door: Door) -> Iterator[Door]:
-    """For a fixture: the door, closed in the end."""
+    """Yield the door for a fixture, and close it in the end."""
     yield door
     door.close()
 

@@ -18,7 +18,7 @@ from .doors import AnyLock, Door, clustered
 
 
 def cluster_rules() -> list[str]:
-    """What a cluster needs besides acl_line()."""
+    """Return the rules that a cluster needs besides acl_line()."""
     match = re.search(r"In a cluster add `(.*?)`", README)
     assert match is not None
     return match[1].split()
@@ -61,7 +61,7 @@ def calls(cluster: ClusterServers, command: str) -> int:
 
 
 def refused(cluster: ClusterServers) -> set[str]:
-    """What the nodes refused since the last reset."""
+    """Return the commands that the nodes refused since the last reset."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {
@@ -73,7 +73,7 @@ def refused(cluster: ClusterServers) -> set[str]:
 
 @pytest.fixture(params=CLUSTERED)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    """Of a user with the rights of the README."""
+    """Yield the door of a user with the rights of the README."""
     for node in cluster.nodes:
         run: Any = node.client().execute_command
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line(), *cluster_rules())

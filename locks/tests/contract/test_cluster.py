@@ -155,7 +155,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 
 
 def shared_of(door: Door, lock: Any) -> Any:
-    """What the lock has of its cluster."""
+    """Return the lock's resources of its cluster."""
     if isinstance(door, AsyncDoor):
         return door.do(lock.awaited._here())
     return lock._shared

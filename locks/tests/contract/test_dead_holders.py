@@ -56,7 +56,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
 
 
 def test_adopter_that_died_blocks_for_its_ttl(door: Door) -> None:
-    """Not for the time within which it might adopt the lease."""
+    """It does not block for the time within which the lease could be adopted."""
     lock = door.lock("handed", ttl=1)
     adopting_lock = RedisLock(door.admin, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))

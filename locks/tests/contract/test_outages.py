@@ -1,4 +1,4 @@
-"""A server that is silent, away, or loses replies: who learns of it, and what stays behind."""
+"""A server that is silent, away or loses replies: exceptions and remaining keys."""
 
 import signal
 import time
@@ -102,7 +102,7 @@ def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: 
 def test_lost_reply_is_an_error_and_gives_the_lock_back(
     far: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """Not retried: a retry would find the lock taken, by itself, or gone, and say expired."""
+    """There is no retry: it would find the lock taken by itself or gone, and report an expiry."""
     lock, near = far.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
     assert not lock.locked()
     proxy.lose_reply(b"EVALSHA")
@@ -165,7 +165,7 @@ class Moody(redis.CredentialProvider):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exception_of_the_block_survives_a_failed_release(own_server: Server, kind: str) -> None:
-    """And the release is repeated, although what it met is no error of the client."""
+    """The release is repeated, although its error is not one of the client library."""
     moody = Moody()
     door: Door = single(own_server.port, credential_provider=moody)[kind]()
     lock = door.lock("masked")

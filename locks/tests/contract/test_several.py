@@ -38,7 +38,7 @@ def locked(*locks: AnyLock) -> list[bool]:
 
 
 def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
-    """What two locks taken one after the other do, and MultiLock cannot: forced, not by luck."""
+    """Two locks taken one after the other would deadlock in this forced order; MultiLock cannot."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
         waiting = {in_thread(lambda: MultiLock([a, b]).acquire(5))}

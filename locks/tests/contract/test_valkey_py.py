@@ -62,7 +62,7 @@ def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
 
 
 def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
-    """Who switches from valkey-py's lock catches those."""
+    """Code that used valkey-py's own lock catches those."""
     client = valkey.Valkey(port=server.port)
 
     def make(**options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What follows where the writes of a purchase are not one transaction."""
+"""The consequences if the writes of a purchase are not one transaction."""
 
 import pytest
 

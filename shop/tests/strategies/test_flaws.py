@@ -37,7 +37,7 @@ def test_getset_after_del_leaves_a_lock_without_a_holder(
 
 @pytest.fixture
 def other() -> Iterator[ThreadPoolExecutor]:
-    """One thread, another than the test's own."""
+    """Yield a thread other than the test's own."""
     with ThreadPoolExecutor(1) as other:
         yield other
 

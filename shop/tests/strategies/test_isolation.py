@@ -18,7 +18,7 @@ def test_two_buyers_of_three_moves_each_have_20_interleavings() -> None:
 
 
 def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: str) -> None:
-    """For second units where A begins, for one where B does: what differs is only who is who."""
+    """Two units for the orders in which A begins, one for those of B: only the names differ."""
     strategy = STRATEGIES[lock]
     if strategy.deferred:
         pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
@@ -56,7 +56,7 @@ def assert_the_second_one_waits(lock: str, run: ScheduleRun) -> None:
 
 
 def read_between_release_and_commit(run: ScheduleRun) -> bool:
-    """Whether one buyer read after the other's release and before the other's commit."""
+    """Return whether a buyer read after the other's release and before the other's commit."""
     at = run.log.index
     return any(
         at(f"{first} unlocked_before_commit") < at(f"{second} after_read") < at(f"{first} end")

@@ -1,4 +1,4 @@
-"""Redlock on five real servers: what a majority buys, and what it does not."""
+"""Redlock on five real servers: the guarantees of a majority, and their limits."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ from shop.tests.purchases import (
 
 
 def lock_on(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock:
-    """Of clients that wait for 2 s, on servers without a key."""
+    """Return a lock with clients that wait for 2 s, on servers without a key."""
     clients = [
         redis.Redis(port=server.port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
         for server in servers

@@ -1,4 +1,4 @@
-"""The registry: what it says of a strategy is complete, true, and written once."""
+"""The registry: its facts about the strategies are complete, true and written once."""
 
 import ast
 import re

@@ -35,7 +35,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def database_error(sqlstate: str | None) -> OperationalError:
-    """As Django raises it, from psycopg's."""
+    """Return an error as Django raises it, with psycopg's error as its cause."""
     error = OperationalError("from a test")
     error.__cause__ = psycopg.errors.lookup(sqlstate)() if sqlstate else psycopg.OperationalError()
     return error
@@ -83,7 +83,7 @@ def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: 
 def test_only_conflicts_are_retried(
     slept: list[float],
 ) -> None:
-    """Not a lost connection, say: after that the order may exist."""
+    """After a lost connection, for example, the order may exist."""
     for sqlstate in ("40001", "40P01"):
         assert failing(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
     slept.clear()

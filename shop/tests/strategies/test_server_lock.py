@@ -24,7 +24,7 @@ SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: Settings) -> None:
-    """In a demo the buyer chooses, whatever the server would."""
+    """In a demo the buyer's choice has priority."""
     settings.SHOP_LOCK = lock
     open_sale(1)
     assert post_buy({"buyer": "eve"}).body["lock"]["name"] == "none"

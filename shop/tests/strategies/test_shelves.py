@@ -112,7 +112,7 @@ def test_strategy_without_the_units_sells_nothing(lock: str) -> None:
 
 
 def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> StoppingActor:
-    """A buyer who waits for a row that another buyer holds."""
+    """Start a buyer who waits for a row that another buyer has locked."""
     actor = threads.enter(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
@@ -130,7 +130,7 @@ def first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def turns_back(buyer: StoppingActor) -> None:
-    """The buyer rolls back what it has done, and sells nothing."""
+    """Let the buyer roll back and sell nothing."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
 

@@ -58,7 +58,7 @@ def queue(lock: ZookeeperLock) -> list[str]:
 
 
 def place(node: str) -> str:
-    """Its number in the order of asking."""
+    """Return the position of a waiter's node, in the order of the requests."""
     return node[-10:]
 
 
@@ -104,7 +104,7 @@ def test_predecessor_gone_before_the_watch_is_not_waited_for(
 
 
 def end_session(client: Any) -> None:
-    """As if the server had received nothing from the client for the session timeout."""
+    """End a client's session, as if the server had received nothing for the session timeout."""
     from kazoo.client import KazooClient
 
     twin = KazooClient(
@@ -169,7 +169,8 @@ def test_silent_server_gives_no_lock(
 def test_missing_zookeeper_is_unavailable(
     another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 buyers who try one after another would be answered after a quarter of an hour."""
+    """If each of 200 buyers tried to connect in turn, the last answer would come after a quarter of
+    an hour."""
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)

@@ -1,5 +1,4 @@
-"""The levels agree with the recording: their goals can be reached, and what they call impossible
-cannot."""
+"""The levels agree with the recording: goals are reachable, impossible moves not recorded."""
 
 import pytest
 
@@ -47,7 +46,7 @@ def test_level_names_an_offered_event(level: Level) -> None:
     "level", [level for level in LEVELS if level.impossible], ids=lambda level: level.slug
 )
 def test_impossible_is_not_recorded(level: Level) -> None:
-    """Not by any event of its world."""
+    """No event of its world records it."""
     assert level.schedules_reaching(moves_of(level), level.impossible) == []
 
 

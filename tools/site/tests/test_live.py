@@ -7,7 +7,7 @@ from tools.site.tests import test_recorded
 
 
 def test_recorded_moves_of_other_strategies_are_reproduced() -> None:
-    """In two processes: they wait most of the time, and each makes a database of its own."""
+    """Two processes play them, each with its own database, because they mostly wait."""
     tested_elsewhere = {*test_recorded.SOME, "reserve"}
     untested = tuple(name for name in recording.strategies() if name not in tested_elsewhere)
     with ThreadPoolExecutor(2) as pool:

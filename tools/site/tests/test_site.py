@@ -1,4 +1,4 @@
-"""The site opens from a folder, asks nobody for anything, and its links lead somewhere."""
+"""The site opens from a folder, loads nothing from elsewhere, and has no broken links."""
 
 import os
 import re
