@@ -10,11 +10,14 @@ import redis
 from django.conf import settings
 
 from servers.valkey import Valkey, client_at
+from servers.waiting import wait_for
 
 #: An address at which no server listens. A replica that is told to follow it gets no more writes.
 NO_SERVER = ("127.0.0.1", 1)
 #: How long to wait until a replica has synchronized.
 SYNCHRONIZATION_TIMEOUT_SECONDS = 10.0
+#: How long to wait until a waiter stands in the queue.
+QUEUE_TIMEOUT_SECONDS = 10.0
 
 
 class LockServers:
@@ -51,6 +54,14 @@ class LockServers:
                 assert time.monotonic() < deadline, "the replica does not synchronize"
                 time.sleep(0.01)
             client.replicaof(*map(str, NO_SERVER))
+
+    def has_queued_waiter(self) -> bool:
+        """Wait until a waiter stands in RedisLock's queue, and return whether one does.
+
+        Such a waiter sends no further command before the lock is granted to it.
+        """
+        with redis.Redis.from_url(settings.REDIS_LOCKS_URL) as client:
+            return wait_for(lambda: list(client.scan_iter("lock:*:places")), QUEUE_TIMEOUT_SECONDS)
 
     def restart_empty(self) -> None:
         """Kill the server and start it again. It keeps nothing on disk."""

@@ -139,16 +139,17 @@ def _buy_in_process(
 class PlayedBuyer:
     """The recording process's handle on the process of a buyer.
 
-    pipe    carries "go" to the buyer, and the buyer's events back
-    status  new, stopped, running, paused or ended; see Schedule in world.py
-    key     the Idempotency-Key of the buyer's request, or None
-    ttl     the ttl of its locks, in seconds
+    pipe            carries "go" to the buyer, and the buyer's events back
+    status          new, stopped, running, paused or ended; see Schedule in world.py
+    key             the Idempotency-Key of the buyer's request, or None
+    ttl             the ttl of its locks, in seconds
+    polls_for_lock  whether it polls for the lock; otherwise it waits in RedisLock's queue
     """
 
     def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
         self.name = name
         self.pipe, theirs = fork.Pipe()
-        self._polls_for_lock = strategy in POLLING_STRATEGIES
+        self.polls_for_lock = strategy in POLLING_STRATEGIES
         self._gate = Gate()
         self.process = fork.Process(
             target=_buy_in_process,
@@ -169,13 +170,13 @@ class PlayedBuyer:
         A buyer that polls is held back between two polls. Another one, whose single request blocks
         on the server, is stopped as a process.
         """
-        if self._polls_for_lock:
+        if self.polls_for_lock:
             self._gate.close()
         else:
             self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        if self._polls_for_lock:
+        if self.polls_for_lock:
             self._gate.open()
         else:
             self.signal(signal.SIGCONT)

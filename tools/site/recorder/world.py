@@ -212,10 +212,14 @@ class Schedule:
     def _change_servers(self, change: Callable[[], None]) -> None:
         """Change the locks' server while the waiting buyers are held back.
 
-        Otherwise they would ask while no server answers, and be told `unavailable`.
+        Otherwise they would ask while no server answers, and be told `unavailable`. Raises Differs
+        if a running buyer does not wait for the lock.
         """
         waiting = [buyer for buyer in self.buyers.values() if buyer.status == "running"]
         for buyer in waiting:
+            # On a slow machine, a buyer who has been silent may not have asked for the lock yet.
+            if not buyer.polls_for_lock and not self.servers.has_queued_waiter():
+                raise Differs("a buyer does not wait in the lock's queue")
             buyer.hold_back()
         change()
         for buyer in waiting:

@@ -1,17 +1,23 @@
-"""python -m tools.site.tests.slow_machine: replays one recorded schedule on a machine that is slow.
+"""python -m tools.site.tests.slow_machine: replays recorded schedules on a machine that is slow.
 
 Each buyer sleeps at its read for longer than a buyer that waits for the other is silent. Prints
 whether the schedule does what was recorded; the same if the recording is changed in one state; and
-whether the first turn is the recorded one if the recording is not known.
+whether the first turn is the recorded one if the recording is not known. At last each buyer sleeps
+before each command to Redis, and the server restarts while B asks for the lock.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
 
+from locks import connection
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
 from tools.site.worlds import WORLDS, read_moves
 
 SCHEDULE = "ABABAB"
+#: A reads, B asks for the lock, Redis restarts, and B gets the lock.
+RESTART_SCHEDULE = "AABRBAAB"
 
 
 def main() -> None:
@@ -33,6 +39,16 @@ def main() -> None:
         print(recorder.replay(world, SCHEDULE, recorded | {SCHEDULE: changed_turn}, servers))
         _, moves, _ = recorder.play(world, "", "", servers)
         print(moves["A"] == recorded["A"])
+
+        exchange = connection.exchange
+
+        def exchange_late(redis: Any, calls: Sequence[Any], *, asking: bool = False) -> list[Any]:
+            time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
+            return exchange(redis, calls, asking=asking)
+
+        with patch.object(connection, "exchange", exchange_late):
+            moves_of_redis = read_moves()["redis"]
+            print(recorder.replay(WORLDS["redis"], RESTART_SCHEDULE, moves_of_redis, servers))
 
 
 if __name__ == "__main__":
