@@ -1,4 +1,4 @@
-"""The consequences if the writes of a purchase are not one transaction."""
+"""The cost of writes that are not one transaction: after a crash, and after a repeated request."""
 
 import pytest
 
@@ -8,28 +8,28 @@ from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sa
 pytestmark = committed
 
 
-class Died(Exception):
-    """The end of a process, in the middle of a purchase."""
+class Crash(Exception):
+    """The end of a process in the middle of a purchase."""
 
 
-def die(*_: object) -> None:
-    raise Died
+def crash(*_: object) -> None:
+    raise Crash
 
 
 @pytest.mark.parametrize(("lock", "stock_left"), [("none", 2), ("autocommit", 1)])
-def test_buyer_who_dies_between_the_writes(
+def test_crash_loses_a_unit_only_without_a_transaction(
     lock: str, stock_left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a transaction the unit is gone, and there is no order of it."""
+    """The buyer crashes between the write of the stock and the write of the order."""
     open_sale(2, lock=lock)
-    monkeypatch.setattr(purchase, "record_order", die)
-    with pytest.raises(Died):
+    monkeypatch.setattr(purchase, "record_order", crash)
+    with pytest.raises(Crash):
         buy(lock=lock)
     assert count_orders_and_stock() == (0, stock_left)
 
 
 def test_repeated_request_takes_another_unit() -> None:
-    """The key gives the buyer the first order again; what was written before stays."""
+    """The key gives the buyer the first order again, but the second write of the stock stays."""
     open_sale(3, lock="autocommit")
     first = buy(lock="autocommit", key="k1")
     again = buy(lock="autocommit", key="k1")

@@ -1,7 +1,9 @@
-"""The counter in Redis: what its scripts keep, and what a doubt costs (a crash: fault `crash`)."""
+"""The counter in Redis: its scripts, an unknown commit and a lost counter.
+
+The fault `crash` of the load test shows a crash.
+"""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,16 +23,17 @@ COUNT, HELD = counter_keys(SALE)
 buy_by_counter = partial(buy, lock="counter")
 
 
-def state(sale: int = SALE) -> tuple[int | None, set[bytes]]:
-    """Units without a holder, and the holders of the rest."""
+def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
+    """Return the units of a sale that have no holder, and the holders of the others."""
     count, held = counter_keys(sale)
     client: Any = locks_client()
-    left = client.get(count)
-    return None if left is None else int(left), client.smembers(held)
+    free_units = client.get(count)
+    return None if free_units is None else int(free_units), client.smembers(held)
 
 
 @pytest.mark.parametrize("holder", ["a", "b", "c"], ids=["held already", "sold out", "reserved"])
-def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: str) -> None:
+def test_keys_expire_a_day_after_their_last_use(holder: str) -> None:
+    """Every answer of the script renews both."""
     reserve(sale_id=SALE, reservation_id="a", stock=2 if holder == "c" else 1)
     client: Any = locks_client()
     for key in (COUNT, HELD):
@@ -43,26 +46,26 @@ def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: st
 
 
 def test_unit_is_given_back_once() -> None:
-    """INCR would make one of 1 without a ttl, and the sale would begin with it."""
+    """A lost counter stays lost: INCR would create one of a single unit, and without a ttl."""
     reserve(sale_id=SALE, reservation_id="a", stock=2)
     assert reserve(sale_id=8, reservation_id="a", stock=5) == (1, 4), (
         "another sale has another counter"
     )
     give_back(sale_id=SALE, reservation_id="b")
-    assert state() == (1, {b"a"})
+    assert read_counter() == (1, {b"a"})
     for _ in range(2):
         give_back(sale_id=SALE, reservation_id="a")
-    assert state() == (2, set())
+    assert read_counter() == (2, set())
     reserve(sale_id=SALE, reservation_id="a", stock=2)
     locks_client().delete(COUNT)
     give_back(sale_id=SALE, reservation_id="a")
-    assert state() == (None, set())
+    assert read_counter() == (None, set())
 
 
 def test_silent_redis_keeps_the_unit(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error of the purchase is raised."""
+    """give_back() only logs the outage, so that the buyer gets the error of the purchase."""
     reserve(sale_id=SALE, reservation_id="a", stock=1)
     redis_outage.begin()
     give_back(sale_id=SALE, reservation_id="a")
@@ -71,24 +74,24 @@ def test_silent_redis_keeps_the_unit(
         reserve(sale_id=SALE, reservation_id="b", stock=1)
 
 
-# --- compensation -------------------------------------------------------------------------------
+# --- purchases ----------------------------------------------------------------------------------
 
 
 @committed
-def test_unit_of_an_unknown_commit_waits_for_the_same_key(tmp_path: Path) -> None:
+def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
     sale = open_sale(1)
     with installed(run_at("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
-    assert state(sale.pk) == (0, {b"k1"}), "the order may exist"
-    assert buy_by_counter(key="k2").status == 409, "so nobody else gets this unit"
+    assert read_counter(sale.pk) == (0, {b"k1"}), "the order may exist"
+    assert buy_by_counter(key="k2").status == 409, "no other buyer gets this unit"
     again = buy_by_counter(key="k1")
     assert (again.status, again.body["replayed"]) == (201, False)
     assert count_orders_and_stock() == (1, 0)
 
 
 @committed
-def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
-    """A has its unit from the counter that is forgotten while A is on the way to the database."""
+def test_check_in_postgresql_stops_a_counter_that_is_too_high() -> None:
+    """Redis loses the counter while A has a unit but no order; the new one counts it again."""
     open_sale(1)
     with Interleaving() as threads:
         a = threads.enter("A", partial(buy_by_counter, buyer="A")).run_to("reserved")

@@ -1,4 +1,4 @@
-"""Promises to a buyer that every strategy of the registry keeps."""
+"""Rules of POST /buy that every strategy of the registry keeps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,25 +36,27 @@ from shop.tests.purchases import (
 
 pytestmark = committed
 
-IN_DOUBT = "The connection broke during the commit; the order may exist. Retry with the same key."
+UNKNOWN_COMMIT_ERROR = (
+    "The connection broke during the commit; the order may exist. Retry with the same key."
+)
 
 
-def needs_a_transaction(lock: str) -> None:
-    """Skip a strategy whose purchases have none."""
+def skip_without_commit(lock: str) -> None:
+    """Skip a strategy whose purchases do not end with a commit in PostgreSQL."""
     if STRATEGIES[lock].deferred:
-        pytest.skip("its purchases are a script in Redis; test_settlement.py has its consumer's")
-    needs_one_write(lock)
+        pytest.skip("its purchases are a script in Redis; test_settlement.py tests its commits")
+    skip_without_transaction(lock)
 
 
-def needs_one_write(lock: str) -> None:
+def skip_without_transaction(lock: str) -> None:
     """Skip a strategy whose refused purchases leave something written."""
     if not STRATEGIES[lock].has_transaction:
-        pytest.skip("its purchases have no transaction; test_autocommit.py has what follows")
+        pytest.skip("its purchases have no transaction; test_autocommit.py shows the cost")
 
 
 @contextmanager
 def short_timeouts(settings: Settings) -> Iterator[None]:
-    """Neither a lock nor the database is waited for longer than 20 ms, in this thread."""
+    """Bound every wait of this thread for a lock or for the database to 20 ms."""
     settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '20ms'")
@@ -66,7 +68,7 @@ def short_timeouts(settings: Settings) -> Iterator[None]:
 
 def test_buyers_get_all_units(lock: str) -> None:
     """A key that has bought gets its order again."""
-    needs_one_write(lock)
+    skip_without_transaction(lock)
     open_sale(3, lock=lock)
     answers = [buy(lock=lock, key=key) for key in ("k1", "k1", "k2", "k3", "k4", "k1", "k3")]
     orders = [answer.body.get("order") for answer in answers]
@@ -83,7 +85,7 @@ def test_buyers_get_all_units(lock: str) -> None:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_no_unlocked_sale_without_redis(lock: str, redis_outage: Outage) -> None:
+def test_lock_in_redis_sells_nothing_during_an_outage(lock: str, redis_outage: Outage) -> None:
     """Strategies that do not need Redis sell."""
     open_sale(1, lock=lock)
     redis_outage.begin()
@@ -94,11 +96,11 @@ def test_no_unlocked_sale_without_redis(lock: str, redis_outage: Outage) -> None
     assert_retry_later(answer, "unavailable", SERVER_IS_DOWN)
     assert count_orders_and_stock() == (0, 1)
     redis_outage.end()
-    assert buy(lock=lock, key="k1").status == 201, "and it is asked again when it is back"
+    assert buy(lock=lock, key="k1").status == 201, "the same key buys after the outage"
 
 
-def test_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
-    needs_a_transaction(lock)
+def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
+    skip_without_commit(lock)
     open_sale(1, lock=lock)
     with installed(run_at("after_read", kill_this_threads_backend)):
         answer = buy(lock=lock)
@@ -111,16 +113,14 @@ def test_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
-def test_commit_without_a_reply_is_503_unknown(
-    lock: str,
-) -> None:
-    """Without the key the buyer would ask again and have two units."""
-    needs_a_transaction(lock)
+def test_commit_without_a_reply_is_503_unknown(lock: str) -> None:
+    """The key keeps the buyer's retry from buying a second unit."""
+    skip_without_commit(lock)
     open_sale(2, lock=lock)
     with ReplyCutter() as proxy, database_at(proxy.folder):
         answer = buy(lock=lock, key="k1")
     assert proxy.cut == 1, "the fault did not fire"
-    assert_retry_later(answer, "unknown", IN_DOUBT)
+    assert_retry_later(answer, "unknown", UNKNOWN_COMMIT_ERROR)
     assert count_orders_and_stock() == (1, 1)
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
@@ -129,10 +129,12 @@ def test_commit_without_a_reply_is_503_unknown(
     )
 
 
-def test_wait_that_ends_during_another_purchase_is_busy(lock: str, settings: Settings) -> None:
-    """The other is between its write and its commit: its lock is held, or its row is. Where rows
-    are many it has the last one."""
-    needs_a_transaction(lock)
+def test_expired_wait_is_busy_and_sells_nothing(lock: str, settings: Settings) -> None:
+    """Another buyer stands between its write and its commit, and so holds the lock or the row.
+
+    If the strategy sells from many rows, that buyer has the only one.
+    """
+    skip_without_commit(lock)
     units = 1 if STRATEGIES[lock].fill is not None else 2
     open_sale(units, lock=lock)
     with Interleaving() as threads:
@@ -140,32 +142,32 @@ def test_wait_that_ends_during_another_purchase_is_busy(lock: str, settings: Set
         other.run_to("before_commit")
         with short_timeouts(settings):
             answer = buy(lock=lock, buyer="ada", key="k1")
-        other_got = other.finish()
+        other_answer = other.finish()
     assert (answer.status, answer.body["outcome"]) == (503, "busy")
     assert answer.headers["Retry-After"] == "1"
     assert "nothing was sold" in answer.body["error"]
-    assert other_got.status == 201
+    assert other_answer.status == 201
     assert count_orders_and_stock() == (1, units - 1)
     later = buy(lock=lock, buyer="ada", key="k1").status
     assert later == (201 if units > 1 else 409), "the same key buys later, or is refused for good"
 
 
-def test_unknown_product_is_not_recorded(lock: str, settings: Settings) -> None:
-    """Only the visitor's own attempt is counted, under its address."""
+def test_unknown_product_leaves_no_state(lock: str, settings: Settings) -> None:
+    """Only the rate limiter writes a key, with the address of the visitor."""
     settings.BUY_RATE_LIMIT = (100, 10.0)
-    mutexes = len(process._locks)
+    mutex_count = len(process._locks)
     assert buy(lock=lock, product=f"invented-{lock}").status == 404
     client: Any = locks_client()
     assert client.keys("*") == [b"throttle:127.0.0.1"]
-    assert len(process._locks) == mutexes
+    assert len(process._locks) == mutex_count
     if lock == "zookeeper" and zookeeper._connected.cache_info().currsize:
         names = zookeeper.client().get_children("/locks")
         assert not [name for name in names if "invented" in name]
 
 
 def test_purchase_inside_a_transaction_raises(lock: str) -> None:
-    """Its commit would come after the release, whatever the strategy does."""
-    needs_one_write(lock)
+    """The outer transaction would commit after the release of the lock."""
+    skip_without_transaction(lock)
     open_sale(1, lock=lock)
     attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
     with (
@@ -177,11 +179,11 @@ def test_purchase_inside_a_transaction_raises(lock: str) -> None:
     assert buy(lock=lock).status == 201, "the lock is free"
 
 
-# --- the sale that its buyer came for -----------------------------------------------------------
+# --- the sale of the request --------------------------------------------------------------------
 
 
-def test_late_buyer_of_a_closed_sale_buys_nothing(lock: str) -> None:
-    """Nor does a key that has bought in the first one: it is answered with its order again."""
+def test_buyer_of_a_closed_sale_gets_no_unit_of_the_next(lock: str) -> None:
+    """A key that has bought in the closed sale gets its order again."""
     first = open_sale(5, lock=lock)
     early = buy(lock=lock, key="early", sale=first.pk)
     second = open_sale(7, lock=lock)
@@ -191,18 +193,18 @@ def test_late_buyer_of_a_closed_sale_buys_nothing(lock: str) -> None:
     late = buy(lock=lock, key="late", sale=first.pk)
     assert (late.status, late.body["outcome"]) == (410, "closed")
     assert "Retry-After" not in late.headers
-    assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next one is reserved"
+    assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next sale is reserved"
     assert count_orders_and_stock() == (1, 7)
     in_time = buy(lock=lock, key="in-time", sale=second.pk)
     assert (in_time.status, in_time.body["sale"]) == (201, second.pk)
 
 
-def test_restock_between_read_and_write(lock: str) -> None:
-    """No unit of the wrong sale is sold."""
+def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
+    """The restock comes between the read and the write of a buyer."""
     old = open_sale(3, lock=lock)
     with Interleaving() as threads:
-        place = "reserved" if STRATEGIES[lock].deferred else "after_read"
-        late = threads.enter("late", partial(buy, lock=lock)).run_to(place)
+        point = "reserved" if STRATEGIES[lock].deferred else "after_read"
+        late = threads.enter("late", partial(buy, lock=lock)).run_to(point)
         restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
         clerk = threads.enter("clerk", restock)
         eventually(
@@ -214,28 +216,30 @@ def test_restock_between_read_and_write(lock: str) -> None:
         new = clerk.finish()
     count_orders_and_stock()
     old.refresh_from_db()
-    in_old, in_new = old.orders.count(), new.orders.count()
-    assert old.final_stock == 3 - in_old
-    assert count_orders_and_stock() == (in_old + in_new, 50 - in_new)
+    orders_of_old = old.orders.count()
+    orders_of_new = new.orders.count()
+    assert old.final_stock == 3 - orders_of_old
+    assert count_orders_and_stock() == (orders_of_old + orders_of_new, 50 - orders_of_new)
     if STRATEGIES[lock].holds_row or STRATEGIES[lock].deferred:
-        assert (answer.status, in_old) == (201, 1)
+        assert (answer.status, orders_of_old) == (201, 1)
     elif STRATEGIES[lock].reads_again:
-        assert (answer.status, in_new) == (201, 1)
+        assert (answer.status, orders_of_new) == (201, 1)
     else:
         assert (answer.status, answer.body["outcome"]) == (503, "lost")
         assert "the sale was closed" in answer.body["error"].lower()
 
 
-# --- a part that is missing ---------------------------------------------------------------------
+# --- missing servers ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lock", ["redlock", "zookeeper"])
 def test_strategy_without_its_servers_is_unavailable(lock: str, settings: Settings) -> None:
     """The answer names the setting."""
     open_sale(1)
-    needs = STRATEGIES[lock].needs
-    setattr(settings, needs, type(getattr(settings, needs))())
+    required_setting = STRATEGIES[lock].needs
+    empty_value = type(getattr(settings, required_setting))()  # a list or a string
+    setattr(settings, required_setting, empty_value)
     answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")
-    assert f"set {needs}" in answer.body["error"]
+    assert f"set {required_setting}" in answer.body["error"]
     assert count_orders_and_stock() == (0, 1)

@@ -1,4 +1,4 @@
-"""Redlock on five real servers: the guarantees of a majority, and their limits."""
+"""Redlock on five real servers: the votes of a majority, and the time that they take."""
 
 import os
 import signal
@@ -28,8 +28,8 @@ from shop.tests.purchases import (
 )
 
 
-def lock_on(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock:
-    """Return a lock with clients that wait for 2 s, on servers without a key."""
+def make_lock(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock:
+    """Return a lock on these servers, which it empties. Its clients wait for a reply for 2 s."""
     clients = [
         redis.Redis(port=server.port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
         for server in servers
@@ -41,17 +41,18 @@ def lock_on(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock
     return lock
 
 
-def votes(lock: RedlockLock, *places: int) -> list[object]:
-    return [lock.clients[place].get(lock.key) for place in places or range(5)]
+def read_votes(lock: RedlockLock, *server_numbers: int) -> list[object]:
+    """Return the value of the lock's key on these servers, by default on all."""
+    return [lock.clients[number].get(lock.key) for number in server_numbers or range(5)]
 
 
 @committed
-@pytest.mark.parametrize("down", [2, 3])
+@pytest.mark.parametrize("stopped_servers", [2, 3])
 def test_redlock_needs_three_of_five_servers(
-    down: int, redlock_urls: None, five_valkeys: list[Valkey]
+    stopped_servers: int, redlock_urls: None, five_valkeys: list[Valkey]
 ) -> None:
     open_sale(1)
-    outages = [Outage(server) for server in five_valkeys[:down]]
+    outages = [Outage(server) for server in five_valkeys[:stopped_servers]]
     try:
         for outage in outages:
             outage.begin()
@@ -59,7 +60,7 @@ def test_redlock_needs_three_of_five_servers(
     finally:
         for outage in outages:
             outage.end()
-    if down == 2:
+    if stopped_servers == 2:
         assert (answer.status, count_orders_and_stock()) == (201, (1, 0))
     else:
         assert_retry_later(answer, "unavailable", SERVER_IS_DOWN)
@@ -67,29 +68,30 @@ def test_redlock_needs_three_of_five_servers(
         assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
 
 
-def test_all_servers_are_asked_before_the_first_answer(five_valkeys: list[Valkey]) -> None:
-    lock = lock_on(five_valkeys, ttl=5.0, timeout=2.0)
+def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
+    """The first server is stopped; the others have voted before it answers."""
+    lock = make_lock(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
         pass  # connected to all
     os.kill(five_valkeys[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(lock.acquire, 1)
-        eventually(lambda: all(votes(lock, 1, 2, 3, 4)), what="all have voted")
+        eventually(lambda: all(read_votes(lock, 1, 2, 3, 4)), what="all have voted")
         assert not acquiring.done()
         os.kill(five_valkeys[0].pid, signal.SIGCONT)
         assert acquiring.result().release() is Release.RELEASED
 
 
-def test_majority_later_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
-    lock = lock_on(five_valkeys, ttl=0.3, timeout=1.0)
-    slow: list[object] = []
+def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
+    lock = make_lock(five_valkeys, ttl=0.3, timeout=1.0)
+    votes_before_the_wait: list[object] = []
 
-    def let_the_votes_run_out(name: str, facts: Mapping[str, object]) -> None:
-        if not slow:
-            slow.append(lock.clients[0].get(lock.key))
-            eventually(lambda: votes(lock) == [None] * 5, what="the votes run out")
+    def wait_until_the_votes_expire(name: str, facts: Mapping[str, object]) -> None:
+        if not votes_before_the_wait:
+            votes_before_the_wait.append(lock.clients[0].get(lock.key))
+            eventually(lambda: read_votes(lock) == [None] * 5, what="the votes expire")
 
-    with points.installed(let_the_votes_run_out):
+    with points.installed(wait_until_the_votes_expire):
         assert lock.try_acquire() is None
-    assert slow != [None]  # it had the votes
+    assert votes_before_the_wait != [None]  # it had won the vote
     assert lock.try_acquire() is not None

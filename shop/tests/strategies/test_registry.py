@@ -1,4 +1,4 @@
-"""The registry: its facts about the strategies are complete, true and written once."""
+"""The registry: its entries are complete, true and unique."""
 
 import ast
 import re
@@ -15,7 +15,8 @@ from shop.strategies import STRATEGIES, Strategy
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def source(strategy: Strategy) -> str:
+def read_source(strategy: Strategy) -> str:
+    """Return the source code of a strategy."""
     return (Path(settings.BASE_DIR) / strategy.file).read_text()
 
 
@@ -25,13 +26,13 @@ def test_names_and_titles_are_unique() -> None:
 
 
 @every_strategy
-def test_file_and_facts_of_a_strategy_agree(strategy: Strategy) -> None:
+def test_facts_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
     assert strategy.rush == "exact" or not strategy.sound
     assert not strategy.needs or not getattr(settings, strategy.needs)
-    docstring = ast.get_docstring(ast.parse(source(strategy))) or ""
+    docstring = ast.get_docstring(ast.parse(read_source(strategy))) or ""
     assert docstring.startswith("FLAW: ") == (not strategy.sound), (
         "the docstring of a flawed strategy, and of no other, begins with FLAW: "
     )
@@ -41,18 +42,18 @@ def test_file_and_facts_of_a_strategy_agree(strategy: Strategy) -> None:
     )
 
 
-def listed() -> dict[str, dict[str, Any]]:
-    """Return what GET /strategies says, by name."""
+def get_strategies() -> dict[str, dict[str, Any]]:
+    """Return the entries of GET /strategies by name."""
     entries = Client().get("/strategies").json()["strategies"]
     return {entry["name"]: entry for entry in entries}
 
 
 def test_strategies_are_listed_in_order() -> None:
-    assert list(listed()) == list(STRATEGIES)
+    assert list(get_strategies()) == list(STRATEGIES)
 
 
 def test_listed_strategy_has_its_facts() -> None:
-    assert listed()["token-watchdog"] == {
+    assert get_strategies()["token-watchdog"] == {
         "name": "token-watchdog",
         "title": "Token with a watchdog",
         "article": "A2 A4",
@@ -74,10 +75,10 @@ def test_listed_strategy_has_its_facts() -> None:
 @pytest.mark.parametrize(
     ("name", "setting"), [("redlock", "REDLOCK_URLS"), ("zookeeper", "ZOOKEEPER_HOSTS")]
 )
-def test_strategy_is_available_if_its_servers_are_configured(
+def test_strategy_is_available_with_its_servers(
     name: str, setting: str, settings: Settings
 ) -> None:
     setattr(settings, setting, [])
-    assert not listed()[name]["available"]
-    setattr(settings, setting, ["one"])
-    assert listed()[name]["available"]
+    assert not get_strategies()[name]["available"]
+    setattr(settings, setting, ["a-server"])
+    assert get_strategies()[name]["available"]

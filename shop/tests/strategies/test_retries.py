@@ -1,4 +1,4 @@
-"""The optimistic strategies: again after a conflict, until a deadline; never after a doubt."""
+"""The optimistic strategies retry after a conflict until a deadline."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,28 +26,28 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
 @pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were slept: nothing else advances the time."""
-    slept: list[float] = []
-    time = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each sleep; nothing else advances the time."""
+    sleeps: list[float] = []
+    time = SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append)
     monkeypatch.setattr(conflict_retry, "time", time)
-    return slept
+    return sleeps
 
 
 def database_error(sqlstate: str | None) -> OperationalError:
-    """Return an error as Django raises it, with psycopg's error as its cause."""
+    """Return an error as Django raises it, caused by one of psycopg."""
     error = OperationalError("from a test")
     error.__cause__ = psycopg.errors.lookup(sqlstate)() if sqlstate else psycopg.OperationalError()
     return error
 
 
-def failing(*errors: Exception) -> Callable[[Attempt], Receipt]:
-    """A purchase that fails with each of `errors` in turn and then sells."""
-    left = list(errors)
+def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
+    """Return a purchase that fails with `errors`, one for each attempt, and then sells."""
+    remaining_errors = list(errors)
 
     def buy_once(attempt: Attempt) -> Receipt:
-        if left:
-            raise left.pop(0)
+        if remaining_errors:
+            raise remaining_errors.pop(0)
         return RECEIPT
 
     return retry_on_conflict(buy_once)
@@ -56,53 +56,49 @@ def failing(*errors: Exception) -> Callable[[Attempt], Receipt]:
 # --- the deadline -------------------------------------------------------------------------------
 
 
-def test_tries_end_with_the_wait_and_have_no_maximum(
-    slept: list[float], settings: Settings
-) -> None:
-    """200 buyers need up to 22 tries; a cap of 5 sold 70 of 100 units."""
+def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Settings) -> None:
+    """200 buyers need up to 22 attempts; a limit of 5 sold 70 of 100 units."""
     settings.SHOP_LOCK_WAIT = 1000.0
-    assert failing(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
-    assert slept[0] <= conflict_retry.FIRST_PAUSE_SECONDS
-    assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(slept) <= conflict_retry.MAX_PAUSE_SECONDS
-    assert len(set(slept)) == 200, "the pauses are random"
+    assert make_failing_purchase(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
+    assert sleeps[0] <= conflict_retry.FIRST_PAUSE_SECONDS
+    assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(sleeps) <= conflict_retry.MAX_PAUSE_SECONDS
+    assert len(set(sleeps)) == 200, "the pauses are random"
 
 
-def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: Settings) -> None:
+def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
-    buying = failing(*[Conflict()] * 10_000)
+    purchase = make_failing_purchase(*[Conflict()] * 10_000)
     message = "gave up after repeated write conflicts; nothing was sold: retry with the same key"
     with pytest.raises(LockBusy, match=message) as caught:
-        buying(Attempt(APPLE, "ada"))
+        purchase(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
-    assert 5.0 < sum(slept) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS
+    assert 5.0 < sum(sleeps) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS
 
 
-# --- what is a conflict, and what is not --------------------------------------------------------
+# --- conflicts and other errors -----------------------------------------------------------------
 
 
-def test_only_conflicts_are_retried(
-    slept: list[float],
-) -> None:
+def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
     """After a lost connection, for example, the order may exist."""
     for sqlstate in ("40001", "40P01"):
-        assert failing(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
-    slept.clear()
-    for other in (None, "57P01", "55P03", "57014", "40003"):
-        error = database_error(other)
+        assert make_failing_purchase(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
+    sleeps.clear()
+    for sqlstate in (None, "57P01", "55P03", "57014", "40003"):
+        error = database_error(sqlstate)
         with pytest.raises(OperationalError) as caught:
-            failing(error)(Attempt(APPLE, "ada"))
+            make_failing_purchase(error)(Attempt(APPLE, "ada"))
         assert caught.value is error
-    assert slept == []
+    assert sleeps == []
 
 
-# --- the same on PostgreSQL ---------------------------------------------------------------------
+# --- on PostgreSQL ------------------------------------------------------------------------------
 
 
 @committed
-def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
-    slept: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_conflict_at_the_commit_is_never_unknown(
+    sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL goes away between the two tries: the first one certainly sold nothing."""
+    """PostgreSQL goes away between the two attempts: the first has certainly sold nothing."""
     open_sale(1)
 
     def conflict() -> None:

@@ -1,6 +1,8 @@
-"""One product, many rows: `buckets` and `skip-locked`. Where the units of a sale lie, each in one
-place and counted wherever it is; and, by forced interleavings, who takes the last one, and what
-those are answered who find it taken."""
+"""`buckets` and `skip-locked`, which divide the units of a sale among many rows.
+
+The tests check where the units are stored and counted. Forced interleavings show which buyer gets
+the last unit, and the answers of the others.
+"""
 
 import json
 import random
@@ -35,20 +37,18 @@ pytestmark = committed
 many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
-def lies_where(lock: str, units: int) -> tuple[int, int, int]:
+def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
     return (0, units, 0) if lock == "buckets" else (0, 0, units)
 
 
-# --- opened for a strategy ----------------------------------------------------------------------
+# --- where the units are stored -----------------------------------------------------------------
 
 
 @many_rows
-def test_server_with_a_strategy_moves_the_units_at_the_opening(
-    lock: str, settings: Settings
-) -> None:
+def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: Settings) -> None:
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = lock
-    assert count_units_by_table(open_sale(20)) == lies_where(lock, 20)
+    assert count_units_by_table(open_sale(20)) == expected_units_by_table(lock, 20)
     settings.SHOP_LOCK = "row-lock"
     assert count_units_by_table(open_sale(20)) == (20, 0, 0)
 
@@ -59,24 +59,24 @@ def test_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     with CaptureQueriesContext(connection) as queries:
         sale = open_sale(20_000, lock=lock)
     inserts = [query for query in queries if query["sql"].startswith("INSERT INTO")]
-    assert len(inserts) == 2, "the sale, and where its units lie"
+    assert len(inserts) == 2, "one for the sale, one for its units"
     assert len(queries) < 20
-    assert count_units_by_table(sale) == lies_where(lock, 20_000)
+    assert count_units_by_table(sale) == expected_units_by_table(lock, 20_000)
 
 
 def test_too_many_rows_are_refused() -> None:
-    """The open sale goes on."""
+    """The previous sale stays open."""
     sale = open_sale(1)
     with pytest.raises(BadInput, match="is too large for this strategy"):
         open_sale(skip_locked.MAX_UNITS + 1, lock="skip-locked")
     assert (count_units_by_table(sale), buy(lock="row-lock").status) == ((1, 0, 0), 201)
 
 
-# --- counted wherever they are ------------------------------------------------------------------
+# --- how they are counted -----------------------------------------------------------------------
 
 
 @many_rows
-def test_stock_left_is_the_same_in_every_report_and_after_the_close(
+def test_every_report_has_the_same_stock_left(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sale = open_sale(20, lock=lock)
@@ -93,8 +93,8 @@ def test_stock_left_is_the_same_in_every_report_and_after_the_close(
 
 
 @many_rows
-def test_strategy_without_the_units_sells_nothing(lock: str) -> None:
-    """A sale has one strategy. Another one finds nothing to sell: undersold, no more."""
+def test_strategy_without_its_units_sells_nothing(lock: str) -> None:
+    """A sale stores its units for one strategy; under another it can only undersell."""
     open_sale(3)
     refused = buy(lock=lock)
     assert (refused.status, count_orders_and_stock()) == (409, (0, 3))
@@ -108,101 +108,106 @@ def test_strategy_without_the_units_sells_nothing(lock: str) -> None:
     assert reports.sale_report(first.pk).lost_updates == 0
 
 
-# --- who takes the last one ---------------------------------------------------------------------
+# --- helpers for the interleavings --------------------------------------------------------------
 
 
-def waits(threads: Interleaving, name: str, call: Callable[[], JsonReply]) -> StoppingActor:
-    """Start a buyer who waits for a row that another buyer has locked."""
+def start_waiting_buyer(
+    threads: Interleaving, name: str, call: Callable[[], JsonReply]
+) -> StoppingActor:
+    """Start a buyer who waits for a row that another buyer holds."""
     actor = threads.enter(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
     return actor
 
 
-def asks(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
+def purchase_of(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
+    """Return a purchase, to be made in a thread of an interleaving."""
     return partial(buy, lock=lock, buyer=buyer, **fields)
 
 
 @pytest.fixture
-def first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody chooses the first bucket that has a unit."""
+def choose_first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every buyer choose the first bucket that has a unit."""
     monkeypatch.setattr(random, "choice", min)
 
 
-def turns_back(buyer: StoppingActor) -> None:
-    """Let the buyer roll back and sell nothing."""
+def roll_back(buyer: StoppingActor) -> None:
+    """Have the buyer roll its purchase back; nothing is sold."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
 
-# --- buckets: the last unit is in another one ---------------------------------------------------
+# --- buckets: the last unit is in another bucket ------------------------------------------------
 
 
-@pytest.mark.parametrize("a_turns_back", [False, True])
-def test_last_unit_of_a_bucket_is_sold_once(a_turns_back: bool, first_bucket: None) -> None:
+@pytest.mark.parametrize("a_rolls_back", [False, True])
+def test_last_unit_of_another_bucket_is_sold_once(
+    a_rolls_back: bool, choose_first_bucket: None
+) -> None:
     """Both find the first bucket emptied and go to the second, which has one unit."""
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
-        late = [threads.enter(name, asks("buckets", name)).run_to("after_read") for name in "AB"]
+        late = [
+            threads.enter(name, purchase_of("buckets", name)).run_to("after_read") for name in "AB"
+        ]
         assert buy(lock="buckets", buyer="early").status == 201
         a, b = (late_buyer.run_to("after_read") for late_buyer in late)
         a.run_to("before_commit")
         b.resume()
         eventually(has_waiting_statement, what="B waits for the last unit")
-        if a_turns_back:
-            turns_back(a)
+        if a_rolls_back:
+            roll_back(a)
         else:
             assert a.finish().status == 201
-        assert b.finish().status == (201 if a_turns_back else 409)
+        assert b.finish().status == (201 if a_rolls_back else 409)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
-    assert threads.log.count("B after_read") >= 2, "it has looked again"
+    assert threads.log.count("B after_read") >= 2, "B has read again"
 
 
-# --- skip-locked: all that is left is locked ----------------------------------------------------
+# --- skip-locked: every remaining unit is locked ------------------------------------------------
 
 
-@pytest.mark.parametrize("b_turns_back", [False, True])
-def test_buyer_waits_if_every_unit_is_locked(
-    b_turns_back: bool,
-) -> None:
+@pytest.mark.parametrize("b_rolls_back", [False, True])
+def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
+    """One of the units may be free again: if its buyer rolls back, the waiting buyer gets it."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
-        a = threads.enter("A", asks("skip-locked", "A")).run_to("after_read")
-        b = threads.enter("B", asks("skip-locked", "B")).run_to("before_commit")
-        c = waits(threads, "C", asks("skip-locked", "C"))
+        a = threads.enter("A", purchase_of("skip-locked", "A")).run_to("after_read")
+        b = threads.enter("B", purchase_of("skip-locked", "B")).run_to("before_commit")
+        c = start_waiting_buyer(threads, "C", purchase_of("skip-locked", "C"))
         assert a.finish().status == 201
         assert c.is_between_steps(), "B may still roll back"
-        if b_turns_back:
-            turns_back(b)
+        if b_rolls_back:
+            roll_back(b)
         else:
             assert b.finish().status == 201
-        assert c.finish().status == (201 if b_turns_back else 409)
+        assert c.finish().status == (201 if b_rolls_back else 409)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
-def test_repeated_key_gives_its_second_unit_back() -> None:
-    """Both have a unit until the first one commits; the second one then has an order already."""
+def test_repeated_request_returns_its_unit() -> None:
+    """Both requests hold a unit until the first commits; the second then finds its order."""
     sale = open_sale(2, lock="skip-locked")
+    request = purchase_of("skip-locked", "A", key="k1")
     with Interleaving() as threads:
-        first = threads.enter("first", asks("skip-locked", "A", key="k1")).run_to("before_commit")
-        again = threads.enter("again", asks("skip-locked", "A", key="k1")).run_to("after_read")
+        first = threads.enter("first", request).run_to("before_commit")
+        again = threads.enter("again", request).run_to("after_read")
         again.resume()
         eventually(has_waiting_statement, what="the second request waits for the first")
-        c = threads.enter("C", asks("skip-locked", "C")).resume()
+        c = threads.enter("C", purchase_of("skip-locked", "C")).resume()
         assert first.finish().status == 201
         assert (again.finish().status, c.finish().status) == (200, 201)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
 @many_rows
-def test_two_buyers_of_two_units_do_not_wait_for_each_other(
-    lock: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under row-lock the second one would wait: that is what the rows are for."""
+def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `row-lock` the second buyer would wait; many rows exist to avoid that."""
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)
-        a = threads.enter("A", asks(lock, "A")).run_to("before_commit")
+        a = threads.enter("A", purchase_of(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
-        assert threads.enter("B", asks(lock, "B")).finish().status == 201
+        assert threads.enter("B", purchase_of(lock, "B")).finish().status == 201
         assert a.finish().status == 201
     assert count_orders_and_stock() == (2, 0)

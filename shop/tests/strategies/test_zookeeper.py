@@ -26,73 +26,77 @@ from shop.tests.purchases import (
     open_sale,
 )
 
-#: The session timeout of the tests' clients, seconds.
-SESSION = 1.0
+SESSION_TIMEOUT_SECONDS = 1.0
 
 
-def client_of(server: ZooKeeper) -> Iterator[Any]:
-    client = connect(server.hosts, ttl=SESSION)
+def connected_client(server: ZooKeeper) -> Iterator[Any]:
+    """Yield a client with a session of its own."""
+    client = connect(server.hosts, ttl=SESSION_TIMEOUT_SECONDS)
     yield client
     client.stop()
     client.close()
 
 
 @pytest.fixture
-def other(zookeeper_server: ZooKeeper) -> Iterator[Any]:
-    """Another process's client."""
-    yield from client_of(zookeeper_server)
+def other_client(zookeeper_server: ZooKeeper) -> Iterator[Any]:
+    """A client with a second session, like that of another process."""
+    yield from connected_client(zookeeper_server)
 
 
 @pytest.fixture
 def client(zookeeper_server: ZooKeeper) -> Iterator[Any]:
-    yield from client_of(zookeeper_server)
+    yield from connected_client(zookeeper_server)
 
 
 @pytest.fixture
 def lock(client: Any, request: pytest.FixtureRequest) -> ZookeeperLock:
-    return ZookeeperLock(client, request.node.name, ttl=SESSION)
+    return ZookeeperLock(client, request.node.name, ttl=SESSION_TIMEOUT_SECONDS)
 
 
-def queue(lock: ZookeeperLock) -> list[str]:
-    return lock._children(SESSION)
+def read_queue(lock: ZookeeperLock) -> list[str]:
+    """Return the nodes of the holder and of the waiters."""
+    return lock._children(SESSION_TIMEOUT_SECONDS)
 
 
-def place(node: str) -> str:
-    """Return the position of a waiter's node, in the order of the requests."""
+def sequence_number(node: str) -> str:
+    """Return the number that ZooKeeper has appended to the name of a node."""
     return node[-10:]
 
 
-def test_buyers_get_the_lock_in_order(
-    lock: ZookeeperLock,
-) -> None:
-    served: list[int] = []
+def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
+    buyers_in_order: list[int] = []
 
     def buy(number: int) -> None:
         with lock.hold(10):
-            served.append(number)
+            buyers_in_order.append(number)
 
     with ThreadPoolExecutor(4) as buyers:
         with lock.hold(1):
-            waiting = []
+            attempts = []
             for number in range(4):
-                waiting.append(buyers.submit(buy, number))
-                eventually(lambda: len(queue(lock)) == len(waiting) + 1, what="so it is")
+                attempts.append(buyers.submit(buy, number))
+                eventually(
+                    lambda: len(read_queue(lock)) == len(attempts) + 1, what="the buyer waits"
+                )
             watchers = lock.client._data_watchers
-            watched = [f"{lock.path}/{node}" for node in sorted(queue(lock), key=place)[:-1]]
+            watched = [
+                f"{lock.path}/{node}" for node in sorted(read_queue(lock), key=sequence_number)[:-1]
+            ]
 
-            def counts() -> list[int]:
+            def count_watchers() -> list[int]:
                 return [len(watchers.get(node, ())) for node in watched]
 
-            eventually(lambda: counts() == [1] * 4, what="each watches the one before")
-        for bought in waiting:
-            bought.result(timeout=10)
-    assert served == [0, 1, 2, 3]
-    assert queue(lock) == []
+            eventually(
+                lambda: count_watchers() == [1] * 4, what="every waiter watches its predecessor"
+            )
+        for attempt in attempts:
+            attempt.result(timeout=10)
+    assert buyers_in_order == [0, 1, 2, 3]
+    assert read_queue(lock) == []
 
 
-def test_predecessor_gone_before_the_watch_is_not_waited_for(
-    lock: ZookeeperLock,
-) -> None:
+def test_predecessor_gone_before_the_watch_does_not_block(lock: ZookeeperLock) -> None:
+    """The waiter would wait for the watch of a node that is gone."""
     lease = lock.acquire(1)
 
     def release(name: str, facts: Mapping[str, object]) -> None:
@@ -104,9 +108,10 @@ def test_predecessor_gone_before_the_watch_is_not_waited_for(
 
 
 def end_session(client: Any) -> None:
-    """End a client's session, as if the server had received nothing for the session timeout."""
+    """End the client's session on the server, as its timeout does."""
     from kazoo.client import KazooClient
 
+    # A second client takes the session over, and closes it.
     twin = KazooClient(
         hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=client.client_id
     )
@@ -115,49 +120,48 @@ def end_session(client: Any) -> None:
     twin.close()
 
 
-def test_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
+def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
     lease = lock.acquire(1)
     lease.check()
     end_session(lock.client)
     assert lease.lost_event.wait(10)
     with pytest.raises(LockLost):
         lease.check()
-    eventually(lambda: lock.client.connected, what="so it is")
+    eventually(lambda: lock.client.connected, what="the client has connected again")
     assert lease.release() is Release.EXPIRED
     assert lock.acquire(5).release() is Release.RELEASED
 
 
-def test_waiter_whose_session_ends_is_notified_and_does_not_hold(
-    lock: ZookeeperLock, other: Any
-) -> None:
-    waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
+def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_client: Any) -> None:
+    """It leaves the queue, so it cannot become the holder."""
+    waiter = ZookeeperLock(other_client, lock.name, ttl=SESSION_TIMEOUT_SECONDS)
     with lock.hold(1), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(waiter.acquire, 20)
-        eventually(lambda: len(queue(lock)) == 2, what="so it is")
-        end_session(other)
+        acquiring = pool.submit(waiter.acquire, 20)
+        eventually(lambda: len(read_queue(lock)) == 2, what="the waiter queues")
+        end_session(other_client)
         with pytest.raises(LockBackendError):
-            waiting.result(timeout=10)
-        eventually(lambda: len(queue(lock)) == 1, what="so it is")
+            acquiring.result(timeout=10)
+        eventually(lambda: len(read_queue(lock)) == 1, what="the waiter has left")
 
 
-def test_silent_server_gives_no_lock(
-    zookeeper_server: ZooKeeper,
-) -> None:
+def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
+    """Once the server answers again, the nodes of both attempts are deleted."""
     process = zookeeper_server._process.process
     assert process is not None
     client = connect(zookeeper_server.hosts, ttl=3.0)
     try:
         lock = ZookeeperLock(client, "silent", ttl=0.3)
-        lease, session = lock.acquire(1), client.client_id
+        lease = lock.acquire(1)
+        session = client.client_id
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         with pytest.raises(LockBackendError):
             lock.acquire(0.1)
         assert lease.release() is Release.UNKNOWN
         process.send_signal(signal.SIGCONT)
-        eventually(lambda: queue(lock) == [], what="both are withdrawn")
+        eventually(lambda: read_queue(lock) == [], what="both nodes are deleted")
         assert lock.acquire(1)
-        assert client.client_id == session  # else it was the session's end that took the nodes
+        assert client.client_id == session  # otherwise the nodes would have ended with the session
     finally:
         process.send_signal(signal.SIGCONT)
         client.stop()
@@ -165,21 +169,23 @@ def test_silent_server_gives_no_lock(
 
 
 @committed
-@pytest.mark.parametrize("another_is_at_it", [False, True])
+@pytest.mark.parametrize("is_another_connecting", [False, True])
 def test_missing_zookeeper_is_unavailable(
-    another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If each of 200 buyers tried to connect in turn, the last answer would come after a quarter of
-    an hour."""
+    """One buyer connects while the others are refused at once.
+
+    200 attempts one after another would take a quarter of an hour.
+    """
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
-    with zookeeper._connecting if another_is_at_it else nullcontext():
+    with zookeeper._connecting if is_another_connecting else nullcontext():
         answer = buy(lock="zookeeper")
     message = (
         "ZooKeeper does not answer; nothing was sold: retry with the same key"
-        if another_is_at_it
+        if is_another_connecting
         else SERVER_IS_DOWN
     )
     assert_retry_later(answer, "unavailable", message)
