@@ -19,23 +19,23 @@ from shop.sale.points import point
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def stepped(buy: Callable[[], Order]) -> Callable[[], Order]:
-    """`buy`, with a point before every statement: its first words, as in `UPDATE product`."""
+def with_points(buy: Callable[[], Order]) -> Callable[[], Order]:
+    """Return `buy` with a point before each statement, named by its first words."""
 
     def call() -> Order:
-        def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        def send_point(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             words = sql.replace('"', "").replace("INTO ", "").replace("examples_", "").split()
             point.send(" ".join(words[:2]) if words[0] != "SELECT" else "SELECT")
             return execute(sql, *rest)
 
-        with connection.execute_wrapper(before):
+        with connection.execute_wrapper(send_point):
             return buy()
 
     return call
 
 
-class Child:
-    """A process that buys when it is asked to (child.py)."""
+class BuyerProcess:
+    """A process that buys on request (child.py)."""
 
     def __init__(self, module: str, product: int, *, ttl: float = 10.0) -> None:
         database = connection.get_connection_params()
@@ -52,21 +52,21 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.hears() == "ready"
+        assert self.read_reply() == "ready"
 
     def ask(self, **request: Any) -> None:
-        """Send one request: the `name` of one buyer, or `buyers`, a number that buy at once."""
+        """Send one request: the `name` of a buyer, or the number of `buyers` who buy at once."""
         assert self.process.stdin is not None
         print(json.dumps(request), file=self.process.stdin, flush=True)
 
-    def hears(self) -> Any:
-        """Return the next line of the process."""
+    def read_reply(self) -> Any:
+        """Return the next line of the process, from JSON."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the buyer's process ended with {self.process.wait(5)}"
         return json.loads(line)
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> BuyerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
 """A process that buys: python -m examples.tests.child MODULE PRODUCT TTL.
 
-It reads one request from its standard input, as JSON. With `buyers` that many buy at once, else the
-one of this `name`, who waits before the first UPDATE for a further line.
+It reads one request from its standard input, as JSON. With a number of `buyers` they buy at once.
+With the `name` of a buyer, this buyer stops before the first UPDATE until another line arrives.
 """
 
 import json
@@ -18,7 +18,7 @@ from django.db import connection
 from testing import rush
 
 
-def _say(message: Any) -> None:
+def _print_json(message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
@@ -37,28 +37,29 @@ def _main(module: str, product: int, ttl: float) -> None:
             return type(error).__name__
 
     def buy_until_answered(number: int) -> str:
-        """Buy, and retry while the shop is busy, as one of many buyers on a slow machine must."""
+        """Retry, because the lock may stay taken for too long on a busy machine."""
         name = f"{os.getpid()}-{number}"
         while (outcome := buy(name)) == "TryAgain":
             pass
         return outcome
 
-    stops = ["UPDATE"]
+    has_stopped = False
 
-    def stop(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        if stops and sql.startswith(stops[0]):
-            stops.clear()
-            _say("stopped")
+    def stop_at_update(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        nonlocal has_stopped
+        if sql.startswith("UPDATE") and not has_stopped:
+            has_stopped = True
+            _print_json("stopped")
             sys.stdin.readline()
         return execute(sql, *rest)
 
-    _say("ready")
+    _print_json("ready")
     request = json.loads(sys.stdin.readline())
     if "buyers" not in request:
-        with connection.execute_wrapper(stop):
-            _say(buy(request["name"]))
+        with connection.execute_wrapper(stop_at_update):
+            _print_json(buy(request["name"]))
         return
-    _say(rush(buy_until_answered, request["buyers"]).returned)
+    _print_json(rush(buy_until_answered, request["buyers"]).returned)
 
 
 if __name__ == "__main__":

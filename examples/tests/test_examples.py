@@ -1,5 +1,4 @@
-"""The examples under forced interleavings, a pause and a rush; for contrast, what a copy without
-their idea does."""
+"""The examples under forced interleavings, a pause and a rush; for contrast, unguarded code."""
 
 import os
 import signal
@@ -15,7 +14,7 @@ from redis.retry import Retry
 
 from examples import checkout, no_lock
 from examples.models import Order, Product
-from examples.tests.buyers import Child, stepped
+from examples.tests.buyers import BuyerProcess, with_points
 from locks import LockError, RedisLock
 from shop.schedules.interleaving import Interleaving, StoppingActor
 from shop.tests.purchases import eventually
@@ -24,17 +23,18 @@ MODULES = ("checkout", "no_lock")
 Buy = Callable[..., Order]
 
 
-def on_sale(units: int) -> int:
+def put_on_sale(units: int) -> int:
+    """Return the id of a new product with these units."""
     return Product.objects.create(name="apple", amount=units).pk
 
 
-def books() -> tuple[int, int]:
-    """Orders, and stock left."""
+def count_orders_and_stock() -> tuple[int, int]:
+    """Return the number of orders and the stock left."""
     return Order.objects.count(), Product.objects.get().amount
 
 
-def plain(*, product: int, buyer: str, key: str) -> Order:
-    """FLAW: read, check, write back, as a shop without any of this does."""
+def buy_unguarded(*, product: int, buyer: str, key: str) -> Order:
+    """FLAW: reads, checks and writes back, with neither a lock nor a condition."""
     with transaction.atomic():
         amount = Product.objects.get(pk=product).amount
         if amount < 1:
@@ -44,8 +44,8 @@ def plain(*, product: int, buyer: str, key: str) -> Order:
 
 
 @pytest.fixture(params=["one file", "RedisLock"])
-def _either_lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """checkout.py with each of its locks, changed as its docstring says."""
+def _both_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test with both locks of checkout.py, exchanged as its docstring describes."""
     if request.param == "RedisLock":
         monkeypatch.setattr(checkout, "OneFileLock", RedisLock)
         monkeypatch.setattr(checkout, "LockTimeout", LockError)
@@ -61,34 +61,32 @@ def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
 
 def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
     """The same key gets the same order; with another buyer's key nothing is sold."""
-    product = on_sale(2)
+    product = put_on_sale(2)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
     with pytest.raises(IntegrityError):
         buy(product=product, buyer="bob", key="k1")
-    assert books() == (1, 1)
+    assert count_orders_and_stock() == (1, 1)
 
 
-def test_buyer_of_the_last_unit_may_ask_again(buy: Buy) -> None:
-    """The answer is not `sold out`."""
-    product = on_sale(1)
+def test_buyer_of_the_last_unit_gets_its_order_again(buy: Buy) -> None:
+    """The retry is not answered `SoldOut`."""
+    product = put_on_sale(1)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first
     with pytest.raises((checkout.SoldOut, no_lock.SoldOut)):
         buy(product=product, buyer="bob", key="k2")
-    assert books() == (1, 0)
+    assert count_orders_and_stock() == (1, 0)
 
 
-def test_unknown_product_is_not_retried(client: redis.Redis) -> None:
+def test_unknown_product_raises_does_not_exist(client: redis.Redis) -> None:
     with pytest.raises(Product.DoesNotExist):
         checkout.buy(client, product=7, buyer="ann", key="k1")
 
 
-@pytest.mark.usefixtures("_either_lock")
-def test_taken_lock_is_a_reason_to_ask_again(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    product = on_sale(1)
+@pytest.mark.usefixtures("_both_locks")
+def test_taken_lock_raises_try_again(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    product = put_on_sale(1)
     monkeypatch.setattr(checkout, "LOCK_WAIT_SECONDS", 0.1)
     with (
         RedisLock(client, f"product:{product}", ttl=10).hold(wait=0),
@@ -98,38 +96,36 @@ def test_taken_lock_is_a_reason_to_ask_again(
     assert checkout.buy(client, product=product, buyer="ann", key="k1").key == "k1"
 
 
-@pytest.mark.usefixtures("_either_lock")
-def test_no_unit_is_sold_while_redis_is_down() -> None:
-    product = on_sale(1)
-    nobody = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
+@pytest.mark.usefixtures("_both_locks")
+def test_redis_outage_sells_nothing() -> None:
+    product = put_on_sale(1)
+    unreachable_redis = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
     with pytest.raises(checkout.TryAgain):
-        checkout.buy(nobody, product=product, buyer="ann", key="k1")
-    assert books() == (0, 1)
+        checkout.buy(unreachable_redis, product=product, buyer="ann", key="k1")
+    assert count_orders_and_stock() == (0, 1)
 
 
-def test_lost_database_after_a_refusal_is_answered_ask_again(
-    client: redis.Redis,
-) -> None:
-    """The query that looks for an earlier order fails as any other may."""
+def test_lost_database_after_a_refusal_raises_try_again(client: redis.Redis) -> None:
+    """The query that looks for an earlier order of the key fails."""
 
-    def lost(execute: Any, sql: str, *rest: Any) -> Any:
+    def lose_connection(execute: Any, sql: str, *rest: Any) -> Any:
         if sql.startswith("SELECT") and "buyer" in sql:
             raise OperationalError("server closed the connection unexpectedly")
         return execute(sql, *rest)
 
-    product = on_sale(0)
-    with connection.execute_wrapper(lost), pytest.raises(checkout.TryAgain):
+    product = put_on_sale(0)
+    with connection.execute_wrapper(lose_connection), pytest.raises(checkout.TryAgain):
         checkout.buy(client, product=product, buyer="ann", key="k1")
 
 
-def test_inside_another_transaction_it_refuses_to_sell(buy: Buy) -> None:
-    product = on_sale(1)
+def test_purchase_inside_a_transaction_is_refused(buy: Buy) -> None:
+    product = put_on_sale(1)
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
         buy(product=product, buyer="ann", key="k1")
-    assert books() == (0, 1)
+    assert count_orders_and_stock() == (0, 1)
 
 
-# --- two buyers, every statement of the one before the other comes in ---------------------------
+# --- two buyers; the second begins before each statement of the first ---------------------------
 
 STATEMENTS = {
     "checkout": ("UPDATE product", "SELECT", "UPDATE product", "INSERT order"),
@@ -138,32 +134,32 @@ STATEMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("module", "steps"),
+    ("module", "statement_count"),
     [(module, n) for module, names in STATEMENTS.items() for n in range(1, len(names) + 1)],
 )
 def test_one_buyer_gets_the_unit_in_every_schedule(
-    module: str, steps: int, client: redis.Redis
+    module: str, statement_count: int, client: redis.Redis
 ) -> None:
-    """Wherever the first buyer is when the second one comes."""
-    product = on_sale(1)
+    """The second buyer begins before each statement of the first."""
+    product = put_on_sale(1)
     buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
-    ann = stepped(partial(buy, product=product, buyer="ann", key="k1"))
-    bob = stepped(partial(buy, product=product, buyer="bob", key="k2"))
+    ann = with_points(partial(buy, product=product, buyer="ann", key="k1"))
+    bob = with_points(partial(buy, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
         a = run.enter("A", ann)
-        for statement in STATEMENTS[module][:steps]:
+        for statement in STATEMENTS[module][:statement_count]:
             a.run_to(statement)
         b = run.enter("B", bob)
-        for _ in range(5):  # as far as it comes: to the lock, or to the row that A has
+        for _ in range(5):  # B goes on until it waits for the lock or for A's row, or has ended
             if not b.wait_until_settled(0.2) or b.waits_at is None:
                 break
             b.resume()
-        errors = [type(error).__name__ for error in map(error_of, (a, b)) if error]
+        errors = [type(error).__name__ for error in map(get_error, (a, b)) if error]
     assert errors == ["SoldOut"]
-    assert books() == (1, 0)
+    assert count_orders_and_stock() == (1, 0)
 
 
-def error_of(actor: StoppingActor) -> Exception | None:
+def get_error(actor: StoppingActor) -> Exception | None:
     try:
         actor.finish()
     except Exception as error:
@@ -172,66 +168,66 @@ def error_of(actor: StoppingActor) -> Exception | None:
 
 
 def test_unguarded_schedule_sells_one_unit_twice() -> None:
-    """The code has neither a lock nor a condition."""
-    product = on_sale(1)
-    ann = stepped(partial(plain, product=product, buyer="ann", key="k1"))
-    bob = stepped(partial(plain, product=product, buyer="bob", key="k2"))
+    """Both buyers read the stock before either writes it."""
+    product = put_on_sale(1)
+    ann = with_points(partial(buy_unguarded, product=product, buyer="ann", key="k1"))
+    bob = with_points(partial(buy_unguarded, product=product, buyer="bob", key="k2"))
     with Interleaving() as run:
         a = run.enter("A", ann).run_to("UPDATE product")
         b = run.enter("B", bob).run_to("UPDATE product")
         a.finish()
         b.finish()
-    assert books() == (2, 0)
+    assert count_orders_and_stock() == (2, 0)
 
 
 # --- a pause ------------------------------------------------------------------------------------
 
 
-def paused_past_its_ttl(product: int, client: redis.Redis) -> str:
-    """Return the answer to a holder that was stopped before its claim until a rival had bought."""
-    with Child("checkout", product, ttl=0.5) as ann:
+def buy_after_a_pause(product: int, client: redis.Redis) -> str:
+    """Return the answer to a holder that is stopped before its claim until a rival has bought."""
+    with BuyerProcess("checkout", product, ttl=0.5) as ann:
         ann.ask(name="ann")
-        assert ann.hears() == "stopped"
+        assert ann.read_reply() == "stopped"
         os.kill(ann.process.pid, signal.SIGSTOP)
         key = f"lock:{{product:{product}}}"
-        assert client.exists(key), "there is a lock to lose"
-        eventually(lambda: not client.exists(key), what="the lock ended with its holder stopped")
+        assert client.exists(key), "there is no lock to lose"
+        eventually(lambda: not client.exists(key), what="the lock of the stopped holder expires")
         checkout.buy(client, product=product, buyer="bob", key="bob")
         os.kill(ann.process.pid, signal.SIGCONT)
         ann.ask()
-        return str(ann.hears())
+        return str(ann.read_reply())
 
 
-def test_holder_that_was_paused_past_its_ttl_is_fenced_off(client: redis.Redis) -> None:
-    assert paused_past_its_ttl(on_sale(2), client) == "TryAgain"
-    assert books() == (1, 1)
+def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
+    assert buy_after_a_pause(put_on_sale(2), client) == "TryAgain"
+    assert count_orders_and_stock() == (1, 1)
 
 
-def test_without_its_fence_the_paused_holder_would_have_sold(client: redis.Redis) -> None:
-    """The pause is long enough to matter: with the fence taken back, the same holder sells."""
-    product = on_sale(2)
-    bought = checkout.buy
+def test_paused_holder_sells_without_its_fence(client: redis.Redis) -> None:
+    """The pause is long enough: without the fence the same holder sells."""
+    product = put_on_sale(2)
+    original_buy = checkout.buy
 
-    def and_forget_the_fence(*given: object, **more: object) -> Order:
-        order = bought(*given, **more)  # type: ignore[arg-type]
+    def buy_and_reset_fence(*args: object, **options: object) -> Order:
+        order = original_buy(*args, **options)  # type: ignore[arg-type]
         Product.objects.update(fence=0)
         return order
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkout, "buy", and_forget_the_fence)
-        assert paused_past_its_ttl(product, client).startswith("order ")
+        patch.setattr(checkout, "buy", buy_and_reset_fence)
+        assert buy_after_a_pause(product, client).startswith("order ")
 
 
 # --- a rush -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_rush_from_two_processes_sells_the_stock_exactly(module: str) -> None:
-    product = on_sale(20)
-    with Child(module, product) as one, Child(module, product) as other:
-        one.ask(buyers=30)
-        other.ask(buyers=30)
-        outcomes = [*one.hears(), *other.hears()]
+def test_rush_from_two_processes_sells_exactly_the_stock(module: str) -> None:
+    product = put_on_sale(20)
+    with BuyerProcess(module, product) as first, BuyerProcess(module, product) as second:
+        first.ask(buyers=30)
+        second.ask(buyers=30)
+        outcomes = [*first.read_reply(), *second.read_reply()]
     assert outcomes.count("SoldOut") == 40
     assert len(set(outcomes) - {"SoldOut"}) == 20
-    assert books() == (20, 0)
+    assert count_orders_and_stock() == (20, 0)

@@ -1,4 +1,4 @@
-"""A shop installed from packages, rushed as a stranger would: it oversells.
+"""A rush for a shop that is installed from packages.
 
 Not in `make test`: pip installs its packages here.
 """
@@ -9,9 +9,9 @@ import sys
 from servers.embedded import ROOT
 
 
-def test_fastapi_shop_oversells_as_it_is() -> None:
-    """Repaired it does not: `make example-shop ARGS="fastapi --repaired --rush"`, which CI runs."""
-    done = subprocess.run(
+def test_unrepaired_fastapi_shop_oversells() -> None:
+    """CI runs the repaired shop: `make example-shop ARGS="fastapi --repaired --rush"`."""
+    completed = subprocess.run(
         [sys.executable, "-m", "examples.targets", "fastapi", "--rush", "--expect", "oversold"],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -19,5 +19,5 @@ def test_fastapi_shop_oversells_as_it_is() -> None:
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "OVERSOLD" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "OVERSOLD" in completed.stdout

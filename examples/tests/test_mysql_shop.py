@@ -1,4 +1,4 @@
-"""The shop on MySQL or MariaDB, rushed on a MariaDB of the test's own."""
+"""The shop on MySQL or MariaDB, rushed on a MariaDB that the test starts."""
 
 import os
 import subprocess
@@ -41,8 +41,8 @@ def test_isolation_level_decides(
         connection = mysql_client.connect(server.url(), timeout_seconds=10.0)
         connection.query("SET GLOBAL innodb_snapshot_isolation=OFF")  # as launcher.prepare_mysql
         connection.close()
-        own = {"SHOP_DATABASE": server.url(), "ISOLATION_LEVEL": isolation_level}
-        environment = {**os.environ, **own}
+        shop_environment = {"SHOP_DATABASE": server.url(), "ISOLATION_LEVEL": isolation_level}
+        environment = {**os.environ, **shop_environment}
         subprocess.run(
             [sys.executable, "mysql_shop.py"], cwd=shop.folder, env=environment, check=True
         )

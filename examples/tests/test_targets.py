@@ -1,4 +1,4 @@
-"""The shops of examples/targets/, as far as they need nothing installed; and Ctrl-C ends one."""
+"""The shops of examples/targets/, without an installation: targets, repairs and Ctrl-C."""
 
 import ast
 import signal
@@ -33,31 +33,32 @@ def test_repair_of_the_example_is_one_line(
         launcher.copy_source(shop, repaired)
         sources.append((shop.folder / f"{name}_shop.py").read_text())
         ast.parse(sources[-1])
-    wrong, right = (source.splitlines() for source in sources)
-    changed = [line[0] for line in ndiff(wrong, right)]
-    assert [sign for sign in changed if sign in "+-"] == ["-", "+"]
+    original_lines, repaired_lines = (source.splitlines() for source in sources)
+    signs = [line[0] for line in ndiff(original_lines, repaired_lines)]
+    assert [sign for sign in signs if sign in "+-"] == ["-", "+"]
 
 
 @contextmanager
-def running(*, repaired: bool) -> Iterator[str]:
+def run_nowhere(*, repaired: bool) -> Iterator[str]:
     yield "http://127.0.0.1:8001"
 
 
-def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = SimpleNamespace(running=running, rush=())
+def test_ctrl_c_ends_a_shop_that_inherits_ignored_sigint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell starts the background jobs of a script with SIGINT ignored."""
+    shop = SimpleNamespace(running=run_nowhere, rush=())
 
     def ctrl_c(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
-        raise AssertionError("it sleeps on")
+        raise AssertionError("the shop sleeps on")
 
     monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
     monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=ctrl_c))
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)
-    before = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
+    original_handlers = {number: signal.getsignal(number) for number in signals.ENDING_SIGNALS}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert launcher.main(["oscar"]) == 130
     finally:
-        for number, handler in before.items():
+        for number, handler in original_handlers.items():
             signal.signal(number, handler)
