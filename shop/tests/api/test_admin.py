@@ -24,7 +24,7 @@ def clerk() -> Client:
     return client
 
 
-def cells(client: Client, path: str) -> list[list[str]]:
+def read_cells(client: Client, path: str) -> list[list[str]]:
     """Return the text of a change list's cells, row by row, without the checkboxes."""
     page = client.get(path)
     assert page.status_code == 200
@@ -43,7 +43,7 @@ def test_sale_list_shows_stock_orders_and_damage(clerk: Client) -> None:
     )
     Product.objects.filter(name="apple").update(amount=1)
     second = open_sale(7)
-    rows = cells(clerk, "/admin/shop/sale/")[:2]
+    rows = read_cells(clerk, "/admin/shop/sale/")[:2]
     assert [row[:-1] for row in rows] == [  # the last cell is the time
         [str(second.pk), "apple", "7", "0", "7", "0", "0"],
         [str(first.pk), "apple", "2", "5", "1", "3", "4"],
@@ -52,13 +52,13 @@ def test_sale_list_shows_stock_orders_and_damage(clerk: Client) -> None:
 
 def test_product_list_shows_stock_in_buckets(clerk: Client) -> None:
     open_sale(5, lock="buckets")
-    assert [row[1] for row in cells(clerk, "/admin/shop/product/?q=apple")] == ["5"]
+    assert [row[1] for row in read_cells(clerk, "/admin/shop/product/?q=apple")] == ["5"]
 
 
 def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
     sale = open_sale(2)
     order = buy(buyer="<b>ada</b>", lock="redis").body["order"]
-    (row,) = cells(clerk, "/admin/shop/purchasehistory/?q=ada")
+    (row,) = read_cells(clerk, "/admin/shop/purchasehistory/?q=ada")
     escaped = "&lt;b&gt;ada&lt;/b&gt;"
     assert {str(order), escaped, "apple", "redis", "2", f"sale {sale.pk} of apple"} <= set(row)
 
@@ -85,7 +85,7 @@ def test_admin_requires_a_login() -> None:
 
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
-def test_list_of_25_rows_takes_as_many_queries_as_of_one(clerk: Client, model: str) -> None:
+def test_lists_need_no_query_per_row(clerk: Client, model: str) -> None:
     path = f"/admin/shop/{model}/"
 
     def count_queries(number: int) -> int:

@@ -167,7 +167,7 @@ METHOD_BY_PATH = {
 
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
-def test_another_method_is_405(path: str) -> None:
+def test_wrong_method_is_405(path: str) -> None:
     """It is not 403 for a missing CSRF token, which a client without cookies cannot have."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
@@ -182,9 +182,7 @@ def test_unknown_page_is_404_in_json() -> None:
     assert_refused(get("/sell"), 404, "no such page", "POST /buy", "GET /strategies")
 
 
-def test_unexpected_error_is_500_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unexpected_error_is_500_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(attempt: object) -> None:
         raise ZeroDivisionError("a secret")
 
@@ -203,6 +201,7 @@ def test_unexpected_error_is_500_without_a_traceback(
         ("/buy", "lock=redis&lock=none&buyer=ada", FORM),
         ("/buy", '{"buyer": "ada", "lock": "redis", "lock": "none"}', JSON),
     ],
+    ids=["query", "form", "json"],
 )
 def test_repeated_parameter_is_refused(path: str, body: str, content_type: str) -> None:
     """If the last one won, a sale that should run under a lock could run without one."""

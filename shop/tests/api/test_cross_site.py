@@ -68,7 +68,7 @@ def test_own_page_and_programs_can_buy(headers: dict[str, str]) -> None:
         ("https://evilpages.example", 403),
     ],
 )
-def test_pages_of_a_trusted_site_can_buy(settings: Any, origin: str, status: int) -> None:
+def test_only_trusted_sites_can_buy(settings: Any, origin: str, status: int) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://front.example", "https://*.pages.example"]
     open_sale(1)
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": origin}

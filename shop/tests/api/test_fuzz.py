@@ -59,7 +59,7 @@ bounded = settings(
 
 
 @dataclass
-class Fuzzed:
+class FuzzTarget:
     """A node that gets random requests, and a count of its answers."""
 
     node: Node
@@ -98,13 +98,13 @@ NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "a
 
 
 @pytest.fixture(scope="module", params=NODES)
-def fuzzed(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[Fuzzed]:
+def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[FuzzTarget]:
     demo, server = NODES[request.param]
     log = folder / f"fuzz-{demo}-{server}.log"
     with node_at(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1") as node:
-        fuzzed = Fuzzed(node)
-        fuzzed.opened_sales.append(node.restock(UNITS))
-        yield fuzzed
+        target = FuzzTarget(node)
+        target.opened_sales.append(node.restock(UNITS))
+        yield target
 
 
 def test_every_route_of_the_shop_is_described() -> None:
@@ -122,22 +122,24 @@ def is_refused_by_server(status: int, headers: Iterable[str]) -> bool:
 # Background threads of this process use `random`, too, and Hypothesis notices.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode)
-def test_answers_match_the_description(fuzzed: Fuzzed, mode: schemathesis.GenerationMode) -> None:
+def test_answers_match_the_description(
+    target: FuzzTarget, mode: schemathesis.GenerationMode
+) -> None:
     """Requests are sent that docs/openapi.yaml allows, and requests that it does not allow."""
-    api = schemathesis.openapi.from_dict(fuzzed.description)
+    api = schemathesis.openapi.from_dict(target.description)
     with requests.Session() as session:
 
         @seed(1)
         @bounded
         @given(case=api.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case[Any]) -> None:
-            headers = BEARER if fuzzed.answers.total() % 3 == 0 else {}
-            url = f"http://127.0.0.1:{fuzzed.node.port}"
+            headers = BEARER if target.answers.total() % 3 == 0 else {}
+            url = f"http://127.0.0.1:{target.node.port}"
             answer = case.call(base_url=url, session=session, headers=headers)
             if is_refused_by_server(answer.status_code, answer.headers):
-                fuzzed.answers[answer.status_code, "not the shop's"] += 1
+                target.answers[answer.status_code, "not the shop's"] += 1
                 return
-            fuzzed.count_answer(answer.status_code, answer.content)
+            target.count_answer(answer.status_code, answer.content)
             case.validate_response(answer, checks=CHECKS)
 
         ask()
@@ -179,8 +181,8 @@ contents = st.one_of(
 header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=20)
 
 
-def test_malformed_purchase_is_answered(fuzzed: Fuzzed) -> None:
-    fuzzed.opened_sales.append(fuzzed.node.restock(UNITS))
+def test_malformed_purchase_is_answered(target: FuzzTarget) -> None:
+    target.opened_sales.append(target.node.restock(UNITS))
 
     @seed(1)
     @bounded
@@ -190,26 +192,26 @@ def test_malformed_purchase_is_answered(fuzzed: Fuzzed) -> None:
         headers = {"Content-Type": content_type}
         if key is not None:
             headers["Idempotency-Key"] = key
-        status, answer_headers, answer = fuzzed.node.request("POST", "/buy", body, headers)
+        status, answer_headers, answer = target.node.request("POST", "/buy", body, headers)
         if is_refused_by_server(status, answer_headers):
-            fuzzed.answers[status, "not the shop's"] += 1
+            target.answers[status, "not the shop's"] += 1
             return
-        fuzzed.count_answer(status, answer)
+        target.count_answer(status, answer)
         assert status < 500 or status == 503, answer
 
     ask()
 
 
-def test_orders_match_the_answers_and_the_log_is_clean(fuzzed: Fuzzed) -> None:
+def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> None:
     """Runs last: it checks the orders of all requests."""
-    orders = [order for sale in fuzzed.opened_sales for order in fuzzed.node.orders(sale)]
-    assert sorted(order["order"] for order in orders) == sorted(fuzzed.sold_orders)
-    if fuzzed.node.environment["SHOP_DEMO"] == "0":
+    orders = [order for sale in target.opened_sales for order in target.node.orders(sale)]
+    assert sorted(order["order"] for order in orders) == sorted(target.sold_orders)
+    if target.node.environment["SHOP_DEMO"] == "0":
         assert {order["lock"] for order in orders} <= {"redis"}
-    reports = [fuzzed.node.get(f"/sales/{sale}")[1] for sale in fuzzed.opened_sales]
+    reports = [target.node.get(f"/sales/{sale}")[1] for sale in target.opened_sales]
     assert {report["lost_updates"] for report in reports} <= {0}
-    log = fuzzed.node.log.read_text()
+    log = target.node.log.read_text()
     assert "Traceback" not in log
-    total = fuzzed.answers.total()
-    print(f"{total} requests, {len(fuzzed.sold_orders)} sold: {dict(fuzzed.answers.most_common())}")
-    assert fuzzed.sold_orders, "no generated purchase was sold: the test checks nothing"
+    total = target.answers.total()
+    print(f"{total} requests, {len(target.sold_orders)} sold: {dict(target.answers.most_common())}")
+    assert target.sold_orders, "no generated purchase was sold: the test checks nothing"

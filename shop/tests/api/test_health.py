@@ -80,9 +80,7 @@ def test_errors_name_the_database_that_does_not_answer(url: str, name: str) -> N
     assert f"/sales/1: {name}: " in completed.stderr
 
 
-def test_readyz_checks_the_servers_at_most_once_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check takes 8 ms, most of it for the migrations, and the page is public."""
     check_times: list[float] = []
     clock = [0.0]

@@ -32,8 +32,8 @@ def rate_limit(settings: Settings) -> None:
     settings.BUY_RATE_LIMIT = parse_rate("3/100s")
 
 
-HERE = "10.0.0.1"
-KEY = f"throttle:{HERE}".encode()
+ADDRESS = "10.0.0.1"
+KEY = f"throttle:{ADDRESS}".encode()
 limited = pytest.mark.usefixtures("rate_limit")
 
 
@@ -46,7 +46,7 @@ def buy_from(address: str, buyer: str) -> JsonReply:
     return parse_reply(client.post("/buy", {"buyer": buyer, "lock": "token"}))
 
 
-def counts() -> dict[bytes, tuple[int, int]]:
+def read_counts() -> dict[bytes, tuple[int, int]]:
     """Return the attempts and the remaining milliseconds of each key."""
     client: Any = locks_client()
     keys = client.keys("throttle:*")
@@ -56,26 +56,25 @@ def counts() -> dict[bytes, tuple[int, int]]:
 # --- off and on ---------------------------------------------------------------------------------
 
 
-def test_rate_limit_is_off_unless_configured(
-    settings: Settings,
-) -> None:
-    """It counts only requests that can be parsed."""
+def test_rate_limit_is_off_by_default(settings: Settings) -> None:
+    """With a limit only requests that can be parsed are counted."""
     open_sale(20)
     assert {buy().status for _ in range(4)} == {201}
     settings.BUY_RATE_LIMIT = parse_rate("3/100s")
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
-    assert counts() == {}
+    assert read_counts() == {}
 
 
 @limited
-def test_retry_after_is_the_rest_of_the_window_in_seconds() -> None:
+def test_retry_after_is_the_rest_of_the_window() -> None:
+    """It is rounded up to whole seconds."""
     for _ in range(3):
-        admit(request_from(HERE))
+        admit(request_from(ADDRESS))
     for left_ms in (8_400, 7_900):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
             with pytest.raises(Throttled) as caught:
-                admit(request_from(HERE))
+                admit(request_from(ADDRESS))
             assert caught.value.retry_after == -(-left_ms // 1000)
 
 
@@ -83,15 +82,15 @@ def test_retry_after_is_the_rest_of_the_window_in_seconds() -> None:
 
 
 @limited
-@pytest.mark.parametrize(("is_behind_proxy", "address"), [(True, "10.0.0.7"), (False, HERE)])
+@pytest.mark.parametrize(("is_behind_proxy", "address"), [(True, "10.0.0.7"), (False, ADDRESS)])
 def test_forwarded_address_counts_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
     settings.SHOP_BEHIND_PROXY = is_behind_proxy
     open_sale(20)
-    client = Client(REMOTE_ADDR=HERE, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
+    client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
     client.post("/buy", {"buyer": "b", "lock": "token"})
-    assert list(counts()) == [f"throttle:{address}".encode()]
+    assert list(read_counts()) == [f"throttle:{address}".encode()]
 
 
 @limited
@@ -106,8 +105,8 @@ def test_attempts_are_counted_by_address_not_by_buyer() -> None:
         "error": "Too many attempts. Retry after the seconds in Retry-After.",
     }
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 100
-    assert buy_from(HERE, "b0").status == 201
-    count_by_key = counts()
+    assert buy_from(ADDRESS, "b0").status == 201
+    count_by_key = read_counts()
     assert {key: count for key, (count, _) in count_by_key.items()} == {
         b"throttle:10.0.0.9": 3,
         KEY: 1,
@@ -119,7 +118,7 @@ def test_attempts_are_counted_by_address_not_by_buyer() -> None:
 def test_purchases_of_unknown_products_are_counted() -> None:
     """Each of them may cost a query, so they use up the address's attempts as well."""
     open_sale(20)
-    client = Client(REMOTE_ADDR=HERE)
+    client = Client(REMOTE_ADDR=ADDRESS)
     statuses = []
     for number in range(4):
         fields = {"buyer": "b", "lock": "token", "product": f"invented-{number}"}
@@ -156,14 +155,14 @@ def test_ipv6_addresses_are_counted_by_network(
 
 
 @limited
-def test_key_without_a_ttl_gets_one_again() -> None:
+def test_key_without_a_ttl_gets_a_ttl() -> None:
     """A3's INCR and EXPIRE leave such a key after a crash between the two."""
     locks_client().set(KEY, 1_000)
-    assert counts()[KEY] == (1_000, -1)
+    assert read_counts()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as caught:
-        admit(request_from(HERE))
+        admit(request_from(ADDRESS))
     assert caught.value.retry_after == 100
-    assert 0 < counts()[KEY][1] <= 100_000
+    assert 0 < read_counts()[KEY][1] <= 100_000
 
 
 # --- failures -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from django.conf import settings as live
+from django.conf import settings as live_settings
 from django.core.checks import run_checks
 from pytest_django import Settings
 
@@ -50,8 +50,8 @@ def test_bad_number_of_purchases_is_reported(
     purchases: int, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that leaves no thread to pages is a warning, a negative one an error."""
-    monkeypatch.setattr(live, "SHOP_MAX_PURCHASES", purchases)
-    monkeypatch.setattr(live, "WEB_THREADS", 100)
+    monkeypatch.setattr(live_settings, "SHOP_MAX_PURCHASES", purchases)
+    monkeypatch.setattr(live_settings, "WEB_THREADS", 100)
     assert reported_checks() == expected_ids
     monkeypatch.setenv("WEB_SERVER", "asgi")  # buyers wait without a thread there
     assert reported_checks() == [check_id for check_id in expected_ids if check_id != "shop.W020"]
@@ -68,7 +68,7 @@ def test_bad_number_of_purchases_is_reported(
 def test_wrong_engine_or_atomic_requests_is_an_error(
     name: str, value: object, check_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(live.DATABASES["default"], name, value)
+    monkeypatch.setitem(live_settings.DATABASES["default"], name, value)
     assert reported_checks() == [check_id]
 
 
@@ -76,10 +76,12 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
 def test_databases_of_a_demo_are_refused_elsewhere(
     vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(live.DATABASES["default"], "ENGINE", f"django.db.backends.{vendor}")
-    monkeypatch.setattr(live, "SHOP_DEMO", True)
+    monkeypatch.setitem(
+        live_settings.DATABASES["default"], "ENGINE", f"django.db.backends.{vendor}"
+    )
+    monkeypatch.setattr(live_settings, "SHOP_DEMO", True)
     assert "shop.E001" not in reported_checks()
-    monkeypatch.setattr(live, "SHOP_DEMO", False)
+    monkeypatch.setattr(live_settings, "SHOP_DEMO", False)
     assert "shop.E001" in reported_checks()
 
 
@@ -101,8 +103,8 @@ def test_databases_of_a_demo_are_refused_elsewhere(
 def test_locks_in_the_database_of_the_cache_are_an_error(
     default: str, locks: str, expected_ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(live.CACHES["default"], "LOCATION", default)
-    monkeypatch.setitem(live.CACHES["locks"], "LOCATION", locks)
+    monkeypatch.setitem(live_settings.CACHES["default"], "LOCATION", default)
+    monkeypatch.setitem(live_settings.CACHES["locks"], "LOCATION", locks)
     assert reported_checks() == expected_ids
 
 
@@ -173,12 +175,12 @@ def test_sentinels_replace_the_redis_url(production: Settings) -> None:
 
 def test_timeouts_are_ordered() -> None:
     """With this order a stuck buyer cannot outlive its lock."""
-    timeouts: dict[str, Any] = live.DB_TIMEOUTS_MS
+    timeouts: dict[str, Any] = live_settings.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]
         < timeouts["lock_timeout"]
         < timeouts["statement_timeout"]
         < REPLY_TIMEOUT_SECONDS * 1000
-        < live.SHOP_LOCK_TTL * 1000
+        < live_settings.SHOP_LOCK_TTL * 1000
     )
-    assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS
+    assert timeouts["idle_in_transaction_session_timeout"] > live_settings.SHOP_LONGEST_HOLD_MS

@@ -21,7 +21,8 @@ pytestmark = rolled_back
 TIMEOUTS = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
 
 
-def output_of(*command: str, **options: Any) -> str:
+def run_command(*command: str, **options: Any) -> str:
+    """Run a command of manage.py, and return its output."""
     out = StringIO()
     call_command(*command, stdout=out, no_color=True, **options)
     return out.getvalue()
@@ -31,7 +32,7 @@ def output_of(*command: str, **options: Any) -> str:
 
 
 def test_restock_opens_a_sale_of_100_apples() -> None:
-    output = output_of("restock")
+    output = run_command("restock")
     sale = Sale.objects.latest("pk")
     assert output == f"sale {sale.pk} is open: 100 units of apple\n"
     assert (sale.product.name, sale.initial_stock, sale.product.amount) == (APPLE, 100, 100)
@@ -64,15 +65,15 @@ def test_bad_argument_is_an_error_with_the_allowed_values(
     command: tuple[str, ...], error: str
 ) -> None:
     with pytest.raises(CommandError) as raised:
-        output_of(*command)
+        run_command(*command)
     assert str(raised.value) == error
 
 
-def test_stock_that_the_strategy_refuses_is_an_error(settings: Settings) -> None:
+def test_too_much_stock_for_the_strategy_is_an_error(settings: Settings) -> None:
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "skip-locked"
     with pytest.raises(CommandError, match="use 100000 units at most"):
-        output_of("restock", "--stock=200000")
+        run_command("restock", "--stock=200000")
 
 
 # --- sale_report --------------------------------------------------------------------------------
@@ -81,17 +82,17 @@ def test_stock_that_the_strategy_refuses_is_an_error(settings: Settings) -> None
 def test_sale_report_prints_the_latest_sale() -> None:
     sale = open_sale(3)
     buy()
-    output = output_of("sale_report")
+    output = run_command("sale_report")
     assert output.startswith(f"sale              {sale.pk}\nproduct           apple\nopen      ")
     fields = expected_report(sale, orders=1, stock_left=2)
     lines = [f"{name:17} {'-' if value is None else value}" for name, value in fields.items()]
     assert output == "\n".join(lines) + "\n"
 
 
-def test_sale_report_as_json_equals_the_one_over_http() -> None:
+def test_sale_report_as_json_equals_the_http_report() -> None:
     sale = open_sale(3)
     open_sale(5)
-    output = output_of("sale_report", str(sale.pk), "--buyers", "2", "--json")
+    output = run_command("sale_report", str(sale.pk), "--buyers", "2", "--json")
     assert output == json.dumps(json.loads(output), indent=2) + "\n"
     assert json.loads(output) == expected_report(sale, open=False, buyers=2, undersold=2)
 
@@ -101,7 +102,7 @@ def test_sale_report_as_json_equals_the_one_over_http() -> None:
 
 def test_check_stack_reports_every_part() -> None:
     postgres = connection.pg_version  # type: ignore[attr-defined]
-    assert output_of("check_stack") == (
+    assert run_command("check_stack") == (
         f"OK   PostgreSQL: version {postgres // 10_000}.{postgres % 10_000}, fsync on\n"
         "OK   migrations: all applied\n"
         f"OK   Redis (locks): Valkey {locks_client().info()['valkey_version']}, "
@@ -111,7 +112,7 @@ def test_check_stack_reports_every_part() -> None:
     )
 
 
-def test_redis_that_may_evict_locks_is_reported() -> None:
+def test_redis_with_eviction_is_reported() -> None:
     """check_stack fails, check --deploy warns."""
     out = StringIO()
     locks_client().config_set("maxmemory-policy", "volatile-lru")

@@ -22,7 +22,7 @@ Series = dict[str, dict[str, set[str]]]
 
 
 @pytest.fixture(scope="module")
-def exposed() -> Series:
+def exposed_series() -> Series:
     """The values of each label by metric, after one request.
 
     Metrics of a single process, which are not summed over the workers, are left out.
@@ -45,7 +45,7 @@ def exposed() -> Series:
     return series
 
 
-def queries() -> dict[str, str]:
+def read_queries() -> dict[str, str]:
     """Return the PromQL of each panel and alert, by its title."""
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
@@ -60,25 +60,25 @@ def queries() -> dict[str, str]:
     return panels | rules
 
 
-@pytest.mark.parametrize("title", queries())
-def test_query_uses_exposed_metrics_and_labels(exposed: Series, title: str) -> None:
-    query = queries()[title]
+@pytest.mark.parametrize("title", read_queries())
+def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: str) -> None:
+    query = read_queries()[title]
     names = set(NAME.findall(query))
     assert names or query.startswith("up{"), query
-    assert names <= exposed.keys()
+    assert names <= exposed_series.keys()
     for name, selector in SELECTOR.findall(query):
         for label, value in LABEL.findall(selector):
             if name != "up" and label not in PROMETHEUS_LABELS:
-                assert label in exposed[name], f"{name} has no label {label}"
-                assert label not in ENUMERATED_LABELS or value in exposed[name][label], (
+                assert label in exposed_series[name], f"{name} has no label {label}"
+                assert label not in ENUMERATED_LABELS or value in exposed_series[name][label], (
                     f"{label}={value}"
                 )
     groupings = re.findall(r"by \(([^)]*)\)", query)
     grouping_labels = {label.strip() for label in ",".join(groupings).split(",") if label}
-    assert grouping_labels <= PROMETHEUS_LABELS.union(*(exposed[name] for name in names))
+    assert grouping_labels <= PROMETHEUS_LABELS.union(*(exposed_series[name] for name in names))
 
 
-def test_every_metric_is_used(exposed: Series) -> None:
-    all_queries = " ".join(queries().values())
-    families = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed}
+def test_every_metric_is_used(exposed_series: Series) -> None:
+    all_queries = " ".join(read_queries().values())
+    families = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed_series}
     assert {family for family in families if family not in all_queries} == set()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from prometheus_client.parser import text_string_to_metric_families as families
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 from pytest_django import Settings
 
 from shop.ops.redis import locks_client
@@ -61,12 +61,12 @@ def read_samples(node: Node) -> Samples:
     assert status == 200
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in families(text)
+        for family in parse_metrics(text)
         for sample in family.samples
     }
 
 
-def total(samples: Samples, name: str, **labels: str) -> float:
+def sum_samples(samples: Samples, name: str, **labels: str) -> float:
     """Return the sum of all samples of that name with these labels."""
     return sum(
         value
@@ -115,7 +115,7 @@ def test_metrics_are_served_under_any_host_name(node: Node) -> None:
 
 
 def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
-    """Every worker exposes the sums of both."""
+    """Each of the two workers exposes the sums of both."""
     node.restock(STOCK)
     before = read_samples(node)
     answers = rush(node, "redis")
@@ -126,7 +126,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
         after = read_samples(node)
 
         def increase(name: str, after: Samples = after, **labels: str) -> float:
-            return total(after, name, **labels) - total(before, name, **labels)
+            return sum_samples(after, name, **labels) - sum_samples(before, name, **labels)
 
         assert increase("oversold_purchases_total") == BUYERS + 3
         assert increase("oversold_purchases_total", lock="redis", outcome="sold") == STOCK
@@ -148,7 +148,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
 
     def have_both_counted() -> bool:
         """Start another rush if one worker got every connection."""
-        files = folder_of(node).glob("counter_*.db")
+        files = find_counter_folder(node).glob("counter_*.db")
         if {int(file.stem.rpartition("_")[2]) for file in files} == pids:
             return True
         rush(node, "redis")
@@ -185,28 +185,28 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
     before = read_samples(node)
     with ThreadPoolExecutor(1) as pool:
         purchase = pool.submit(rush, node, "redis", 1, hold_ms=2_000)
-        renewed = "oversold_lock_renewals_total"
+        renewals = "oversold_lock_renewals_total"
         eventually(
-            lambda: total(read_samples(node), renewed) > total(before, renewed),
+            lambda: sum_samples(read_samples(node), renewals) > sum_samples(before, renewals),
             what="the lease is renewed",
         )
         client = locks_client()
         keys: Any = client.keys("*redis:apple*")
         client.delete(*keys)
-        lost = "oversold_lock_lost_total"
+        losses = "oversold_lock_lost_total"
         eventually(
             lambda: (
-                total(read_samples(node), lost, lock="redis", loss="gone")
-                > total(before, lost, lock="redis", loss="gone")
+                sum_samples(read_samples(node), losses, lock="redis", loss="gone")
+                > sum_samples(before, losses, lock="redis", loss="gone")
             ),
             what="the loss is counted",
         )
         assert purchase.result(10) == {(201, "sold"): 1}  # the fence protects the stock
-    released = "oversold_lock_releases_total"
+    releases = "oversold_lock_releases_total"
     eventually(
         lambda: (
-            total(read_samples(node), released, outcome="expired")
-            > total(before, released, outcome="expired")
+            sum_samples(read_samples(node), releases, outcome="expired")
+            > sum_samples(before, releases, outcome="expired")
         ),
         what="the release of the expired lock is counted",
     )
@@ -215,20 +215,23 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
 def test_pools_of_all_workers_are_counted(node: Node) -> None:
     """Two workers have pools of 8 connections (SHOP_DB_POOL)."""
     pool = "oversold_db_pool_connections"
-    eventually(lambda: total(read_samples(node), pool) == 16, what="both pools are counted")
+    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="both pools are counted")
     node.restock(5)
     with ThreadPoolExecutor(1) as buyers:
         purchases = buyers.submit(rush, node, "row-lock", 2, hold_ms=1_500)
         eventually(
-            lambda: total(read_samples(node), pool, state="in_use") == 2, what="two are in use"
+            lambda: sum_samples(read_samples(node), pool, state="in_use") == 2,
+            what="two are in use",
         )
         assert sum(purchases.result(20).values()) == 2
-    eventually(lambda: total(read_samples(node), pool, state="in_use") == 0, what="all are back")
-    assert total(read_samples(node), "oversold_db_pool_waiting") == 0
+    eventually(
+        lambda: sum_samples(read_samples(node), pool, state="in_use") == 0, what="all are back"
+    )
+    assert sum_samples(read_samples(node), "oversold_db_pool_waiting") == 0
 
 
 @rolled_back
-def test_purchase_that_cannot_be_counted_is_answered(
+def test_uncounted_purchase_is_answered(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The unit is sold by then: a full /dev/shm must not turn the answer into a 500."""
@@ -247,10 +250,8 @@ def test_purchase_that_cannot_be_counted_is_answered(
 
 
 @rolled_back
-def test_refusal_of_no_purchase_is_counted(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its answer has facts for the log, but no strategy."""
+def test_refused_report_is_counted(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """A report is no purchase: its answer has facts for the log, but no strategy."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text
@@ -259,7 +260,7 @@ def test_refusal_of_no_purchase_is_counted(
 # --- workers come and go ------------------------------------------------------------------------
 
 
-def folder_of(node: Node) -> Path:
+def find_counter_folder(node: Node) -> Path:
     """Return the folder of the workers' counters."""
 
     def open_counters() -> list[Path]:
@@ -277,7 +278,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     before = read_samples(node)
     victim = node.processes()[1]
     pids = {process.pid for process in node.processes()}
-    folder = folder_of(node)
+    folder = find_counter_folder(node)
 
     def gauges(pid: int) -> list[Path]:
         return list(folder.glob(f"gauge_live*_{pid}.db"))
@@ -293,16 +294,16 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     eventually(lambda: bool(gauges(new_pid)), what="the new worker shows its pool")
     assert not gauges(victim.pid)
     pool = "oversold_db_pool_connections"
-    eventually(lambda: total(read_samples(node), pool) == 16, what="two pools, not three")
-    sold = "oversold_purchases_total"
-    assert total(read_samples(node), sold) == total(before, sold)
+    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools, not three")
+    purchases = "oversold_purchases_total"
+    assert sum_samples(read_samples(node), purchases) == sum_samples(before, purchases)
     lines = [json.loads(line) for line in node.log.read_text().splitlines()]
     assert "gunicorn.error" in {line["logger"] for line in lines}, "also logged in JSON"
 
 
 def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None:
     """Runs last: it kills the node."""
-    folder = folder_of(node)
+    folder = find_counter_folder(node)
     assert folder.stat().st_mode & 0o777 == 0o700
     node.restock(1)
     assert rush(node, "redis", buyers=1) == {(201, "sold"): 1}
@@ -311,6 +312,8 @@ def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None
     node.process.wait(5)
     assert list(folder.glob("*.db")), "left by the kill"
     with node:
-        assert folder_of(node) == folder
-        assert total(read_samples(node), "oversold_purchases_total") == 0, "the counters start at 0"
+        assert find_counter_folder(node) == folder
+        assert sum_samples(read_samples(node), "oversold_purchases_total") == 0, (
+            "the counters start at 0"
+        )
     assert not folder.exists()

@@ -59,7 +59,7 @@ def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
         )
         eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer is inside")
         probe = pool.submit(node.get, "/readyz")
-        time.sleep(0.5)  # the probe is accepted, and waits for the thread
+        time.sleep(0.5)  # no event shows that the probe is accepted, and waits for the thread
         node.process.send_signal(signal.SIGTERM)
         assert purchase.result(20)[0] == 201
         assert probe.result(20) == (503, {"status": "stopping"})

@@ -135,21 +135,21 @@ def redis_with_tls(certificates: Path) -> Iterator[str]:
     url = f"rediss://127.0.0.1:{port}"
     try:
         with redis.Redis.from_url(url, ssl_ca_certs=str(certificates / "tls.crt")) as client:
-            eventually(lambda: _answers(client), what="Redis answers over TLS")
+            eventually(lambda: _is_answering(client), what="Redis answers over TLS")
         yield url
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _answers(client: redis.Redis) -> bool:
+def _is_answering(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
 
 
-def test_every_strategy_sells_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
+def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
     """Without SHOP_DB_POOLER it fails: FATAL: unsupported startup parameter: options."""
     tls_settings = (
         "client_tls_sslmode = require\n"

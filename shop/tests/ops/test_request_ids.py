@@ -41,13 +41,13 @@ Lines = Callable[[], list[str]]
 
 
 @pytest.fixture
-def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
-    """The shop's log lines, in the format of the test's mark; access lines included."""
-    kind = request.node.get_closest_marker("log_format").args[0]
+def read_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+    """A function that returns the shop's log lines, in the format of the test's mark."""
+    log_format = request.node.get_closest_marker("log_format").args[0]
     output = io.StringIO()
     root = logging.getLogger()
     access = logging.getLogger("shop.access")
-    config = logging_config(log_format=kind, level="WARNING", access=True)
+    config = logging_config(log_format=log_format, level="WARNING", access=True)
     configurator = logging.config.DictConfigurator(config)
     handler = logging.StreamHandler(output)
     handler.setFormatter(configurator.configure_formatter(config["formatters"]["line"]))
@@ -63,16 +63,19 @@ def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 TEXT = pytest.mark.log_format("text")
 JSON = pytest.mark.log_format("json")
+BOTH_FORMATS = pytest.mark.parametrize(
+    "log_format", [pytest.param("text", marks=TEXT), pytest.param("json", marks=JSON)]
+)
 
 
-def entries_of(logged: Lines, logger: str) -> list[dict[str, Any]]:
+def entries_of(read_log: Lines, logger: str) -> list[dict[str, Any]]:
     """Return the JSON entries of a logger."""
-    entries = [json.loads(line) for line in logged()]
+    entries = [json.loads(line) for line in read_log()]
     return [entry for entry in entries if entry["logger"] == logger]
 
 
 @JSON
-def test_purchase_logs_one_line_with_its_outcome(logged: Lines) -> None:
+def test_purchase_logs_one_line_with_its_outcome(read_log: Lines) -> None:
     sale = open_sale(1)
     key = secrets.token_hex(8)
     buyer = "ada-lovelace"
@@ -80,21 +83,21 @@ def test_purchase_logs_one_line_with_its_outcome(logged: Lines) -> None:
     query = f"/buy?lock=redis&buyer={buyer}"
     for outcome, status in (("sold", 201), ("replayed", 200)):
         assert Client().post(query, headers=headers).status_code == status
-        line = entries_of(logged, "shop.access")[-1]
+        line = entries_of(read_log, "shop.access")[-1]
         assert line["request_id"] == "mine"
         assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
         assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
         assert (line["order"], line["sale"]) == (PurchaseHistory.objects.get(sale=sale).pk, sale.pk)
-    first = entries_of(logged, "shop.access")[0]
+    first = entries_of(read_log, "shop.access")[0]
     assert 0 <= first["waited_ms"] <= first["ms"]
     assert 0 < first["held_ms"] <= first["ms"]
-    assert len(logged()) == 2
-    assert key not in "".join(logged())
-    assert buyer not in "".join(logged())
+    assert len(read_log()) == 2
+    assert key not in "".join(read_log())
+    assert buyer not in "".join(read_log())
 
 
 @JSON
-def test_expected_refusal_logs_one_line_and_no_warning(logged: Lines) -> None:
+def test_expected_refusal_logs_one_line_and_no_warning(read_log: Lines) -> None:
     """Warnings for 200 sold-out buyers would hide the warning that matters."""
     open_sale(0)
     for status, path, outcome, lock in [
@@ -106,54 +109,56 @@ def test_expected_refusal_logs_one_line_and_no_warning(logged: Lines) -> None:
         (403, "/restock", "error", None),
     ]:
         assert Client().post(path).status_code == status
-        line = json.loads(logged()[-1])
+        line = json.loads(read_log()[-1])
         assert (line["logger"], line["status"]) == ("shop.access", status)
         assert (line.get("outcome"), line.get("lock")) == (outcome, lock)
-    assert len(logged()) == 6
+    assert len(read_log()) == 6
 
 
 @JSON
-def test_every_line_of_a_request_has_its_id(logged: Lines, redis_outage: Outage) -> None:
+def test_every_line_of_a_request_has_its_id(read_log: Lines, redis_outage: Outage) -> None:
     """An outage is an error in the log, without a traceback."""
     open_sale(1)
     redis_outage.begin()
     answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
     assert answer.status_code == 503
-    lines = [json.loads(line) for line in logged()]
+    lines = [json.loads(line) for line in read_log()]
     assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
-    (error,) = entries_of(logged, "django.request")
+    (error,) = entries_of(read_log, "django.request")
     assert (error["level"], "exc_info" in error) == ("ERROR", False)
     assert {line["request_id"] for line in lines} == {"mine"}
     logging.getLogger("shop.other").warning("of no request")
-    assert json.loads(logged()[-1])["request_id"] == "-"
+    assert json.loads(read_log()[-1])["request_id"] == "-"
 
 
 @pytest.mark.parametrize(
     "path", ["/x%0a2026-01-01 CRITICAL forged", "/x%0d%1b[31m", "/x%e2%80%a8y"]
 )
-@pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
-def test_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None:
+@BOTH_FORMATS
+def test_path_cannot_forge_a_line(read_log: Lines, path: str, log_format: str) -> None:
     Client().get(path)
-    assert len([line for line in logged() if "shop.access" in line]) == 1
-    assert all("shop.access" in line or "django.request" in line for line in logged())
-    assert "\x1b" not in "".join(logged())
+    assert len([line for line in read_log() if "shop.access" in line]) == 1
+    assert all("shop.access" in line or "django.request" in line for line in read_log())
+    assert "\x1b" not in "".join(read_log())
 
 
 @pytest.mark.parametrize("path", ["/x/", "/x ", "/admin/"])  # Django logs a form without its token
-@pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
-def test_path_cannot_forge_an_answer_for_reconcile(logged: Lines, path: str, kind: str) -> None:
+@BOTH_FORMATS
+def test_path_cannot_forge_an_answer_for_reconcile(
+    read_log: Lines, path: str, log_format: str
+) -> None:
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
-    assert logged()
-    assert read_answered_orders(logged(), 3) == set()
+    assert read_log()
+    assert read_answered_orders(read_log(), 3) == set()
 
 
 @TEXT
-def test_exception_message_cannot_forge_a_line(logged: Lines) -> None:
+def test_exception_message_cannot_forge_a_line(read_log: Lines) -> None:
     try:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
     except ValueError:
         logging.getLogger("shop.test").exception("it failed: %s", "a\nb")
-    first, *rest = logged()
+    first, *rest = read_log()
     assert first.endswith(r"it failed: a\nb")
     assert rest
     assert all(line.startswith("    ") for line in rest)

@@ -124,7 +124,7 @@ NEW_PASSWORD = "another-long-enough-one"
 
 
 class Browser:
-    """Keeps its cookies, and sends the CSRF token with each form."""
+    """A client that keeps its cookies, and sends the CSRF token with each form."""
 
     def __init__(self, node: Node) -> None:
         self.url = f"http://127.0.0.1:{node.port}"
@@ -193,8 +193,8 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
 
 
 @contextmanager
-def consumer_of(node: Node) -> Iterator[None]:
-    """`manage.py settle` with the node's own roles."""
+def running_consumer(node: Node) -> Iterator[None]:
+    """Run `manage.py settle` with the role and the user of the node."""
     with node.log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "settle"],
@@ -223,7 +223,7 @@ ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("acl", ACLS)
-def test_every_strategy_sells_under_the_roles_and_its_acl(
+def test_strategies_sell_under_the_roles_and_the_acl(
     acl: str, roles: Roles, tmp_path: Path
 ) -> None:
     valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
@@ -237,7 +237,7 @@ def test_every_strategy_sells_under_the_roles_and_its_acl(
             redis_url=f"{valkey.url}/0",
             environment={"REDLOCK_URLS": ",".join(databases), **environment},
         )
-        with node, consumer_of(node) if "reserve" in locks else nullcontext():
+        with node, running_consumer(node) if "reserve" in locks else nullcontext():
             for lock in locks:
                 orders, stock_left = rush(node, lock)
                 if STRATEGIES[lock].rush == "exact":
