@@ -1,4 +1,4 @@
-"""Rushes of the page in a test, which takes the place of make serve."""
+"""The folder through which the page and make serve communicate, without make serve."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Rushes:
-    """Reads the requests of the page, and writes the state of the rushes as make serve does."""
+    """The page's requests for rushes, and the state of the rushes as make serve writes it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -19,7 +19,7 @@ class Rushes:
 
     @property
     def stop_requested(self) -> bool:
-        """Return whether the page has requested the end of the rush."""
+        """True if the page has requested the end of the rush."""
         return (self.folder / "stop").exists()
 
     def begin(self) -> None:

@@ -9,9 +9,7 @@ from shop.tests.purchases import buy, open_sale, rolled_back
 
 
 @rolled_back
-def test_curve_has_times_and_stock_without_buyers_and_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_curve_has_times_and_stock_without_buyers_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = open_sale(3)
     path = f"/sales/{sale.pk}/curve"
     assert Client().get(path).json() == {"sale": sale.pk, "curve": []}

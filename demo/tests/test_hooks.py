@@ -19,7 +19,7 @@ from shop.tests.purchases import committed, open_sale
 
 @pytest.fixture
 def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
-    """Return a folder into which the shop records its purchases."""
+    """The folder into which the shop records its purchases."""
     (tmp_path / "at").mkdir()
     (tmp_path / "go").mkdir()
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
@@ -91,9 +91,9 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) ->
 
 
 @committed
-@pytest.mark.parametrize(("lock", "by_thread"), [("reentrant", True), ("redis", False)])
+@pytest.mark.parametrize(("lock", "is_recorded_by_thread"), [("reentrant", True), ("redis", False)])
 def test_async_purchase_is_recorded_by_thread_or_task(
-    lock: str, by_thread: bool, folder: Path
+    lock: str, is_recorded_by_thread: bool, folder: Path
 ) -> None:
     """Redisson's token names the thread, so two buyers in turn in one thread share it.
 
@@ -117,9 +117,9 @@ def test_async_purchase_is_recorded_by_thread_or_task(
         }
         assert len(handlers) == 1, "one purchase has one handler"
     first, second = [event for event in events if event["f"] == "acquired"]
-    assert (first["token"] == second["token"]) is by_thread, "both need the same thread"
-    assert (first["thread"] == second["thread"]) is by_thread
-    if by_thread:
+    assert (first["token"] == second["token"]) is is_recorded_by_thread, "both need the same thread"
+    assert (first["thread"] == second["thread"]) is is_recorded_by_thread
+    if is_recorded_by_thread:
         assert first["thread"] == int(first["token"].rpartition(":")[2])
 
 

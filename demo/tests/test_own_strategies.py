@@ -22,7 +22,7 @@ from shop.strategies import STRATEGIES
 from shop.tests.node import run
 from shop.tests.purchases import buy, committed, count_orders_and_stock, open_sale
 
-WORKS = """
+CORRECT_SOURCE = """
 from django.db import transaction
 from shop.sale.purchase import sell_one
 
@@ -35,7 +35,7 @@ def buy(attempt: Attempt) -> Receipt:  # names that it does not import
 @pytest.fixture
 def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     path = tmp_path / "ex05.py"
-    path.write_text(WORKS)
+    path.write_text(CORRECT_SOURCE)
     settings.SHOP_DEMO_STRATEGIES = {"mine": str(path)}
     own_strategies.install()
     yield path
@@ -68,18 +68,18 @@ def test_own_strategy_sells_and_is_listed(file: Path) -> None:
     ids=["syntax", "exit", "no buy", "attribute", "exit in buy", "no receipt"],
 )
 @committed
-def test_mistake_in_a_file_is_a_400_with_its_line(file: Path, text: str, error: str) -> None:
+def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: str) -> None:
     open_sale(1)
     file.write_text(text)
     answer = buy(lock="mine")
     assert (answer.status, answer.body["error"]) == (400, error)
     assert count_orders_and_stock() == (0, 1)
-    file.write_text(WORKS)
-    assert buy(lock="mine").status == 201, "and the next save works"
+    file.write_text(CORRECT_SOURCE)
+    assert buy(lock="mine").status == 201, "the corrected file works without a restart"
 
 
 @committed
-def test_unreadable_file_is_a_400(file: Path) -> None:
+def test_unreadable_file_is_400(file: Path) -> None:
     open_sale(1)
     file.write_bytes(b"\xff\xfe")
     assert "ex05.py cannot be read" in buy(lock="mine").body["error"]
@@ -95,10 +95,10 @@ def test_environment_names_the_files(tmp_path: Path) -> None:
     assert completed.stdout == f"{tmp_path}/ex05.py\n", completed.stderr
 
 
-# --- the code that the page shows: the file as it stands, its decisive lines marked ---------------
+# --- the code that the page shows, with its decisive lines marked ---------------------------------
 
 
-def marked_lines(name: str) -> list[str]:
+def read_marked_lines(name: str) -> list[str]:
     blocks = read_source_blocks(STRATEGIES[name])
     return [block["lines"][number].strip() for block in blocks for number in block["marked"]]
 
@@ -106,7 +106,7 @@ def marked_lines(name: str) -> list[str]:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
     blocks = read_source_blocks(STRATEGIES[name])
-    assert 1 <= len(marked_lines(name)) == len(STRATEGIES[name].marks) <= 2
+    assert 1 <= len(read_marked_lines(name)) == len(STRATEGIES[name].marks) <= 2
     for block in blocks:
         code = "\n".join(block["lines"])
         ast.parse(code)  # still Python, indented from the margin
@@ -120,9 +120,7 @@ def source_of(block: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
-def test_shown_function_has_at_most_one_point(
-    function: Callable[..., Any],
-) -> None:
+def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
     code = inspect.getsource(inspect.unwrap(function))
     assert len(re.findall(r"\b(?:point|seen|note)\(", code)) <= 1
 

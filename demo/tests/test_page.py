@@ -20,7 +20,7 @@ from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, open_sale, rolled_back
 
 
-def test_page_lists_every_strategy_and_what_is_missing(settings: Any) -> None:
+def test_page_lists_every_strategy_and_its_missing_servers(settings: Any) -> None:
     """Strategies that cannot be chosen are listed, too: readers of the documents look for them."""
     settings.REDLOCK_URLS = []
     settings.ZOOKEEPER_HOSTS = ""
@@ -86,9 +86,7 @@ def test_state_has_the_latest_sale_and_its_rush(rushes: Rushes) -> None:
 
 
 @committed
-def test_state_takes_one_query(
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
+def test_state_takes_one_query(django_assert_num_queries: DjangoAssertNumQueries) -> None:
     sale = open_sale(2)
     buy(lock="redis")
     with django_assert_num_queries(1):
@@ -127,7 +125,7 @@ def test_history_has_lock_and_verdict_of_each_sale(rushes: Rushes) -> None:
     assert history[1]["sale"] == sold.pk
 
 
-# --- a lesson on the page: its answer is shown only if the address requests it --------------------
+# --- a lesson on the page, whose answer is shown only if the address requests it ------------------
 
 
 LESSONS = """
@@ -193,7 +191,7 @@ def test_votes_are_shown_next_to_the_options(votes: str) -> None:
     counts = re.findall(r'<meter min="0" max="15" value="(\d+)"', page)
     assert counts == ["3", "12"]
     assert ("3 of 15" in page, "12 of 15" in page) == (True, True)
-    assert "11 of 10" not in page, "what was observed is the answer"
+    assert "11 of 10" not in page, "the observation would reveal the answer"
     assert re.findall(r'name="votes"[^>]* value="(\d*)"', page) == ["3", "12"]
 
 
@@ -226,7 +224,7 @@ def test_unknown_lesson_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.usefixtures("lessons")
-def test_page_has_no_lesson_unless_the_address_names_one(settings: Any) -> None:
+def test_page_has_no_lesson_by_default(settings: Any) -> None:
     assert read_lesson(QueryDict("")) is None
     settings.SHOP_DEMO_LESSONS = ""
     assert read_lesson(QueryDict("lesson=5")) is None
@@ -236,24 +234,27 @@ def test_page_has_no_lesson_unless_the_address_names_one(settings: Any) -> None:
 
 
 @pytest.fixture
-def pooled(transactional_db: None) -> Iterator[Any]:
+def pooled_connection(transactional_db: None) -> Iterator[Any]:
     """This thread's connections come from a pool of two, as in a node of `make serve`."""
     unpooled = connections["default"]
-    pooled: Any = unpooled.copy()
-    pooled.settings_dict["OPTIONS"]["pool"] = {"min_size": 2, "max_size": 2, "timeout": 1}
-    pooled.pool.open(wait=True)
-    connections["default"] = pooled
-    yield pooled
+    pooled_connection: Any = unpooled.copy()
+    pool_options = {"min_size": 2, "max_size": 2, "timeout": 1}
+    pooled_connection.settings_dict["OPTIONS"]["pool"] = pool_options
+    pooled_connection.pool.open(wait=True)
+    connections["default"] = pooled_connection
+    yield pooled_connection
     connections["default"] = unpooled
-    pooled.close()
-    pooled.close_pool()
+    pooled_connection.close()
+    pooled_connection.close_pool()
 
 
-def test_page_works_while_buyers_use_every_connection(pooled: Any, rushes: Rushes) -> None:
+def test_page_works_while_buyers_use_every_connection(
+    pooled_connection: Any, rushes: Rushes
+) -> None:
     sale = open_sale(10)
     rushes.begin()
-    pooled.close()
-    used_connections = [pooled.pool.getconn() for _ in range(2)]
+    pooled_connection.close()
+    used_connections = [pooled_connection.pool.getconn() for _ in range(2)]
     answer = Client().get("/state")
     assert (answer.status_code, answer.json()["sale"]["sale"]) == (200, sale.pk)
     for path in ("/history", f"/sales/{sale.pk}/curve"):
@@ -261,9 +262,9 @@ def test_page_works_while_buyers_use_every_connection(pooled: Any, rushes: Rushe
     assert buy(lock="none").body["outcome"] == "unavailable", "buyers wait for the pool"
     assert Client().post("/rush/stop").status_code == 202
     current: Any = connections["default"]
-    assert current is pooled, "this thread's next request uses the pool again"
+    assert current is pooled_connection, "this thread's next request uses the pool again"
     for used_connection in used_connections:
-        pooled.pool.putconn(used_connection)
+        pooled_connection.pool.putconn(used_connection)
     assert rushes.stop_requested
     sale.refresh_from_db()
     assert sale.closed_at is not None

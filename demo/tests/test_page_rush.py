@@ -17,7 +17,7 @@ from shop.tests.purchases import buy, open_sale, rolled_back
 RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
 
 
-def test_button_names_make_serve_if_it_does_not_run(settings: Any) -> None:
+def test_page_without_make_serve_cannot_start_a_rush(settings: Any) -> None:
     settings.SHOP_RUSH_FOLDER = ""
     html = Client().get("/").content.decode()
     assert re.search(r'<button id="start"[^>]* disabled>Start with make serve</button>', html)
@@ -37,15 +37,15 @@ def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
 
 
 def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
-    stranger = Client(enforce_csrf_checks=True)
+    visitor = Client(enforce_csrf_checks=True)
     for path in ("/rush", "/rush/stop", "/steps", "/steps/step", "/admin/login/"):
-        answer = stranger.post(path, RUSH)
+        answer = visitor.post(path, RUSH)
         assert answer.status_code == 403
         assert "without its CSRF token: load the page again" in answer.json()["error"]
     assert rushes.request is None
-    stranger.get("/")  # now it is none
-    token = stranger.cookies["csrftoken"].value
-    assert stranger.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
+    visitor.get("/")  # this sets the cookie
+    token = visitor.cookies["csrftoken"].value
+    assert visitor.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
 
 
 def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
@@ -120,10 +120,10 @@ def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
 def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
     rushes: Rushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def times_out(**_: object) -> None:
+    def raise_operational_error(**_: object) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(opening, "close", times_out)
+    monkeypatch.setattr(opening, "close", raise_operational_error)
     rushes.begin()
     answer = Client().post("/rush/stop")
     assert (answer.status_code, rushes.stop_requested) == (503, True)
@@ -134,10 +134,14 @@ def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
 
 
 def sale(
-    orders: int, *, left: int | None = None, is_open: bool = True, locks: Sequence[str] = ("token",)
+    orders: int,
+    *,
+    stock_left: int | None = None,
+    is_open: bool = True,
+    locks: Sequence[str] = ("token",),
 ) -> dict[str, Any]:
     """Return the report of a sale of two units; by default every order has taken one."""
-    stock_left = max(0, 2 - orders) if left is None else left
+    stock_left = max(0, 2 - orders) if stock_left is None else stock_left
     return {**SaleReport(1, "apple", is_open, 2, orders, stock_left).as_dict(), "locks": locks}
 
 
@@ -145,33 +149,47 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 
 
 @pytest.mark.parametrize(
-    ("of_sale", "run", "rush", "verdict"),
+    ("report", "run", "rush", "verdict"),
     [
         # the verdict of the run, unless the orders refute it
         (sale(1), {"verdict": "undersold"}, None, "undersold"),
         (sale(3), {"verdict": "unknown"}, None, "unknown"),
-        (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
-        (sale(1, left=0, is_open=False), STOPPED, None, "stopped"),
-        (sale(3, left=0, is_open=False), STOPPED, None, "oversold"),
+        (sale(3, stock_left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
+        (sale(1, stock_left=0, is_open=False), STOPPED, None, "stopped"),
+        (sale(3, stock_left=0, is_open=False), STOPPED, None, "oversold"),
         # during a rush only overselling is certain
         (sale(2), None, {"lock": "redis"}, "running"),
-        (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
+        (sale(3, stock_left=1), None, {"lock": "redis"}, "oversold"),
         # without a rush the orders decide
-        (sale(3, left=0), None, None, "oversold"),
+        (sale(3, stock_left=0), None, None, "oversold"),
         (sale(2), None, None, "exact"),
-        (sale(2, left=1), None, None, "open"),
+        (sale(2, stock_left=1), None, None, "open"),
         (sale(0, locks=[], is_open=False), None, None, "closed"),
         (sale(1, locks=["none", "redis"]), None, None, "open"),
     ],
+    ids=[
+        "verdict of the run",
+        "unknown run",
+        "exact run, but one order too many since",
+        "stopped run",
+        "stopped run that has oversold",
+        "during a rush",
+        "during a rush that has oversold",
+        "three orders of two units",
+        "every unit sold",
+        "one unit left",
+        "closed without orders",
+        "two strategies",
+    ],
 )
 def test_verdict_comes_from_run_rush_or_orders(
-    of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
+    report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
     runs = {1: {**run, "lock": "none"}} if run else {}
-    judged = judge_sale(of_sale, runs, rush and {**rush, "sale": 1})
-    lock = ", ".join(of_sale["locks"])
+    verdict_fields = judge_sale(report, runs, rush and {**rush, "sale": 1})
+    lock = ", ".join(report["locks"])
     if rush:
         lock = "redis"
     if run:
         lock = "none"
-    assert (judged["verdict"], judged["lock"]) == (verdict, lock)
+    assert (verdict_fields["verdict"], verdict_fields["lock"]) == (verdict, lock)

@@ -28,7 +28,7 @@ def _hooks() -> Iterator[None]:
     if current_round is None:
         return
     locks_client().delete(steps.ROUND_KEY)
-    eventually(lambda: None not in outcomes(current_round["round"]), what="both are out")
+    eventually(lambda: None not in outcomes(current_round["round"]), what="both buyers have ended")
 
 
 def outcomes(round_id: str) -> list[str | None]:
@@ -43,7 +43,7 @@ def buyer_state(buyer: str) -> dict[str, Any]:
     return dict(state["buyers"][buyer])
 
 
-class Round:
+class PageRound:
     """A round of steps, as a user of the page takes them."""
 
     def __init__(self, lock: str) -> None:
@@ -52,15 +52,17 @@ class Round:
     def step(self, buyer: str, to: str) -> dict[str, Any]:
         """Press a button, wait for a state, and return the buyer."""
         steps.step(self.id, buyer)
-        eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {buyer_state(buyer)}")
+        eventually(
+            lambda: to in self.read_position(buyer), what=f"{buyer} is {to}: {buyer_state(buyer)}"
+        )
         return buyer_state(buyer)
 
-    def blocked(self, buyer: str) -> dict[str, Any]:
+    def wait_until_blocked(self, buyer: str) -> dict[str, Any]:
         """Wait until this buyer counts as blocked, and return it."""
-        eventually(lambda: "blocked" in self.place(buyer), what=f"{buyer} is blocked")
+        eventually(lambda: "blocked" in self.read_position(buyer), what=f"{buyer} is blocked")
         return buyer_state(buyer)
 
-    def place(self, buyer: str) -> tuple[Any, ...]:
+    def read_position(self, buyer: str) -> tuple[Any, ...]:
         state = buyer_state(buyer)
         return state["status"], state.get("at"), state.get("outcome")
 
@@ -68,8 +70,8 @@ class Round:
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
-    """Without it B would reach `checked` too, having read 1."""
-    buyers = Round(lock)
+    """Without a lock B would also read one unit, and reach `checked`."""
+    buyers = PageRound(lock)
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
     blocked = buyer_state("B")
@@ -77,36 +79,34 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
     assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
     with pytest.raises(steps.NotNow):
         steps.step(buyers.id, "B")
-    for place in ("written", "sold"):
-        buyers.step("A", place)
-    eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
+    for position in ("written", "sold"):
+        buyers.step("A", position)
+    eventually(lambda: "sold_out" in buyers.read_position("B"), what="B is answered")
     assert buyer_state("B")["saw"] == 0
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
 @committed
-def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(
-    settings: Any,
-) -> None:
-    """A's lock has ended while A was discussed: B has the lock, and claims the row that A keeps."""
-    settings.SHOP_LOCK_TTL = 1.0  # after which B looks again
-    buyers = Round("redis")
+def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
+    """A's lock expires while A is stopped: B gets the lock, and claims the row that A holds."""
+    settings.SHOP_LOCK_TTL = 1.0  # then B asks for the lock again
+    buyers = PageRound("redis")
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
     assert buyer_state("B")["waits_for"] == "lock"
     locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
     locks_client().delete(*locks)
     eventually(lambda: buyer_state("B").get("waits_for") == "database", what="B has the lock")
-    assert buyers.blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
+    assert buyers.wait_until_blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
 @committed
 def test_double_click_is_one_step() -> None:
-    buyers = Round("none")
+    buyers = PageRound("none")
     buyers.step("A", "checked")
     steps.permit(buyers.id, "A", "checked")
     steps.permit(buyers.id, "A", "checked")
-    eventually(lambda: "written" in buyers.place("A"), what="A has written")
+    eventually(lambda: "written" in buyers.read_position("A"), what="A has written")
     permits = f"{steps.board_key(buyers.id)}:A"
     eventually(lambda: not locks_client().llen(permits), what="the second click was taken")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
@@ -115,7 +115,7 @@ def test_double_click_is_one_step() -> None:
 
 @committed
 @pytest.mark.parametrize(
-    ("kind", "name", "executed"),
+    ("client_class", "name", "is_executed"),
     [
         (redis.Redis, "hsetnx", True),
         (redis.Redis, "hset", True),
@@ -123,34 +123,32 @@ def test_double_click_is_one_step() -> None:
     ],
 )
 def test_round_survives_a_silent_redis(
-    kind: type, name: str, executed: bool, monkeypatch: pytest.MonkeyPatch
+    client_class: type, name: str, is_executed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the page would show a buyer without a thread."""
-    command = getattr(kind, name)
+    command = getattr(client_class, name)
     silent_commands: list[str] = []
 
     def silent_once(*args: Any, **options: Any) -> Any:
         if silent_commands:
             return command(*args, **options)
         silent_commands.append(name)
-        if executed:
+        if is_executed:
             command(*args, **options)
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr(kind, name, silent_once)
-    buyers = Round("none")
-    for place in ("checked", "written", "sold"):
-        buyers.step("A", place)
+    monkeypatch.setattr(client_class, name, silent_once)
+    buyers = PageRound("none")
+    for position in ("checked", "written", "sold"):
+        buyers.step("A", position)
     assert silent_commands == [name]
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
 @committed
-def test_buyer_starts_once_redis_answers_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A paused Redis executes the command later, and would show a buyer without a thread."""
-    buyers = Round("none")
+    buyers = PageRound("none")
     redis_answers = threading.Event()
     hsetnx = redis.Redis.hsetnx
 
@@ -163,13 +161,13 @@ def test_buyer_starts_once_redis_answers_again(
     monkeypatch.setattr(redis.Redis, "hsetnx", silent_hsetnx)
     steps.step(buyers.id, "A")
     redis_answers.set()
-    eventually(lambda: "checked" in buyers.place("A"), what="A has read the stock")
+    eventually(lambda: "checked" in buyers.read_position("A"), what="A has read the stock")
 
 
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_buyer_without_a_next_step_rolls_back(lock: str, settings: Any) -> None:
-    buyers = Round(lock)
+    buyers = PageRound(lock)
     buyers.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
     assert "no step for" in buyers.step("A", "rolled_back")["said"]
@@ -184,18 +182,18 @@ def test_new_round_rolls_the_previous_buyers_back(
 ) -> None:
     """A has written and B waits for A's row: neither buys.
 
-    In the user's own file this is no mistake of the file.
+    The rollback is not reported as a mistake in the user's own file.
     """
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
     monkeypatch.setitem(STRATEGIES, "mine", make_strategy("mine", file))
-    previous = Round("mine")
-    for place in ("checked", "written"):
-        previous.step("A", place)
+    previous = PageRound("mine")
+    for position in ("checked", "written"):
+        previous.step("A", position)
     previous.step("B", "blocked")
-    Round("none")
+    PageRound("none")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
-    eventually(lambda: outcomes(previous.id) == ["rolled_back"] * 2, what="both are out")
+    eventually(lambda: outcomes(previous.id) == ["rolled_back"] * 2, what="both buyers have ended")
     assert count_orders_and_stock(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
         steps.step(previous.id, "A")
@@ -203,7 +201,7 @@ def test_new_round_rolls_the_previous_buyers_back(
 
 @committed
 def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
-    buyers = Round("none")
+    buyers = PageRound("none")
     buyers.step("A", "checked")
     with connection.cursor() as cursor:
         cursor.execute(
