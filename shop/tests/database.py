@@ -46,7 +46,7 @@ def kill_this_threads_backend() -> None:
 class ReplyCutter:
     """A proxy before PostgreSQL that lets one COMMIT through and loses its reply.
 
-    A client finds its socket in `folder`; `cut` is the number of lost replies.
+    A client finds its socket in `folder`; `lost_replies` is their number.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class ReplyCutter:
         self._proxy = Proxy(server, folder=self.folder)
 
     @property
-    def cut(self) -> int:
+    def lost_replies(self) -> int:
         return int(self._lost_reply.fired)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The decision which promises of a batch are kept."""
+"""The pure function that decides which promises of a batch are kept."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
 
 
 @pytest.mark.parametrize(
-    ("keys", "order_by_number", "units_left", "endings", "written"),
+    ("keys", "order_by_number", "units_left", "endings", "written_orders"),
     [
         (["a", "b"], {}, 2, {}, [1, 2]),
         ([None, None], {}, 2, {}, [1, 2]),
@@ -61,17 +61,17 @@ def test_promises_are_kept_while_units_last(
     order_by_number: dict[int, OrderIdentity],
     units_left: int,
     endings: dict[str, Ending],
-    written: list[int],
+    written_orders: list[int],
 ) -> None:
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
     decision = decide(promises, order_by_number, {SALE: units_left})
     assert decision.endings == endings
-    assert [promise.order for promise in decision.to_write] == written
+    assert [promise.order for promise in decision.to_write] == written_orders
     not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
     assert len(decision.problems) == len(not_kept)
 
 
-def test_sale_without_units_is_unknown() -> None:
+def test_promise_of_an_unknown_sale_is_broken() -> None:
     """A sale that is missing from the units left has none."""
     promise = make_promise(1, "a")
     assert decide([promise], {}, {}).endings == {promise.entry: Ending.BROKEN}

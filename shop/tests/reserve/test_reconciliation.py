@@ -1,4 +1,4 @@
-"""`reserve` after Redis lost or forgot something, and what reconciliation finds."""
+"""`reserve` after Redis has lost data, and the differences that reconciliation reports."""
 
 import gzip
 from functools import partial
@@ -33,29 +33,27 @@ buy_reserved = partial(buy, lock="reserve")
 
 def test_empty_redis_restarts_from_the_database() -> None:
     sale = open_sale(5)
-    bought = promise_orders("a", "b")
+    order_numbers = promise_orders("a", "b")
     settle_all()
     locks_client().flushall()
     again = buy_reserved(key="a", buyer="a")
     assert read_promises(sale.pk)[0] == 3
-    assert (again.status, again.body["order"]) == (200, bought[0])
-    assert promise_orders("c")[0] not in bought
+    assert (again.status, again.body["order"]) == (200, order_numbers[0])
+    assert promise_orders("c")[0] not in order_numbers
     assert count_orders_and_stock() == (3, 2)
 
 
 def test_evicted_counter_restarts_with_unpromised_units() -> None:
     sale = open_sale(5)
-    bought = promise_orders("a", "b", "c")
+    order_numbers = promise_orders("a", "b", "c")
     client = locks_client()
     client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert promise_orders("b") == bought[1:2], "the stream still has the promise"
+    assert promise_orders("b") == order_numbers[1:2], "the stream still has the promise"
     assert read_promises(sale.pk)[0] == 2
     assert count_orders_and_stock() == (3, 2)
 
 
-def test_sale_without_redis_is_reported_and_promises_nothing(
-    redis_outage: Outage,
-) -> None:
+def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outage) -> None:
     sale = open_sale(2)
     redis_outage.begin()
     assert buy_reserved(key="a").body["outcome"] == "unavailable"
@@ -107,9 +105,7 @@ def test_json_access_log_is_read() -> None:
     assert read_answered_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
-def test_compressed_log_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_compressed_log_is_refused(tmp_path: Path) -> None:
     """It must not count as a log without answers."""
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
@@ -118,17 +114,17 @@ def test_compressed_log_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("planted", "undersold", "overpromised"), [(0, 0, 0), (-2, 2, 0), (+3, 0, 3)]
+    ("counter_error", "undersold", "overpromised"), [(0, 0, 0), (-2, 2, 0), (+3, 0, 3)]
 )
 def test_reconciliation_finds_a_wrong_counter(
-    planted: int, undersold: int, overpromised: int
+    counter_error: int, undersold: int, overpromised: int
 ) -> None:
     """After its deletion a new counter begins with the units that are left."""
     sale = open_sale(9)
     promise_orders("a")
     settle_all()
     promise_orders("b", "c")
-    locks_client().incrby(count_key(sale.pk), planted)
+    locks_client().incrby(count_key(sale.pk), counter_error)
     wrong_balance = reconcile(sale)
     assert wrong_balance["undersold"] == undersold
     assert wrong_balance["overpromised"] == overpromised

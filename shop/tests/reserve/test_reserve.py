@@ -32,7 +32,9 @@ from shop.tests.purchases import (
 pytestmark = committed
 
 buy_reserved = partial(buy, lock="reserve")
-BEHIND = "Too many promised orders wait to be written; nothing was sold. Retry with the same key."
+BACKLOG_ERROR = (
+    "Too many promised orders wait to be written; nothing was sold. Retry with the same key."
+)
 
 
 def test_promised_order_keeps_its_number() -> None:
@@ -75,7 +77,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
         return answers[-1].status != 201
 
     eventually(is_refused, what="a purchase is refused")
-    assert_retry_later(answers[-1], "busy", BEHIND)
+    assert_retry_later(answers[-1], "busy", BACKLOG_ERROR)
     backlog = read_promises(sale.pk)[1]
     assert len(backlog) == len(answers) - 1
     if setting == "SHOP_MOST_UNSETTLED":
@@ -88,7 +90,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
 
 
-def test_closed_sale_promises_nothing_more() -> None:
+def test_closed_sale_makes_no_promise() -> None:
     """A node that still has the old sale in its cache must not create its counter again."""
     old = open_sale(3)
     promise_orders("a")
@@ -127,9 +129,7 @@ def consumers(count: int) -> Iterator[None]:
         consumer_future.result()
 
 
-def test_reconciliation_agrees_during_sales(
-    settings: Settings,
-) -> None:
+def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
     """Some keys have an order already: their units come back during the reconciliation."""
     sale = open_sale(200)
     buy_reserved(key="begins", buyer="begins")

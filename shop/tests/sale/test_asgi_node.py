@@ -34,7 +34,7 @@ def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
 
 
 @contextmanager
-def held_lock(valkey: Valkey) -> Iterator[RedisLock]:
+def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
     """Hold the apple's lock for the block."""
     with redis.Redis(port=valkey.port, db=1) as client:
         lock = RedisLock(client, "redis:apple", ttl=30)
@@ -57,7 +57,7 @@ def connect(node: Node) -> socket.socket:
     return socket.create_connection(("127.0.0.1", node.port), timeout=30)
 
 
-def status_of(client: socket.socket) -> int:
+def read_status(client: socket.socket) -> int:
     answer = http.client.HTTPResponse(client)
     answer.begin()
     answer.read()
@@ -73,7 +73,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
     sale = node.restock(WAITING_BUYERS - 1)
     before = count_threads(node)
     with ExitStack() as buyers:
-        with held_lock(valkey) as lock:
+        with hold_lock(valkey) as lock:
             clients = [
                 buyers.enter_context(send_purchase(node, number))
                 for number in range(WAITING_BUYERS)
@@ -81,24 +81,24 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
             eventually(
                 lambda: len(lock.inspect().waiters) == WAITING_BUYERS, what="all wait", timeout=30
             )
-            assert count_threads(node) - before < 20
+            assert count_threads(node) - before < 20  # far fewer threads than buyers
             assert node.get("/healthz")[0] == 200
-        answers = Counter(status_of(client) for client in clients)
+        answers = Counter(read_status(client) for client in clients)
     assert answers == {201: WAITING_BUYERS - 1, 409: 1}
     assert node.get(f"/sales/{sale}")[1]["lost_updates"] == 0
 
 
-def test_client_that_leaves_the_queue_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
+def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
     """Otherwise it would get the lock, and a unit without an answer."""
     sale = node.restock(5)
-    with held_lock(valkey) as lock:
+    with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
         staying_client = send_purchase(node, 1)
         eventually(lambda: len(lock.inspect().waiters) == 2, what="both wait", timeout=30)
         leaving_client.close()
         eventually(lambda: len(lock.inspect().waiters) == 1, what="one has left", timeout=30)
     with staying_client:
-        assert status_of(staying_client) == 201
+        assert read_status(staying_client) == 201
     assert [order["buyer"] for order in node.orders(sale)] == ["b1"]
 
 
@@ -106,7 +106,7 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
     """With a single pool, the waiting buyers of `token` would use every thread."""
     with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as crowd:
         node.restock(10)
-        client.set("lock:token:apple", "somebody")
+        client.set("lock:token:apple", "another-buyer")
         body = b'{"buyer": "slow", "lock": "token"}'
         purchases = [crowd.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
         assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
@@ -135,8 +135,7 @@ def test_page_without_a_client_returns_its_connection(node: Node) -> None:
 
 
 MEGABYTE = 1_000_000
-#: At most this much of an endless body is sent.
-ENDLESS_BYTES = 64 * MEGABYTE
+MAX_SENT_BYTES = 64 * MEGABYTE
 TO_BUY = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
 HEADS = {
     "announced": TO_BUY + "Content-Length: {}\r\n\r\n",
@@ -145,7 +144,7 @@ HEADS = {
 }
 
 
-def temporary_bytes(node: Node) -> int:
+def count_temporary_bytes(node: Node) -> int:
     """Return the size of all deleted files that the node has open."""
     total_bytes = 0
     for process in node.processes():
@@ -177,17 +176,17 @@ def test_large_body_is_413_in_json(node: Node, kind: str) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
 @pytest.mark.parametrize("kind", HEADS)
 def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
-    before = temporary_bytes(node)
+    before = count_temporary_bytes(node)
     sent = 0
     is_cut_off = False
     with connect(node) as client:
         client.sendall(HEADS[kind].format(10**10).encode())
-        while not is_cut_off and sent < ENDLESS_BYTES:
+        while not is_cut_off and sent < MAX_SENT_BYTES:
             try:
                 sent += client.send(bytes(MEGABYTE))
             except ConnectionError:
                 is_cut_off = True
-            assert temporary_bytes(node) - before < MEGABYTE
+            assert count_temporary_bytes(node) - before < MEGABYTE
     assert is_cut_off
     assert node.get("/healthz")[0] == 200
 
@@ -196,7 +195,7 @@ def test_endless_body_is_cut_off_and_not_stored(node: Node, kind: str) -> None:
 def test_slow_body_is_408(node: Node, path: str) -> None:
     with connect(node) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
-        assert status_of(client) == 408
+        assert read_status(client) == 408
 
 
 def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
@@ -204,7 +203,7 @@ def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
     node.restock(100)
     process = node.process
     with ExitStack() as buyers:
-        with held_lock(valkey) as lock:
+        with hold_lock(valkey) as lock:
             clients = [buyers.enter_context(send_purchase(node, number)) for number in range(20)]
             eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
             process.send_signal(signal.SIGTERM)
@@ -212,7 +211,7 @@ def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
                 lambda: not accepts_connections(node), what="it accepts no connection", timeout=10
             )
             assert process.poll() is None
-        assert Counter(status_of(client) for client in clients) == {201: 20}
+        assert Counter(read_status(client) for client in clients) == {201: 20}
     assert process.wait(10) == 0
 
 

@@ -138,7 +138,7 @@ def test_buyer_of_a_closed_sale_is_410() -> None:
     assert (refused.status, second.orders.count(), count_orders_and_stock()[1]) == (410, 0, 7)
 
 
-# --- a lock inside the transaction is free before the commit: refused --------------------------
+# --- a lock inside a transaction, which would be free before the commit -------------------------
 
 
 @rolled_back

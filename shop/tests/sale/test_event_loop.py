@@ -54,9 +54,7 @@ async def queue_of_buyers(
         points.install(None)
 
 
-def test_client_that_leaves_the_queue_buys_nothing(
-    settings: Settings,
-) -> None:
+def test_client_leaving_the_queue_buys_nothing(settings: Settings) -> None:
     """It waits without a thread, and its seat is free at once."""
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
@@ -81,7 +79,7 @@ def test_client_that_leaves_the_queue_buys_nothing(
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
-def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
+def test_client_leaving_a_waiting_thread_buys(lock: str, settings: Settings) -> None:
     """A waiting thread cannot be ended: the purchase continues, as on a node of threads, and a
     retry with the same key gets its order."""
     settings.SHOP_MAX_WAITING = 1
@@ -103,8 +101,8 @@ def test_client_that_leaves_a_waiting_thread_buys(lock: str, settings: Settings)
     assert not waiting_room.purchases_under_way
 
 
-def test_client_that_leaves_before_a_thread_is_free() -> None:
-    """It buys nothing."""
+def test_client_leaving_before_a_thread_is_free_buys_nothing() -> None:
+    """The purchase is still in the queue of the thread pool."""
     open_sale(10)
 
     async def test(loop: Loop) -> None:
@@ -124,7 +122,7 @@ def test_client_that_leaves_before_a_thread_is_free() -> None:
 
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
-def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
+def test_client_leaving_in_the_critical_section_has_bought(lock: str) -> None:
     """The next buyer gets the lock."""
     open_sale(10)
 
@@ -148,9 +146,7 @@ def test_client_that_leaves_in_the_section_has_bought(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
-def test_killed_backend_under_the_lock_is_unavailable(
-    lock: str,
-) -> None:
+def test_killed_backend_under_the_lock_is_unavailable(lock: str) -> None:
     """The broken connection belongs to a thread: if the loop used it, the answer would be a 500.
     The log lines of the thread have the id of the request."""
     open_sale(3)
@@ -176,7 +172,7 @@ def test_killed_backend_under_the_lock_is_unavailable(
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_commit_without_a_reply_is_unknown(lock: str) -> None:
-    """Its order is replayed."""
+    """A retry with the same key gets the order."""
     open_sale(3)
 
     async def buy_without_reply(loop: Loop) -> None:
@@ -185,7 +181,7 @@ def test_commit_without_a_reply_is_unknown(lock: str) -> None:
 
     with ReplyCutter() as proxy, database_at(proxy.folder):
         run_in_loop(buy_without_reply)
-    assert proxy.cut == 1
+    assert proxy.lost_replies == 1
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (200, True)
     assert count_orders_and_stock() == (1, 2)

@@ -66,7 +66,7 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
 
 
 def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
-    """It reads the current stock, but its fence is lower."""
+    """The stale holder reads the current stock, but its fence is lower."""
     open_sale(10)
     with stale_holder(at="acquired") as (stale, rival, _):
         rival.finish()
@@ -102,18 +102,18 @@ def test_equal_fence_is_refused() -> None:
     assert count_orders_and_stock() == (0, 2)
 
 
-# --- a fence ahead of Redis's clock, and the ways out that docs/production.md names ---------------
+# --- a fence ahead of Redis's clock, and the remedies in docs/production.md -----------------------
 
 
 HOUR_IN_MICROSECONDS = 3_600_000_000
 REMEDY_LINK = "docs/production.md#the-fence-in-the-database-is-ahead"
-AN_HOUR_AHEAD = (
+HOUR_AHEAD_ERROR = (
     rf"fence of apple is (3600|3599) s ahead .*while every node is stopped .*{REMEDY_LINK}"
 )
 FENCED_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.fenced]
 
 
-def documented_section() -> str:
+def read_documented_section() -> str:
     """Return the section of the documents to which the error and check_stack refer."""
     document, _, anchor = REMEDY_LINK.partition("#")
     sections = re.split(r"^#+ ", (settings.BASE_DIR / document).read_text(), flags=re.MULTILINE)
@@ -125,43 +125,43 @@ def documented_section() -> str:
     return section
 
 
-def documented_reset() -> str:
-    """Return the SQL statement of that section, which is to be run while every node is stopped."""
-    (statement,) = re.findall(r"```sql\n(.*?)```", documented_section(), re.DOTALL)
+def read_documented_reset() -> str:
+    """Return the SQL statement of that section, to be run while every node is stopped."""
+    (statement,) = re.findall(r"```sql\n(.*?)```", read_documented_section(), re.DOTALL)
     return str(statement).strip()
 
 
 def reset_fence() -> None:
     with connection.cursor() as cursor:
-        cursor.execute(documented_reset())
+        cursor.execute(read_documented_reset())
         assert cursor.rowcount == 1
 
 
-def fence_ahead(client: redis.Redis, by: int) -> int:
+def compute_fence_ahead(client: redis.Redis, by: int) -> int:
     """Return a fence that is ahead of Redis's clock by these microseconds."""
     seconds, microseconds = client.time()
     return int(seconds) * 1_000_000 + int(microseconds) + by
 
 
-def put_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
+def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
     """Set apple's fence ahead of Redis's clock by these microseconds, and return it."""
-    fence = fence_ahead(locks_client(), by)
+    fence = compute_fence_ahead(locks_client(), by)
     Product.objects.filter(name=APPLE).update(fence=fence)
     return fence
 
 
-def test_section_has_the_steps_in_their_order() -> None:
-    steps = re.findall(r"^  \d\. (.*)", documented_section(), re.MULTILINE)
+def test_document_lists_the_steps_in_order() -> None:
+    steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
-    assert documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
+    assert read_documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
 
 
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
 def test_reset_fence_ends_the_outage(lock: str) -> None:
     open_sale(3)
-    ahead = put_ahead()
+    ahead = set_fence_ahead()
     for buyer in ("first", "second"):
-        with pytest.raises(DatabaseFenceAhead, match=AN_HOUR_AHEAD):
+        with pytest.raises(DatabaseFenceAhead, match=HOUR_AHEAD_ERROR):
             check_out(Attempt(APPLE, buyer, lock))
     assert count_orders_and_stock() == (0, 3)
     reset_fence()
@@ -186,24 +186,24 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
             sale = node.restock(3, lock)
             assert node.ask("POST", "/buy", body)[0] == 201
             client.flushall()
-            ahead = fence_ahead(client, HOUR_IN_MICROSECONDS)
+            ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [ahead])
             status, answer = node.ask("POST", "/buy", body)
             assert (status, answer["outcome"]) == (503, "lost")
-            assert re.search(AN_HOUR_AHEAD, answer["error"])
-        operator.execute(documented_reset())
+            assert re.search(HOUR_AHEAD_ERROR, answer["error"])
+        operator.execute(read_documented_reset())
         with node:
             assert node.ask("POST", "/buy", body)[0] == 201
             report = node.get(f"/sales/{sale}")[1]
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (2, 1, 0)
 
 
-def sell_beside_a_holder_from_before_the_move(lock: str, *, at: str) -> None:
-    """Set the fence to 0 while a holder from before the move to another Redis waits at a point.
+def reset_beside_stale_holder(lock: str, *, at: str) -> None:
+    """Reset the fence while a holder, whose fence is from the previous Redis, stops at a point.
 
-    The next buyer sells, then the holder goes on.
+    The next buyer sells, then the holder continues.
     """
-    ahead = put_ahead()
+    ahead = set_fence_ahead()
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", ahead + 5)
     with Interleaving() as run:
         stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
@@ -215,9 +215,9 @@ def sell_beside_a_holder_from_before_the_move(lock: str, *, at: str) -> None:
 
 
 def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
-    """That is why the documents stop every node first."""
+    """Therefore the documented steps stop every node first."""
     open_sale(10)
-    sell_beside_a_holder_from_before_the_move("redis", at="acquired")
+    reset_beside_stale_holder("redis", at="acquired")
     assert count_orders_and_stock() == (2, 8)
     with pytest.raises(DatabaseFenceAhead):
         check_out(Attempt(APPLE, "third", "redis"))
@@ -226,13 +226,14 @@ def test_reset_beside_a_holder_lets_it_sell_and_refuses_the_next() -> None:
 def test_reset_beside_a_holder_that_has_read_sells_stale_stock() -> None:
     """`fence-at-write` reads before it claims: the holder writes back the stock it read before."""
     open_sale(10)
-    sell_beside_a_holder_from_before_the_move("fence-at-write", at="after_read")
+    reset_beside_stale_holder("fence-at-write", at="after_read")
     assert count_orders_and_stock() == (2, 9)
 
 
-def test_short_lead_ends_by_itself() -> None:
+def test_small_lead_ends_without_a_reset() -> None:
+    """Redis's clock passes a fence that is 2 s ahead."""
     open_sale(1)
-    put_ahead(2_000_000)
+    set_fence_ahead(2_000_000)
     with pytest.raises(Lost):
         check_out(Attempt(APPLE, "early", "redis"))
 
@@ -247,9 +248,9 @@ def test_short_lead_ends_by_itself() -> None:
     assert count_orders_and_stock() == (1, 0)
 
 
-def test_check_stack_names_the_product_and_the_way_out() -> None:
+def test_check_stack_names_the_product_and_the_remedy() -> None:
     open_sale(1)
-    put_ahead()
+    set_fence_ahead()
     out = StringIO()
     with pytest.raises(CommandError, match="not ready: fence of apple"):
         call_command("check_stack", stdout=out, no_color=True)

@@ -47,7 +47,7 @@ def test_key_of_another_request_is_422(difference: dict[str, Any]) -> None:
     assert [count_orders_and_stock(), count_orders_and_stock("pear")] == [(1, 0), (0, 1)]
 
 
-def test_key_that_was_sold_out_buys_in_the_next_sale() -> None:
+def test_refused_key_buys_in_the_next_sale() -> None:
     open_sale(0)
     assert buy(key="k1").status == 409
     assert PurchaseHistory.objects.count() == 0
@@ -74,8 +74,8 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
     assert count_orders_and_stock() == (1, units - 1)
 
 
-@pytest.mark.parametrize("rolled_back", [False, True])
-def test_second_insert_of_a_key_waits_for_the_first(rolled_back: bool) -> None:
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_second_insert_of_a_key_waits_for_the_first(is_rolled_back: bool) -> None:
     """It sells only if the first is rolled back. The products differ, so that B waits only for
     the key."""
     open_sale(1)
@@ -86,13 +86,13 @@ def test_second_insert_of_a_key_waits_for_the_first(rolled_back: bool) -> None:
         b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
         b.run_to("after_read").resume()
         eventually(has_waiting_statement, what="B's insert waits for A's")
-        if rolled_back:
+        if is_rolled_back:
             with pytest.raises(TimeoutError):
                 a.resume(TimeoutError("rolled back by the test")).finish()
         else:
             a.finish()
-        assert b.finish().status == (201 if rolled_back else 422)
+        assert b.finish().status == (201 if is_rolled_back else 422)
     sold = (1, 0)
     unsold = (0, 1)
-    assert count_orders_and_stock() == (unsold if rolled_back else sold)
-    assert count_orders_and_stock("pear") == (sold if rolled_back else unsold)
+    assert count_orders_and_stock() == (unsold if is_rolled_back else sold)
+    assert count_orders_and_stock("pear") == (sold if is_rolled_back else unsold)

@@ -46,7 +46,7 @@ def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonRep
 @pytest.mark.parametrize(
     ("units", "lock"), [(0, "none"), (1_000_000, "none"), (100_000, "skip-locked")]
 )
-def test_restock_opens_a_sale_and_answers_its_report(units: int, lock: str) -> None:
+def test_restock_opens_a_sale_and_returns_its_report(units: int, lock: str) -> None:
     apples = open_sale(3)
     answer = restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
@@ -65,7 +65,7 @@ def test_restock_opens_a_sale_and_answers_its_report(units: int, lock: str) -> N
 CRON_HEADERS = BEARER | {"Idempotency-Key": "cron-1"}
 
 
-def test_restock_with_a_used_key_answers_the_sale_it_opened() -> None:
+def test_restock_with_a_used_key_returns_its_sale() -> None:
     fields = {"stock": 10}
     first = restock(fields, CRON_HEADERS)
     buy(buyer="ada")
@@ -80,10 +80,10 @@ def test_restock_with_a_used_key_answers_the_sale_it_opened() -> None:
     assert restock(fields, CRON_HEADERS).body["open"] is False
 
 
-@pytest.mark.parametrize("changed", [{"stock": 11}, {"product": "pear"}])
-def test_restock_key_of_another_restock_is_422(changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("difference", [{"stock": 11}, {"product": "pear"}])
+def test_restock_key_of_another_restock_is_422(difference: dict[str, Any]) -> None:
     first = restock({"stock": 10}, CRON_HEADERS)
-    answer = restock({"stock": 10} | changed, CRON_HEADERS)
+    answer = restock({"stock": 10} | difference, CRON_HEADERS)
     assert_refused(answer, 422, KeyReused.text)
     assert count_orders_and_stock() == (0, 10)
     assert Sale.objects.get(closed_at=None).pk == first.body["sale"]
@@ -105,7 +105,7 @@ def test_repeated_restock_does_not_close_the_reserved_sale() -> None:
 
 
 @committed
-def test_restocks_at_once_with_one_key_open_one_sale() -> None:
+def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
     barrier = threading.Barrier(4)
 
     def send(_: int) -> int:
@@ -121,11 +121,11 @@ def test_restocks_at_once_with_one_key_open_one_sale() -> None:
     assert Sale.objects.get(closed_at=None).pk == number
 
 
-# --- the report -----------------------------------------------------------------------------------
+# --- the cached report ----------------------------------------------------------------------------
 
 
-def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> None:
-    """It is public, and its cost grows with the orders of the sale."""
+def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
+    """Anybody may request it, and its cost grows with the orders of the sale."""
     settings.SHOP_DEMO = False
     sale = open_sale(3)
     path = f"/sales/{sale.pk}"
@@ -139,20 +139,26 @@ def test_report_for_the_public_is_counted_once_a_second(settings: Settings) -> N
     assert fresh["orders"] == 1
 
 
-def test_report_is_counted_anew_when_it_is_old() -> None:
-    kept_reports = reports.CachedReports(seconds=0)
+def test_old_report_is_counted_again() -> None:
+    cached_reports = reports.CachedReports(seconds=0)
     sale = open_sale(3)
-    assert kept_reports.report(sale.pk).orders == 0
+    assert cached_reports.report(sale.pk).orders == 0
     buy(buyer="ada")
-    assert kept_reports.report(sale.pk).orders == 1
+    assert cached_reports.report(sale.pk).orders == 1
 
 
 def test_report_waits_a_bounded_time_for_another_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an outage of the database requests must not wait for each other's failures."""
     monkeypatch.setattr(reports, "COUNT_TIMEOUT_SECONDS", 0.01)
-    kept_reports = reports.CachedReports(seconds=1)
-    with kept_reports.count_lock, pytest.raises(Unavailable, match="the database does not answer"):
-        kept_reports.report(1)
+    cached_reports = reports.CachedReports(seconds=1)
+    with (
+        cached_reports.count_lock,
+        pytest.raises(Unavailable, match="the database does not answer"),
+    ):
+        cached_reports.report(1)
+
+
+# --- restock and close ----------------------------------------------------------------------------
 
 
 def test_sales_and_orders_survive_a_restock() -> None:
@@ -182,7 +188,7 @@ def test_close_without_a_sale_or_a_product_has_no_effect() -> None:
 
 @pytest.mark.parametrize("bearer", ["", "wrong", RESTOCK_TOKEN[:-1], "\xfc", "none"])
 def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> None:
-    """In a shop without a token it is never opened: an empty one must not match an empty header."""
+    """A shop without a token refuses every restock: an empty token matches no empty header."""
     if bearer == "none":
         settings.SHOP_RESTOCK_TOKEN = bearer = ""
         assert restock({"stock": 9}, {}).status == 403
@@ -192,15 +198,15 @@ def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> No
 
 
 @pytest.mark.parametrize("units", [-1, 1_000_001, 10**30, 1.5, "many", "", None, True, [1]])
-def test_any_other_stock_is_400_with_the_bounds(units: Any) -> None:
+def test_bad_stock_is_400_with_the_bounds(units: Any) -> None:
     answer = restock({"stock": units})
     assert_refused(answer, 400, f"bad stock: {units!r}", "a whole number from 0 to 1000000")
 
 
-# --- the report ---------------------------------------------------------------------------------
+# --- the numbers of a report --------------------------------------------------------------------
 
 
-def record(sale: Sale, *, orders: int, stock_left: int) -> None:
+def record_outcome(sale: Sale, *, orders: int, stock_left: int) -> None:
     """Write a sale's outcome as a rush would have left it."""
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
@@ -212,7 +218,7 @@ def record(sale: Sale, *, orders: int, stock_left: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("orders", "left", "oversold", "lost_updates", "undersold"),
+    ("orders", "stock_left", "oversold", "lost_updates", "undersold"),
     [
         (0, 3, 0, 0, 2),
         (2, 1, 0, 0, 0),
@@ -224,15 +230,15 @@ def record(sale: Sale, *, orders: int, stock_left: int) -> None:
     ],
 )
 def test_report_counts_orders(
-    orders: int, left: int, oversold: int, lost_updates: int, undersold: int
+    orders: int, stock_left: int, oversold: int, lost_updates: int, undersold: int
 ) -> None:
     """Undersold is counted only if the number of buyers is known."""
     sale = open_sale(3)
-    record(sale, orders=orders, stock_left=left)
+    record_outcome(sale, orders=orders, stock_left=stock_left)
     report = expected_report(
         sale,
         orders=orders,
-        stock_left=left,
+        stock_left=stock_left,
         oversold=oversold,
         lost_updates=lost_updates,
     )
@@ -266,19 +272,22 @@ def test_product_without_a_sale_has_no_latest_sale() -> None:
     assert_refused(get("/sales/latest?product=plum"), 404, error)
 
 
-def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> JsonReply:
+# --- the orders of a sale -------------------------------------------------------------------------
+
+
+def get_orders(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> JsonReply:
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     return parse_reply(Client().get(f"/sales/{sale.pk}/orders{query}", headers=headers))
 
 
-def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
+def test_orders_are_listed_oldest_first() -> None:
     sale = open_sale(3)
     purchases = [("ada", "redis", "k1", 3), ("bob", "none", None, 2)]
     for buyer, lock, key, _ in purchases:
         buy(buyer=buyer, lock=lock, key=key)
     open_sale(3)
     orders = PurchaseHistory.objects.order_by("pk")
-    assert orders_of(sale).body == {
+    assert get_orders(sale).body == {
         "sale": sale.pk,
         "orders": [
             {
@@ -304,21 +313,24 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
 def test_buyers_and_keys_need_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
     """A request with an order's key is answered with that order."""
     settings.SHOP_DEMO = demo
-    assert_refused(orders_of(open_sale(3), bearer=bearer), 403, NO_TOKEN)
+    assert_refused(get_orders(open_sale(3), bearer=bearer), 403, NO_TOKEN)
 
 
 def test_orders_are_paged() -> None:
     sale = open_sale(9)
     open_sale(0, product="pear")
-    record(sale, orders=5, stock_left=4)
+    record_outcome(sale, orders=5, stock_left=4)
     numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
-    pages = [orders_of(sale, "?limit=2").body]
+    pages = [get_orders(sale, "?limit=2").body]
     while pages[-1]["next"] is not None:
-        pages.append(orders_of(sale, f"?after={pages[-1]['next']}&limit=2").body)
+        pages.append(get_orders(sale, f"?after={pages[-1]['next']}&limit=2").body)
     assert [order["order"] for page in pages for order in page["orders"]] == numbers
     assert [len(page["orders"]) for page in pages] == [2, 2, 1]
-    full_page = orders_of(sale, "?limit=5").body
+    full_page = get_orders(sale, "?limit=5").body
     assert (len(full_page["orders"]), full_page["next"]) == (5, None)
+
+
+# --- bad requests ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ def test_connection_is_returned_before_the_lock() -> None:
     assert connection.connection is None
 
 
-def test_rush_for_an_unknown_product_queries_in_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     open_sale(50, product="new-here")
     queried_products: list[str] = []
     is_on_sale = known_products._is_on_sale
@@ -70,7 +68,7 @@ def test_rush_for_an_unknown_product_queries_in_turn(
 # --- the statements of a sale ---------------------------------------------------------------------
 
 
-def statements(lock: str, buyer: str) -> list[str]:
+def read_statement_verbs(lock: str, buyer: str) -> list[str]:
     """Return the verbs of a purchase's statements, without BEGIN and COMMIT."""
     with CaptureQueriesContext(connection) as queries:
         assert buy(lock=lock, buyer=buyer).status == 201
@@ -79,9 +77,7 @@ def statements(lock: str, buyer: str) -> list[str]:
 
 
 @pytest.mark.parametrize("lock", LOCK_STRATEGIES)
-def test_no_statement_runs_before_the_lock(
-    lock: str,
-) -> None:
+def test_no_statement_runs_before_the_lock(lock: str) -> None:
     """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
     log: list[str] = []
 
@@ -114,15 +110,15 @@ def test_no_statement_runs_before_the_lock(
 )
 def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> None:
     open_sale(20, lock=lock)
-    assert buy(lock=lock, buyer="the first one here").status == 201
-    assert statements(lock, "bob") == expected_verbs
+    assert buy(lock=lock, buyer="first-buyer").status == 201
+    assert read_statement_verbs(lock, "bob") == expected_verbs
 
 
 @pytest.mark.parametrize("lock", ["buckets", "skip-locked", "redis"])
 def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Building three queries takes as much processor time as the rest of a purchase."""
     open_sale(1 if lock == "redis" else 20, lock=lock)
-    assert buy(lock=lock, buyer="the first one here").status == 201
+    assert buy(lock=lock, buyer="first-buyer").status == 201
     monkeypatch.delattr(SQLCompiler, "execute_sql")
     answer = buy(lock=lock, buyer="bob", key="a-key-that-has-not-bought")
     assert answer.status == (409 if lock == "redis" else 201)

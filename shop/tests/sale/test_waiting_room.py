@@ -38,7 +38,7 @@ def buy_in_thread(lock: str, number: int, key: str | None = None) -> JsonReply:
 def queue_buyers(
     lock: str, waiting: int
 ) -> Iterator[tuple[FirstBuyerGate, list[Future[JsonReply]]]]:
-    """Have one buyer hold the lock and others wait for it, until the block ends."""
+    """Let the first buyer hold the lock and further buyers wait for it, until the block ends."""
     gate = FirstBuyerGate()
     with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
@@ -83,7 +83,7 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
 
 
 @committed
-def test_bounds_of_a_product_and_of_all_products(settings: Settings) -> None:
+def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
     """All products share the threads, and some threads are kept free for pages and health checks.
     A key that has bought is counted, too: its repeats would fill the queue as well."""
     settings.SHOP_MAX_WAITING = 1

@@ -34,12 +34,12 @@ class LateLock:
         buyer = threading.current_thread().name
         if (buyer, name) == ("A", "after_read"):
             self.first_has_read.set()
-            require(self.second_wants_the_lock)
+            wait_for_step(self.second_wants_the_lock)
         elif (buyer, name) == ("B", "acquire"):
             self.second_wants_the_lock.set()
 
 
-def require(event: threading.Event) -> None:
+def wait_for_step(event: threading.Event) -> None:
     """Wait for a step of the schedule. Raises TimeoutError."""
     if not event.wait(TIMEOUT_SECONDS):
         raise TimeoutError("the other buyer did not come to its point")
@@ -56,7 +56,7 @@ def sell_one_unit(lock: str) -> int:
     buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
     with installed(schedule.at_point):
         buyers[0].start()
-        require(schedule.first_has_read)
+        wait_for_step(schedule.first_has_read)
         buyers[1].start()
         for buyer in buyers:
             buyer.join()

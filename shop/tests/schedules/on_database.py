@@ -32,14 +32,14 @@ def main(names: Sequence[str]) -> None:
     from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES
 
-    chosen = names or [
+    strategy_names = names or [
         name
         for name, strategy in STRATEGIES.items()
         if strategy.backend in ("none", "postgresql") and strategy.works_with(connection.vendor)
     ]
     oversold_by_strategy = {
         name: sum(run.report.oversold for run in run_all_schedules(name, units=1))
-        for name in chosen
+        for name in strategy_names
     }
     print(json.dumps(oversold_by_strategy))
 

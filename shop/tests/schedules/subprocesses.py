@@ -1,4 +1,4 @@
-"""Runs of the scripts of this folder, which use another database than the tests."""
+"""The scripts of this folder as processes, which use another database than the tests."""
 
 import json
 import os
@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 300
 
 
-def print_of(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
+def run_script(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
     """Return the counts that a script prints, by strategy.
 
     script  the name of a module of this folder
     names   of strategies
     """
     urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "DATABASE_URL_FILE": ""}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", f"shop.tests.schedules.{script}", *names],
         cwd=ROOT,
         env={**os.environ, **urls},
@@ -27,6 +27,6 @@ def print_of(script: str, *names: str, database_url: str, redis_url: str) -> dic
         timeout=TIMEOUT_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    counts: dict[str, int] = json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    counts: dict[str, int] = json.loads(completed.stdout)
     return counts

@@ -1,4 +1,4 @@
-"""Fixed schedules of two buyers on MariaDB: what a lock and an isolation level decide."""
+"""Fixed schedules of two buyers on MariaDB, at three isolation levels."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from servers.mariadb import MariaDB
 from servers.tests.running_mariadb import running_mariadb
-from shop.tests.schedules.subprocesses import print_of
+from shop.tests.schedules.subprocesses import run_script
 
 #: Name of a mode in `--database mariadb@...` -> parameters of its URL.
 MODES = {
@@ -26,7 +26,7 @@ def mariadb_server() -> Iterator[MariaDB]:
 @pytest.mark.parametrize("mode", MODES)
 def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> None:
     """Only at REPEATABLE READ does a plain read after the lock miss the sale before it."""
-    orders = print_of(
+    orders = run_script(
         "late_lock",
         "lock-then-read",
         "lock-then-claim",
@@ -41,7 +41,7 @@ def test_late_lock_reads_an_old_snapshot(mariadb_server: MariaDB, mode: str) -> 
 @pytest.mark.parametrize("mode", MODES)
 def test_transaction_alone_does_not_protect(mariadb_server: MariaDB, mode: str) -> None:
     """Snapshot isolation refuses the write of a row that has changed since it was read."""
-    oversold_by_strategy = print_of(
+    oversold_by_strategy = run_script(
         "on_database",
         "none",
         "autocommit",

@@ -1,16 +1,16 @@
-"""Every schedule of two buyers on SQLite: which strategies hold, and why `none` does."""
+"""Every schedule of two buyers on SQLite, where even `none` sells exactly."""
 
 from pathlib import Path
 
 import pytest
 
-from shop.tests.schedules.subprocesses import print_of
+from shop.tests.schedules.subprocesses import run_script
 
 
 @pytest.mark.parametrize("transaction_mode", ["IMMEDIATE", "DEFERRED"])
 def test_only_code_without_a_transaction_oversells(transaction_mode: str, tmp_path: Path) -> None:
     """SQLite's transactions are serializable: no buyer is overtaken after its read."""
-    oversold_by_strategy = print_of(
+    oversold_by_strategy = run_script(
         "on_database",
         database_url=f"sqlite:///{tmp_path}/shop.sqlite3?transaction_mode={transaction_mode}",
         redis_url="redis://127.0.0.1:1/0",  # no strategy of the database needs it

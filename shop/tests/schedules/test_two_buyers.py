@@ -1,4 +1,4 @@
-"""Schedules of two buyers on real PostgreSQL: what makes one fail to have an outcome."""
+"""Schedules of two buyers on real PostgreSQL that reconnect, time out or lose the connection."""
 
 import os
 import socket
@@ -18,14 +18,14 @@ from shop.tests.purchases import TIMEOUT_SECONDS, committed
 pytestmark = committed
 
 #: The buyers whose first attempt timed out.
-tried: set[str] = set()
+buyers_timed_out: set[str] = set()
 
 
 @pytest.mark.parametrize("schedule", ["ABBAAB", "ABBABA", "BAABAB", "BAABBA"])
 def test_first_purchase_of_a_process_may_reconnect(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks its product up and closes that connection; its waits are still seen."""
+    """It looks the product up and closes that connection; its waits are still noticed."""
     monkeypatch.setattr(known_products, "_products", set())
     run = run_schedule("none", schedule, units=1)
     assert run.report.oversold == 1, run.log
@@ -48,16 +48,16 @@ def sell_after_a_timeout(attempt: Attempt) -> Receipt:
         return sell_one(attempt, read=lambda attempt: stock)
 
 
-def shop_asks_again(attempt: Attempt) -> Receipt:
-    """Let the first attempt of each buyer time out, and the shop's answer be `busy`."""
-    if attempt.buyer in tried:
+def retry_by_the_shop(attempt: Attempt) -> Receipt:
+    """Let each buyer's first attempt time out: the shop answers `busy`, and the buyer retries."""
+    if attempt.buyer in buyers_timed_out:
         return sell_plainly(attempt)
-    tried.add(attempt.buyer)
+    buyers_timed_out.add(attempt.buyer)
     return sell_after_a_timeout(attempt)
 
 
-def file_asks_again(attempt: Attempt) -> Receipt:
-    """Ask again after any error of the database, as a participant's file may."""
+def retry_by_the_strategy(attempt: Attempt) -> Receipt:
+    """Retry after any error of the database, as the file of a participant may."""
     try:
         return sell_after_a_timeout(attempt)
     except DatabaseError:
@@ -65,12 +65,12 @@ def file_asks_again(attempt: Attempt) -> Receipt:
         return sell_plainly(attempt)
 
 
-@pytest.mark.parametrize("buy", [shop_asks_again, file_asks_again])
+@pytest.mark.parametrize("buy", [retry_by_the_shop, retry_by_the_strategy])
 def test_timed_out_transaction_is_no_outcome(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database ended it while it stood still; asked again, the buyer buys."""
-    tried.clear()
+    """The database ends the transaction of a stopped buyer, and the retry sells."""
+    buyers_timed_out.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
     with pytest.raises(TimedOut, match="the database ended a transaction"):
         run_schedule("none", "AAABBB", units=1)

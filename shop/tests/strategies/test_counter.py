@@ -24,7 +24,7 @@ buy_by_counter = partial(buy, lock="counter")
 
 
 def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
-    """Return the units of a sale that have no holder, and the holders of the others."""
+    """Return the number of free units of a sale, and the holders of its reserved units."""
     count, held = counter_keys(sale)
     client: Any = locks_client()
     free_units = client.get(count)

@@ -32,11 +32,13 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     runs = [
         run_schedule(lock, schedule, units=2 if schedule[0] == "A" else 1) for schedule in schedules
     ]
-    contended = "ABBAAB" if all_differ else "ABBBAA"
+    contended_schedule = "ABBAAB" if all_differ else "ABBBAA"
     if has_many_rows:
-        contended = "BAABBA"
+        contended_schedule = "BAABBA"
     if strategy.has_transaction:
-        assert_second_buyer_waits(lock, next(run for run in runs if run.schedule == contended))
+        assert_second_buyer_waits(
+            lock, next(run for run in runs if run.schedule == contended_schedule)
+        )
     violations = [run for run in runs if run.is_wrong]
     first_violation = f"the first: {violations[0]}" if violations else ""
     assert len(violations) == strategy.overselling_schedules, first_violation

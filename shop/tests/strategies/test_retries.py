@@ -83,8 +83,8 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
     for sqlstate in ("40001", "40P01"):
         assert make_failing_purchase(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
     sleeps.clear()
-    for sqlstate in (None, "57P01", "55P03", "57014", "40003"):
-        error = database_error(sqlstate)
+    for other_sqlstate in (None, "57P01", "55P03", "57014", "40003"):
+        error = database_error(other_sqlstate)
         with pytest.raises(OperationalError) as caught:
             make_failing_purchase(error)(Attempt(APPLE, "ada"))
         assert caught.value is error

@@ -1,7 +1,7 @@
 """`buckets` and `skip-locked`, which divide the units of a sale among many rows.
 
 The tests check where the units are stored and counted. Forced interleavings show which buyer gets
-the last unit, and the answers of the others.
+the last unit, and the answers of its rivals.
 """
 
 import json

@@ -30,7 +30,7 @@ SESSION_TIMEOUT_SECONDS = 1.0
 
 
 def connected_client(server: ZooKeeper) -> Iterator[Any]:
-    """Yield a client with a session of its own."""
+    """Yield a client with a new session."""
     client = connect(server.hosts, ttl=SESSION_TIMEOUT_SECONDS)
     yield client
     client.stop()
@@ -173,7 +173,7 @@ def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
 def test_missing_zookeeper_is_unavailable(
     is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One buyer connects while the others are refused at once.
+    """One buyer connects, and all other buyers are refused meanwhile.
 
     200 attempts one after another would take a quarter of an hour.
     """
