@@ -79,7 +79,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a Unix socket, unlike those of pytest."""
+    """A folder whose path is short enough for a Unix socket, unlike pytest's folders."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
         yield Path(name)
 
@@ -102,12 +102,12 @@ def valkey(folder: Path) -> Iterator[Valkey]:
     server.stop()
 
 
-# --- every strategy, with the servers that it needs -----------------------------------------------
+# --- every strategy, and its servers --------------------------------------------------------------
 
 
 @pytest.fixture(params=STRATEGIES)
 def lock(request: pytest.FixtureRequest) -> str:
-    """The name of every strategy of the registry in turn; the servers that it needs are running."""
+    """The name of a strategy, whose servers are running. Its tests run once for every strategy."""
     name = str(request.param)
     required_setting = STRATEGIES[name].needs
     if required_setting:
@@ -130,7 +130,7 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
 
 @pytest.fixture
 def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Iterator[None]:
-    """REDLOCK_URLS of five servers without a key."""
+    """Set REDLOCK_URLS to five empty servers."""
     settings.REDLOCK_URLS = [server.url for server in five_valkeys]
     redlock.clients.cache_clear()
     for client in redlock.clients():
@@ -154,7 +154,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     try:
         server.wait_until_ready()
         yield server
-        if zookeeper._connected.cache_info().currsize:
+        if zookeeper._connected.cache_info().currsize:  # a test has connected
             zookeeper.client().stop()
             zookeeper.client().close()
             zookeeper._connected.cache_clear()
@@ -164,5 +164,5 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture
 def zookeeper_hosts(zookeeper_server: ZooKeeper, settings: Settings) -> None:
-    """ZOOKEEPER_HOSTS; the session begins with the first buyer and serves every test."""
+    """Set ZOOKEEPER_HOSTS. The session begins with the first buyer, and all tests use it."""
     settings.ZOOKEEPER_HOSTS = zookeeper_server.hosts

@@ -17,7 +17,7 @@ LOOP_TIMEOUT_SECONDS = 30
 
 
 class Loop:
-    """The application that answers POST /buy in one event loop.
+    """The shop's application in one event loop, which answers POST /buy.
 
     thread_count    threads for the strategies that block
     """
@@ -47,8 +47,8 @@ def run_in_loop(
 ) -> None:
     """Run the test in a new event loop."""
 
-    async def bounded() -> None:
+    async def run_with_timeout() -> None:
         async with asyncio.timeout(LOOP_TIMEOUT_SECONDS):
             await test(Loop(thread_count))
 
-    asyncio.run(bounded())
+    asyncio.run(run_with_timeout())

@@ -1,4 +1,4 @@
-"""A real gunicorn node in front of real servers, and buyers who buy from it over HTTP."""
+"""A gunicorn node with real servers, and buyers who buy from it over HTTP."""
 
 import http.client
 import json
@@ -27,16 +27,16 @@ from shop.tests import servers
 #: Authorizes a request to restock, and to read buyers and keys.
 BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
 #: Addresses of databases that need no `migrate` any more.
-_migrated: set[str] = set()
+_migrated_urls: set[str] = set()
 
 
 def migrate(environment: dict[str, str]) -> None:
     """Bring the database of a node up to date, once: it takes longer than a node to start."""
-    if environment["DATABASE_URL"] in _migrated:
+    if environment["DATABASE_URL"] in _migrated_urls:
         return
     command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
     subprocess.run(command, cwd=settings.BASE_DIR, env=environment, check=True)
-    _migrated.add(environment["DATABASE_URL"])
+    _migrated_urls.add(environment["DATABASE_URL"])
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +64,7 @@ def _template() -> str:
 def new_database() -> str:
     """Return the URL of a migrated database for nodes; it is dropped at the end of the run."""
     url = embedded.create_database(f"oversold_node_{secrets.token_hex(4)}", template=_template())
-    _migrated.add(url)
+    _migrated_urls.add(url)
     return url
 
 
@@ -73,7 +73,7 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 class Node:
-    """One gunicorn with one worker, unless `environment` says otherwise. A context manager."""
+    """A gunicorn with one worker, unless `environment` has another number. A context manager."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Node:
 def node_at(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """Return a node before these two servers, with these environment variables added.
+    """Return a node with these two servers, with these environment variables added.
 
     A test that does not stop PostgreSQL passes none: a new database is faster than a new server.
     """

@@ -1,4 +1,4 @@
-"""Servers that go away and come back, for one test."""
+"""An outage of Valkey, for one test."""
 
 import signal
 
@@ -7,7 +7,7 @@ from servers.valkey import Valkey
 
 
 class Outage:
-    """One Valkey that can be killed and started again, empty, on its old port."""
+    """A Valkey that a test kills, and starts again, empty, on its old port."""
 
     def __init__(self, server: Valkey) -> None:
         self.server = server

@@ -5,11 +5,11 @@ import sys
 
 from servers.embedded import ROOT
 
-ERRORS = """
+PRINT_MESSAGES = """
 from locks.errors import LockBackendError, LockLost, LockNotHeld, LockTimeout
 from shop import errors
 
-assert False, "it runs with -OO, so this is not raised"
+assert False, "-OO removes this assertion"
 for error_class in (LockBackendError, LockLost, LockNotHeld, LockTimeout):
     print(error_class(name="apple"))
 for error_class in vars(errors).values():
@@ -19,9 +19,13 @@ for error_class in vars(errors).values():
 """
 
 
-def test_every_error_has_its_message_without_docstrings() -> None:
+def test_errors_have_messages_without_docstrings() -> None:
     completed = subprocess.run(
-        [sys.executable, "-OO", "-c", ERRORS], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-OO", "-c", PRINT_MESSAGES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (completed.returncode, completed.stderr) == (0, "")
     messages = completed.stdout.splitlines()
