@@ -19,7 +19,7 @@ class Rushes:
 
     @property
     def stop_requested(self) -> bool:
-        """True if the page has requested the end of the rush."""
+        """Return whether the page has requested the end of the rush."""
         return (self.folder / "stop").exists()
 
     def begin(self) -> None:

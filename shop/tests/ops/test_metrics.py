@@ -221,11 +221,12 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
         purchases = buyers.submit(rush, node, "row-lock", 2, hold_ms=1_500)
         eventually(
             lambda: sum_samples(read_samples(node), pool, state="in_use") == 2,
-            what="two are in use",
+            what="two connections are in use",
         )
         assert sum(purchases.result(20).values()) == 2
     eventually(
-        lambda: sum_samples(read_samples(node), pool, state="in_use") == 0, what="all are back"
+        lambda: sum_samples(read_samples(node), pool, state="in_use") == 0,
+        what="all connections are returned",
     )
     assert sum_samples(read_samples(node), "oversold_db_pool_waiting") == 0
 

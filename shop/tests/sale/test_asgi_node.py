@@ -79,7 +79,9 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
                 for number in range(WAITING_BUYERS)
             ]
             eventually(
-                lambda: len(lock.inspect().waiters) == WAITING_BUYERS, what="all wait", timeout=30
+                lambda: len(lock.inspect().waiters) == WAITING_BUYERS,
+                what="all buyers wait",
+                timeout=30,
             )
             assert count_threads(node) - before < 20  # far fewer threads than buyers
             assert node.get("/healthz")[0] == 200
@@ -94,9 +96,9 @@ def test_leaving_client_leaves_no_waiter(node: Node, valkey: Valkey) -> None:
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
         staying_client = send_purchase(node, 1)
-        eventually(lambda: len(lock.inspect().waiters) == 2, what="both wait", timeout=30)
+        eventually(lambda: len(lock.inspect().waiters) == 2, what="both buyers wait", timeout=30)
         leaving_client.close()
-        eventually(lambda: len(lock.inspect().waiters) == 1, what="one has left", timeout=30)
+        eventually(lambda: len(lock.inspect().waiters) == 1, what="one buyer has left", timeout=30)
     with staying_client:
         assert read_status(staying_client) == 201
     assert [order["buyer"] for order in node.orders(sale)] == ["b1"]
@@ -128,7 +130,7 @@ def test_page_without_a_client_returns_its_connection(node: Node) -> None:
                     client.sendall(b"GET /sales/latest HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 eventually(
                     lambda: other.execute(COUNT_STATEMENTS_THAT_WAIT).fetchone() == (size,),
-                    what="all wait for the table",
+                    what="all pages wait for the table",
                 )
             assert node.get("/healthz")[0] == 200  # by now it has noticed that the clients are gone
         assert node.get("/sales/latest")[0] == 200
@@ -205,10 +207,14 @@ def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
     with ExitStack() as buyers:
         with hold_lock(valkey) as lock:
             clients = [buyers.enter_context(send_purchase(node, number)) for number in range(20)]
-            eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
+            eventually(
+                lambda: len(lock.inspect().waiters) == 20, what="all buyers wait", timeout=30
+            )
             process.send_signal(signal.SIGTERM)
             eventually(
-                lambda: not accepts_connections(node), what="it accepts no connection", timeout=10
+                lambda: not accepts_connections(node),
+                what="the node accepts no connection",
+                timeout=10,
             )
             assert process.poll() is None
         assert Counter(read_status(client) for client in clients) == {201: 20}

@@ -90,7 +90,7 @@ def test_unknown_commit_keeps_the_unit_for_its_key() -> None:
 
 
 @committed
-def test_check_in_postgresql_stops_a_counter_that_is_too_high() -> None:
+def test_check_constraint_stops_a_counter_that_is_too_high() -> None:
     """Redis loses the counter while A has a unit but no order; the new one counts it again."""
     open_sale(1)
     with Interleaving() as threads:

@@ -76,7 +76,7 @@ def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
     os.kill(five_valkeys[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(lock.acquire, 1)
-        eventually(lambda: all(read_votes(lock, 1, 2, 3, 4)), what="all have voted")
+        eventually(lambda: all(read_votes(lock, 1, 2, 3, 4)), what="four servers have voted")
         assert not acquiring.done()
         os.kill(five_valkeys[0].pid, signal.SIGCONT)
         assert acquiring.result().release() is Release.RELEASED

@@ -75,7 +75,7 @@ def test_listed_strategy_has_its_facts() -> None:
 @pytest.mark.parametrize(
     ("name", "setting"), [("redlock", "REDLOCK_URLS"), ("zookeeper", "ZOOKEEPER_HOSTS")]
 )
-def test_strategy_is_available_with_its_servers(
+def test_strategy_is_available_if_its_servers_are_configured(
     name: str, setting: str, settings: Settings
 ) -> None:
     setattr(settings, setting, [])

@@ -23,7 +23,7 @@ SOUND_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.so
 
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
-def test_request_without_a_lock_uses_the_servers(lock: str, settings: Settings) -> None:
+def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: Settings) -> None:
     """In a demo SHOP_LOCK has no effect, and the default is `none`."""
     settings.SHOP_LOCK = lock
     open_sale(1)
@@ -45,7 +45,7 @@ def test_other_lock_than_the_servers_is_refused(lock: str, settings: Settings) -
 
 
 @committed
-def test_key_is_replayed_after_a_change_of_the_lock(settings: Settings) -> None:
+def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
     """The request names no lock, so it is the same request as before."""
     settings.SHOP_DEMO = False
     open_sale(2)
