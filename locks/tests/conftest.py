@@ -21,17 +21,17 @@ def shared_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """A server for tests that do it no harm: empty before, no key without a ttl after."""
+    """An empty shared server. No test may leave a key without a ttl on it."""
     with redis.Redis(port=shared_server.port) as client:
         client.flushall()
         yield shared_server
-        eternal = [key for key in client.scan_iter() if client.pttl(key) == -1]
-    assert eternal == []
+        keys_without_ttl = [key for key in client.scan_iter() if client.pttl(key) == -1]
+    assert keys_without_ttl == []
 
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """A server for tests that kill, pause or restart it."""
+    """A server of this test alone, which may kill, pause or restart it."""
     server = Server()
     yield server
     server.stop()
@@ -50,7 +50,7 @@ def lock(client: redis.Redis) -> RedisLock:
 
 @pytest.fixture
 def _probed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription is looked after when it was silent for a moment."""
+    """Verify a subscription after 0.1 s of silence."""
     for module in (wakeups, aio_wakeups):
         monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
 
@@ -63,7 +63,7 @@ def proxy(server: Server) -> Iterator[LoopbackProxy]:
 
 @pytest.fixture
 def worker(server: Server) -> Iterator[Start]:
-    """Starts a process on the server; call it for each one."""
+    """A function that starts a process on the server."""
     workers: list[Worker] = []
 
     def start() -> Worker:
@@ -77,6 +77,6 @@ def worker(server: Server) -> Iterator[Start]:
 
 @pytest.fixture
 def lock_of(client: redis.Redis) -> Iterator[Callable[..., compat.Lock]]:
-    """Makes `compat.Lock`s of one name."""
+    """A function that makes `compat.Lock`s of the same name."""
     yield lambda **options: compat.Lock(client, "job", **options)
-    client.delete("job")  # what a test wrote there itself
+    client.delete("job")  # a test may have written it without a ttl

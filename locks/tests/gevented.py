@@ -1,4 +1,4 @@
-"""Runs in its own process: locks imported before gevent patches, then used by greenlets."""
+"""A program that imports the locks before gevent patches, and uses them in greenlets."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Locks of one client on a loop that ends with the test, and tasks that are cancelled on it."""
+"""Locks on an event loop that ends with the test, and tasks that are cancelled on it."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test that is a coroutine, in a new loop."""
+    """Decorate a coroutine function as a test that runs in a new event loop."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -29,7 +29,7 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 @asynccontextmanager
 async def locks_on(port: int) -> AsyncIterator[Make]:
-    """Yield a function that makes locks on a new client. Its tasks end with the block."""
+    """Yield a function that makes locks of a new client, whose tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._shared.pop(client.connection_pool, {}).values():
@@ -39,13 +39,13 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
 
 @asynccontextmanager
 async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
-    """Yield one lock on a new client."""
+    """Yield a lock of a new client, whose tasks end with the block."""
     async with locks_on(port) as make:
         yield make(name, **options)
 
 
-async def until(condition: Callable[[], Any], within: float = 3.0) -> None:
-    """Return when the condition (or a coroutine of it) holds. Fails after `within` seconds."""
+async def wait_until(condition: Callable[[], Any], within: float = 3.0) -> None:
+    """Wait until the condition, which may be a coroutine, holds. Fail after `within` seconds."""
     async with asyncio.timeout(within):
         while not (await outcome if inspect.iscoroutine(outcome := condition()) else outcome):
             await asyncio.sleep(0.002)
@@ -57,16 +57,18 @@ async def is_free(*locks: AsyncRedisLock) -> bool:
     return all((state.owner, state.waiters) == (None, ()) for state in inspections)
 
 
-async def waits(lock: AsyncRedisLock, waiters: int = 1) -> bool:
+async def has_waiters(lock: AsyncRedisLock, waiters: int = 1) -> bool:
+    """Return whether the lock has exactly this many waiters."""
     return len((await lock.inspect()).waiters) == waiters
 
 
 class Stepped:
     """Runs a coroutine and cancels it at its n-th await.
 
-    late   False: before what it awaits is done. True: after, but before the task goes on, so that
-           what it was given (a reply, a lock) has reached nobody
-    fired  whether it reached the n-th await
+    at: The number of the await, from 1.
+    late: False cancels before the awaited future is done. True cancels after that, but before the
+        task resumes, so that the task never sees the result (a reply, a lock).
+    fired: Whether the coroutine reached the n-th await.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, *, late: bool) -> None:
@@ -82,7 +84,9 @@ class Stepped:
     def _steps(self) -> Generator[Any, Any, Any]:
         task = asyncio.current_task()
         assert task is not None
-        awaits, sent, thrown = 0, None, None
+        awaits = 0
+        sent = None
+        thrown = None
         while True:
             try:
                 if thrown is None:

@@ -263,12 +263,12 @@ def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[st
 # --- the checker ----------------------------------------------------------------------------------
 
 
-def read(history: Path) -> list[dict[str, Any]]:
+def read_history(history: Path) -> list[dict[str, Any]]:
     """Return the events of the history."""
     return [json.loads(line) for line in history.read_text().splitlines()]
 
 
-def holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
+def list_holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
     """Return each lease's fence, first and last good moment, in the order of the first ones."""
     spans: dict[str, tuple[int, float, float]] = {}
     for event in events:
@@ -279,10 +279,10 @@ def holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
     return sorted(spans.values(), key=itemgetter(1, 2))
 
 
-def overlaps(events: Sequence[dict[str, Any]]) -> list[str]:
+def find_overlaps(events: Sequence[dict[str, Any]]) -> list[str]:
     """Return the leases that were good at once, and the fences that did not rise."""
     violations = []
-    for (fence, _, last), (later, first, _) in itertools.pairwise(holds(events)):
+    for (fence, _, last), (later, first, _) in itertools.pairwise(list_holds(events)):
         if first <= last:
             violations.append(f"{fence} was good until {last}, {later} from {first}")
         if later <= fence:
@@ -292,8 +292,8 @@ def overlaps(events: Sequence[dict[str, Any]]) -> list[str]:
 
 def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -> dict[str, Any]:
     """Return what the history shows. The list under "wrong" should be empty."""
-    order = holds(events)
-    wrong = overlaps(events)
+    order = list_holds(events)
+    wrong = find_overlaps(events)
     gap = max((new[1] - old[2] for old, new in itertools.pairwise(order)), default=0.0)
     if gap > LONGEST_GAP_SECONDS:
         wrong.append(f"the lock was not used for {gap:.2f} s although many waited")
@@ -347,7 +347,7 @@ class Stress:
         for process in self.processes:
             process.join(90)
         return {
-            **judge(read(self.history), *Counting(self.counter_server.port).totals()),
+            **judge(read_history(self.history), *Counting(self.counter_server.port).totals()),
             "faults": dict(self.faults),
         }
 

@@ -1,4 +1,4 @@
-"""The lock in asyncio: loops, clients, tasks, a silent server. See also contract/."""
+"""The asyncio lock: event loops, clients, tasks and a silent server. See also contract/."""
 
 import asyncio
 import gc
@@ -18,15 +18,15 @@ from ..clock import now
 from ..connection import Address
 from ..sans_io.protocol import WireError, packed
 from ..testing.server import LoopbackProxy, Server, eventually
-from .looped import is_free, lock_on, looped, until, waits
-from .waiting import LOCKS, run
+from .looped import has_waiters, is_free, lock_on, looped, wait_until
+from .waiting import LOCKS, run_program
 
 
 @looped
 async def test_decorated_coroutine_holds_the_lock_while_it_runs(
     server: Server,
 ) -> None:
-    """Only coroutine functions can be decorated."""
+    """Other functions are refused as decorated functions."""
     async with lock_on(server.port) as lock:
 
         @lock.hold(wait=5)
@@ -53,11 +53,11 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(
 async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
     async with lock_on(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
-            tasks = [asyncio.create_task(_once(lock)) for _ in range(1000)]
-            await until(lambda: waits(lock, 1000), within=20)
-            own = own_server.client().client_list()
-            connected = [connection for connection in own if connection["addr"]]
-            assert len(connected) <= 4  # one is the admin's
+            tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
+            await wait_until(lambda: has_waiters(lock, 1000), within=20)
+            connections = own_server.client().client_list()
+            connected = [connection for connection in connections if connection["addr"]]
+            assert len(connected) <= 4  # the fourth is that of this query
         await asyncio.gather(*tasks)
 
 
@@ -85,11 +85,11 @@ async def test_connections_end_with_the_client(own_server: Server) -> None:
     await client.aclose()
     del client
     gc.collect()
-    await until(lambda: len(admin.client_list()) == before)
+    await wait_until(lambda: len(admin.client_list()) == before)
 
 
-async def verified_slowly(*_: object) -> None:
-    """AsyncWakeUps._verify, as where it closes its own connection."""
+async def verify_slowly(*_: object) -> None:
+    """Replace AsyncWakeUps._verify by one that takes 20 turns of the loop to end."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -104,25 +104,25 @@ def test_no_connection_outlives_client_and_loop(
     """The client and its loop end at the same time."""
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
     if still_verifying:
-        monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verified_slowly)
+        monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verify_slowly)
 
-    async def wait_until_it_is_verified() -> None:
+    async def wait_until_verified() -> None:
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 other = asyncio.create_task(lock.acquire(5))
                 wakes: Any = (await lock._here()).wakeups
-                await until(lambda: wakes._verifying)
+                await wait_until(lambda: wakes._verifying)
                 if not still_verifying:
                     await wakes._verifying
             await (await other).release()
 
     async def main() -> None:
-        await wait_until_it_is_verified()
-        gc.collect()  # in the last turn of the loop: what ends now has to do without another one
+        await wait_until_verified()
+        gc.collect()  # the last turn of the loop: the cleanup cannot wait for another one
 
     asyncio.run(main())
-    gc.collect()  # warns of each connection that was left open
+    gc.collect()  # an open connection would be reported as a ResourceWarning
 
 
 @looped
@@ -133,16 +133,16 @@ async def test_closed_connections_are_forgotten(
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
-        async def left() -> None:
+        async def leave_connection() -> None:
             assert await connections.run("PING", within=1) == b"PONG"
             connections.leave()
 
         for _ in range(10):
-            await left()
-        await until(
+            await leave_connection()
+        await wait_until(
             lambda: all(connection.ended for connection in connections._connections), within=10
         )
-        await left()
+        await leave_connection()
         assert len(connections._connections) == 1
         await connections.aclose()
 
@@ -156,11 +156,11 @@ lock = AsyncRedisLock(redis.asyncio.Redis(port={port}), "module-global", ttl=1)
 
 async def main():
     async with lock.hold(wait=5) as lease:
-        others = [asyncio.create_task(lock.acquire(5)) for _ in range(3)]
+        waiters = [asyncio.create_task(lock.acquire(5)) for _ in range(3)]
         await asyncio.sleep(0.4)
-    for other in others:
-        await (await other).release()
-    asyncio.create_task(lock.acquire(5))  # and left to asyncio.run
+    for waiter in waiters:
+        await (await waiter).release()
+    asyncio.create_task(lock.acquire(5))  # asyncio.run cancels it
     await asyncio.sleep(0)
 
 for _ in range(2):
@@ -172,13 +172,13 @@ print("done")
 
 def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
     program = PROGRAM.format(locks=LOCKS, port=server.port)
-    output = run(sys.executable, "-X", "dev", "-W", "error", "-c", program)
+    output = run_program(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     assert [line for line in output.splitlines() if "Executing <" not in line] == ["done"]
     with redis.Redis(port=server.port) as client:
         eventually(lambda: not RedisLock(client, "module-global", ttl=1).locked(), within=3)
 
 
-async def _once(lock: AsyncRedisLock) -> None:
+async def _hold_once(lock: AsyncRedisLock) -> None:
     async with lock.hold(wait=60):
         pass
 
@@ -189,7 +189,7 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
         assert not await lock.locked()
         line: Any = (await lock._here()).connections.current_connection
         proxy.cut()
-        await until(lambda: line.ended)
+        await wait_until(lambda: line.ended)
         with pytest.raises(WireError) as failed:
             await asyncio.wait_for(line.submit(packed("PING")), 3)
         assert not failed.value.sent
@@ -199,19 +199,21 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
 async def test_silent_server_does_not_stop_a_loop_of_thousands(
     proxy: LoopbackProxy,
 ) -> None:
-    """Each waiter gives up at another moment, without a look at all waiters."""
+    """Ten thousand waiters give up; none of them looks at all the others."""
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)
     waiting = [asyncio.create_task(lock.acquire(0.5)) for _ in range(10_000)]
-    longest, before = 0.0, time.thread_time()
+    longest_turn_seconds = 0.0
+    before = time.thread_time()
     while not all(task.done() for task in waiting):
         await asyncio.sleep(0.001)
-        longest = max(longest, time.thread_time() - before)
+        longest_turn_seconds = max(longest_turn_seconds, time.thread_time() - before)
         before = time.thread_time()
     assert {type(task.exception()) for task in waiting} == {LockBackendError}
-    print(f"the loop stood still for {longest:.2f} s")
-    assert longest < 2.2  # processor seconds: 2.6 where each looks at all, else 0.8 to 1.8
+    print(f"the loop stood still for {longest_turn_seconds:.2f} s")
+    # In processor seconds: 0.8 to 1.8, or 2.6 if each waiter looked at all others.
+    assert longest_turn_seconds < 2.2
     await client.aclose()
 
 
@@ -235,34 +237,36 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
 
 
 def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
-    """asyncio.run cancels all tasks then, that which renews included."""
-    ended: list[bool] = []
+    """asyncio.run cancels all tasks when main has ended, including the one that renews."""
+    losses: list[bool] = []
 
-    async def works(lock: AsyncRedisLock) -> None:
+    async def hold_until_cancelled(lock: AsyncRedisLock) -> None:
         async with lock.hold(wait=1) as lease:
             try:
                 await asyncio.sleep(30)
             finally:
                 await asyncio.sleep(1.0)
-                ended.append(lease.lost)
+                losses.append(lease.lost)
 
     async def main() -> None:
         client = redis.asyncio.Redis(port=server.port)
-        task = asyncio.create_task(works(AsyncRedisLock(client, "cleans up", ttl=0.4)))
+        task = asyncio.create_task(
+            hold_until_cancelled(AsyncRedisLock(client, "cleans up", ttl=0.4))
+        )
         await asyncio.sleep(0.5)
         assert not task.done()
 
     loop = asyncio.new_event_loop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
-    assert ended == [False]
+    assert losses == [False]
     assert asyncio.all_tasks(loop) == set()
 
 
 def test_unanswered_release_leaves_no_task_behind(
     proxy: LoopbackProxy,
 ) -> None:
-    """What would repeat it is closed by then."""
+    """The watchdog, which would repeat the release, is closed with the loop."""
 
     async def main() -> None:
         lock = AsyncRedisLock(redis.asyncio.Redis(port=proxy.port), "ends unheard", ttl=1)
@@ -280,14 +284,14 @@ def test_unanswered_release_leaves_no_task_behind(
 async def test_cancelled_close_still_closes_everything(
     proxy: LoopbackProxy,
 ) -> None:
-    """asyncio.run cancels it with all others, if the client was forgotten as its main ended."""
+    """asyncio.run cancels the closing task too, if the client was dropped as main ended."""
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
     lease = await lock.acquire(1)
     resources: Any = await lock._here()
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
-    lease.start_release()  # its reply is waited for
+    lease.start_release()  # a task waits for its reply
     line, link = resources.connections.current_connection, resources.wakeups._link
     closing = asyncio.ensure_future(resources.end.aclose())
     await asyncio.sleep(0)

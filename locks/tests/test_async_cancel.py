@@ -1,4 +1,4 @@
-"""A task cancelled at any of its awaits leaves nothing behind; and a loss ends its block."""
+"""Cancelled tasks of asyncio leave nothing behind, and a loss ends the block."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,24 +16,26 @@ from .. import (
     Release,
 )
 from ..testing.server import LoopbackProxy, Server
-from .looped import Make, Stepped, is_free, lock_on, locks_on, looped, until, waits
+from .looped import Make, Stepped, has_waiters, is_free, lock_on, locks_on, looped, wait_until
 
-#: More awaits than any of the scenarios has.
-MOST = 60
-#: The lock that another holder may have, and those that are taken before it and after it.
-TESTED, OTHERS = "tested", ("a first one", "the last one")
+#: More awaits than any scenario has.
+MAX_AWAITS = 60
+#: The name of the lock that another holder may have.
+TESTED = "tested"
+#: The names of the locks that a scenario takes before it and after it.
+OTHER_NAMES = ("a lock before", "the lock after")
 
 
-def tasks() -> set[asyncio.Task[Any]]:
+def list_tasks() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if not task.get_name().startswith("locks.")}
 
 
-async def uncontended(make: Make) -> None:
+async def acquire_and_release(make: Make) -> None:
     async with make(TESTED).hold(wait=5):
         await asyncio.sleep(0)
 
 
-async def released_twice_if_cancelled(make: Make) -> None:
+async def release_again_if_cancelled(make: Make) -> None:
     lease: AsyncLease = await make(TESTED).acquire(5)
     try:
         await lease.release()
@@ -41,40 +43,52 @@ async def released_twice_if_cancelled(make: Make) -> None:
         try:
             assert await lease.release() is Release.RELEASED
         except asyncio.CancelledError:
-            raise AssertionError("cancelled once more, by itself") from None
+            raise AssertionError("the second release was cancelled, too") from None
         raise
 
 
-async def several(make: Make) -> None:
-    """Hold several locks as ASYNCIO.md does."""
+async def acquire_several(make: Make) -> None:
+    """Acquire several locks as in ASYNCIO.md."""
     async with AsyncExitStack() as stack:
-        for name in sorted((TESTED, *OTHERS)):
+        for name in sorted((TESTED, *OTHER_NAMES)):
             await stack.enter_async_context(make(name).hold(wait=5))
 
 
 Scenario = Callable[[Make], Coroutine[Any, Any, None]]
 
 
-async def fuzz(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
-    """Return whether the scenario has this many awaits. `held`: the lock is held at first."""
+async def cancel_at(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
+    """Cancel the scenario at this await, and check that nothing is left behind.
+
+    Args:
+        make: Makes the locks.
+        scenario: The coroutine function that is cancelled.
+        at: The number of the await, from 1.
+        late: As in Stepped.
+        held: Whether the lock has another holder until the scenario waits.
+
+    Returns:
+        Whether the scenario has this many awaits.
+    """
     asyncio.get_running_loop().set_exception_handler(_fail)
-    before, lock = tasks(), make(TESTED)
+    before = list_tasks()
+    lock = make(TESTED)
     holder = await lock.acquire(5) if held else None
     stepped = Stepped(scenario(make), at, late=late)
     task = asyncio.create_task(stepped.run())
     if holder is not None:
-        await until(lambda: _queued(lock, task))
+        await wait_until(lambda: _queued(lock, task))
         assert await holder.release() is Release.RELEASED
     with suppress(asyncio.CancelledError):
         async with asyncio.timeout(3):
             await task
     if stepped.fired:
         assert task.cancelled() or not late
-    # What undoes it was sent before the exception was raised: one round trip, and it is undone.
-    await until(lambda: is_free(lock, *map(make, OTHERS)), within=0.5)
-    assert tasks() == before
+    # The cleanup command was sent before the exception was raised, and takes one round trip.
+    await wait_until(lambda: is_free(lock, *map(make, OTHER_NAMES)), within=0.5)
+    assert list_tasks() == before
     assert not (await lock._here()).wakeups.waiters.mailboxes
-    async with lock.hold(wait=1) as lease:  # no reply of before is read by the next one
+    async with lock.hold(wait=1) as lease:  # the next command does not read an earlier reply
         state = await lock.inspect()
         assert state.owner == lease.token
         assert state.fence == lease.fence
@@ -86,12 +100,14 @@ def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
-    return task.done() or await waits(lock)
+    return task.done() or await has_waiters(lock)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
-@pytest.mark.parametrize("scenario", [uncontended, released_twice_if_cancelled, several])
+@pytest.mark.parametrize(
+    "scenario", [acquire_and_release, release_again_if_cancelled, acquire_several]
+)
 @looped
 async def test_task_cancelled_at_any_await_leaves_nothing(
     server: Server, scenario: Scenario, held: bool, late: bool
@@ -99,9 +115,9 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
     async with locks_on(server.port) as make:
         async with make(TESTED).hold(wait=5):
             with suppress(LockTimeout):
-                await make(TESTED).acquire(0.01)  # subscribed
-        for at in range(1, MOST):
-            if not await fuzz(make, scenario, at, late=late, held=held):
+                await make(TESTED).acquire(0.01)  # the client is subscribed from here on
+        for at in range(1, MAX_AWAITS):
+            if not await cancel_at(make, scenario, at, late=late, held=held):
                 assert at > 2
                 return
     raise AssertionError("more awaits than expected")
@@ -111,19 +127,19 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
 def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late: bool) -> None:
     """It is cancelled at each await of connecting and subscribing."""
 
-    async def cold(at: int) -> bool:
+    async def cancel_new_client_at(at: int) -> bool:
         async with locks_on(server.port) as make, lock_on(server.port) as other:
             await other.locked()
             async with other.hold(wait=5):
-                stepped = Stepped(uncontended(make), at, late=late)
+                stepped = Stepped(acquire_and_release(make), at, late=late)
                 task = asyncio.create_task(stepped.run())
-                await until(lambda: _queued(other, task))
+                await wait_until(lambda: _queued(other, task))
             await asyncio.wait({task})
-            await until(lambda: is_free(other), within=0.5)
+            await wait_until(lambda: is_free(other), within=0.5)
             return stepped.fired
 
-    for at in range(1, MOST):
-        if not asyncio.run(cold(at)):
+    for at in range(1, MAX_AWAITS):
+        if not asyncio.run(cancel_new_client_at(at)):
             assert at > 3
             return
     raise AssertionError("more awaits than expected")
@@ -132,18 +148,18 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(server: Server, late:
 @looped
 async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -> None:
     async with lock_on(server.port, ttl=0.6) as lock:
-        # asyncio.timeout
+        # A timeout of asyncio.
         with pytest.raises(TimeoutError) as timed:
             async with asyncio.timeout(0.02), lock.hold(wait=5, cancel_on_loss=True):
                 await asyncio.sleep(5)
         assert not isinstance(timed.value, LockTimeout)
         assert await is_free(lock)
 
-        # lost
-        hold = lock.hold(wait=5, cancel_on_loss=True)  # used again below
+        # A loss.
+        hold = lock.hold(wait=5, cancel_on_loss=True)  # reused below
         entered = asyncio.Event()
 
-        async def begun(*, lost: bool) -> asyncio.Task[None]:
+        async def start_body(*, lost: bool) -> asyncio.Task[None]:
             entered.clear()
             task = asyncio.create_task(body(lost=lost))
             await entered.wait()
@@ -157,20 +173,20 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
                 finally:
                     assert lease.lost is lost
 
-        task = await begun(lost=True)
+        task = await start_body(lost=True)
         await lock.force_release()
         with pytest.raises(LockLost):
             await task
 
-        # cancelled from outside
-        task = await begun(lost=False)
+        # A cancellation from outside.
+        task = await start_body(lost=False)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert task.cancelled()
 
-        # lost, and cancelled from outside before it could say so
-        task = await begun(lost=True)
+        # A loss, and a cancellation from outside before the loss is raised.
+        task = await start_body(lost=True)
         lease = next(iter(_leases(await lock._here())))
         await lock.force_release()
         lease._on_lost = lambda *_: None
@@ -180,8 +196,8 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
             await task
         assert task.cancelling() == 1
 
-        # in a task group: the loss ends the group, not the program
-        async def group() -> None:
+        # A loss in a task group ends the group, not the program.
+        async def run_group() -> None:
             async with asyncio.TaskGroup() as members:
                 entered.clear()
                 members.create_task(body(lost=True))
@@ -190,7 +206,7 @@ async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -
                 await lock.force_release()
 
         with pytest.raises(ExceptionGroup) as grouped:
-            await group()
+            await run_group()
         assert [type(error) for error in grouped.value.exceptions] == [LockLost]
 
 
@@ -206,7 +222,7 @@ async def test_lost_release_is_sent_by_the_second_call(
     async with locks_on(proxy.port) as make:
         lease = await make("first").acquire(1)
         shared: Any = await make("first")._here()
-        shared.watchdog.abandon = lambda *_: None  # else it would release them as well
+        shared.watchdog.abandon = lambda *_: None  # which would release the lock as well
         proxy.black_hole()
         line = shared.connections.current_connection
         releasing = asyncio.create_task(lease.release())
@@ -219,14 +235,16 @@ async def test_lost_release_is_sent_by_the_second_call(
 
 @looped
 async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
-    """asyncio.timeout cancels the task, and before Python 3.11.3 it says CancelledError, not
-    TimeoutError, in a task that cleans up after it was cancelled."""
-    cancels = 0
+    """The wait does not end by asyncio.timeout, which cancels the task.
 
-    class Cancelled(asyncio.Task[Any]):
+    Before Python 3.11.3 that raised CancelledError in a task that cleans up after a cancellation.
+    """
+    cancel_count = 0
+
+    class CountingTask(asyncio.Task[Any]):
         def cancel(self, msg: object = None) -> bool:
-            nonlocal cancels
-            cancels += 1
+            nonlocal cancel_count
+            cancel_count += 1
             return super().cancel(msg)
 
     async def clean_up(lock: AsyncRedisLock) -> None:
@@ -236,9 +254,9 @@ async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
             await lock.acquire(0.05)
 
     async with lock_on(server.port) as lock, lock.hold(wait=5):
-        task = Cancelled(clean_up(lock))
+        task = CountingTask(clean_up(lock))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(LockTimeout):
             await task
-        assert cancels == 1
+        assert cancel_count == 1

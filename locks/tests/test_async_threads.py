@@ -1,4 +1,4 @@
-"""A lease of asyncio that is used from another thread, after its loop, or in a forked child."""
+"""A lease of asyncio in another thread, after the end of its loop, or in a forked child."""
 
 import asyncio
 import os
@@ -14,38 +14,38 @@ import redis.asyncio
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock
 from ..testing.server import Server, eventually
 from .looped import lock_on
-from .waiting import Start, held, in_thread, listeners, queued
+from .waiting import Start, count_listeners, held, run_in_thread, wait_until_queued
 
 
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
-    """A web server may run one loop for each request in its threads."""
+    """As in a web server whose threads run a new loop for each request."""
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "loop after loop", ttl=30)
-    both = threading.Barrier(2)
+    both_checked = threading.Barrier(2)
 
-    class Closed(asyncio.SelectorEventLoop):
-        looked_at = False
+    class ObservedLoop(asyncio.SelectorEventLoop):
+        is_observed = False
 
         def is_closed(self) -> bool:
-            if self.looked_at and threading.current_thread() is not threading.main_thread():
+            if self.is_observed and threading.current_thread() is not threading.main_thread():
                 with suppress(threading.BrokenBarrierError):
-                    both.wait(0.5)
+                    both_checked.wait(0.5)
             return super().is_closed()
 
-    async def once() -> None:
+    async def acquire_once() -> None:
         await (await lock.acquire(5)).release()
 
-    loop = Closed()
+    loop = ObservedLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(once())
-    loop.looked_at = True
-    for thread_run in [in_thread(lambda: asyncio.run(once())) for _ in range(2)]:
+        runner.run(acquire_once())
+    loop.is_observed = True
+    for thread_run in [run_in_thread(lambda: asyncio.run(acquire_once())) for _ in range(2)]:
         thread_run.result(10)
 
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug: bool) -> None:
-    """A synchronous ORM in asyncio.to_thread checks the lease. on_lost is called once."""
+    """Code in asyncio.to_thread, such as a synchronous ORM, checks the lease. on_lost runs once."""
     losses: list[LossReason] = []
 
     async def main() -> None:
@@ -61,7 +61,7 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
                 lease.deadline = 0.0
                 await asyncio.to_thread(expect_lost, lease)
                 assert lease.loss is LossReason.EXPIRED
-                await asyncio.Event().wait()  # cancelled here
+                await asyncio.Event().wait()  # the loss cancels this wait
 
         with pytest.raises(LockLost) as caught:
             await work()
@@ -80,31 +80,31 @@ def expect_lost(lease: AsyncLease) -> None:
 
 
 def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
-    async def take() -> AsyncLease:
+    async def acquire() -> AsyncLease:
         async with lock_on(server.port, on_lost=lambda *_: None) as lock:
             return await lock.acquire(1)
 
-    lease = asyncio.run(take())
+    lease = asyncio.run(acquire())
     lease.deadline = 0.0
     expect_lost(lease)
 
 
 @pytest.mark.parametrize(
-    "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
+    "waiting_command", [{"command": "async_waiter"}, {"command": "crowd", "wait": 30, "waiters": 1}]
 )
 def test_fork_does_not_keep_a_dead_waiters_subscription(
-    lock: RedisLock, worker: Start, waits: dict[str, Any]
+    lock: RedisLock, worker: Start, waiting_command: dict[str, Any]
 ) -> None:
-    """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""
+    """A child's copy of the socket would keep it, and the next waiter would wait for a ttl."""
     process = worker()
     with held(lock) as lease:
-        process.ask(**waits, name="tested", ttl=30)
-        queued(lock, 1)
-        child = process.ask("leave_a_child_now")
+        process.ask(**waiting_command, name="tested", ttl=30)
+        wait_until_queued(lock, 1)
+        child = process.ask("fork_idle_child")
         other = None
         try:
             process.kill()
-            eventually(lambda: listeners(lock) == [0])
+            eventually(lambda: count_listeners(lock) == [0])
             assert lease.release()
             other = lock.acquire(1)
         finally:
@@ -121,10 +121,10 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
     other_channels = set(server.client().pubsub_channels("lock:wake:*"))
     read_response = redis.asyncio.Connection.read_response
 
-    def ours() -> set[Any]:
+    def list_new_channels() -> set[Any]:
         return set(server.client().pubsub_channels("lock:wake:*")) - other_channels
 
-    async def forked(self: Any, **options: Any) -> Any:
+    async def fork_and_read(self: Any, **options: Any) -> Any:
         if not children:
             children.append(os.fork())
             if not children[0]:
@@ -133,15 +133,15 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
 
     async def main() -> None:
         async with lock_on(server.port) as lock, lock.hold(wait=1):
-            monkeypatch.setattr(redis.asyncio.Connection, "read_response", forked)
+            monkeypatch.setattr(redis.asyncio.Connection, "read_response", fork_and_read)
             with pytest.raises(LockTimeout):
                 await lock.acquire(0.2)
-            assert ours()
+            assert list_new_channels()
 
     try:
         asyncio.run(main())
         assert children
-        eventually(lambda: not ours())
+        eventually(lambda: not list_new_channels())
     finally:
         for child in children:
             os.kill(child, signal.SIGKILL)

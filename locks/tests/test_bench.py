@@ -1,4 +1,4 @@
-"""The benchmark's drain serves real contenders; it finds a planted violation."""
+"""The benchmark's drain serves real contenders and reports a planted violation."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

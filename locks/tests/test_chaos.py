@@ -1,6 +1,6 @@
-"""Holders and waiters are killed and paused, connections cut, replies lost; and what still holds.
+"""Random faults: processes are killed and paused, connections cut and replies lost.
 
-LOCKS_CHAOS_SECONDS=120 runs it longer, LOCKS_CHAOS_SEED=7 replays another plan of faults.
+LOCKS_CHAOS_SECONDS=120 runs the test longer, LOCKS_CHAOS_SEED=7 chooses another plan of faults.
 """
 
 import os
@@ -13,34 +13,34 @@ from pathlib import Path
 
 from .. import RedisLock
 from ..testing.server import LoopbackProxy, Server, eventually
-from .stress import holds, overlaps, read, start
+from .stress import find_overlaps, list_holds, read_history, start
 from .worker import send_signal
 
-SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
+CHAOS_SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
 SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
-TTL = 0.4
-WORKERS = 5
+TTL_SECONDS = 0.4
+WORKER_COUNT = 5
 FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 
 
 class Crowd:
-    """The processes that contend, and what befalls them."""
+    """The contending processes, and the faults that befall them."""
 
     def __init__(self, port: int, history: Path) -> None:
-        self.start = partial(start, "threads", port, TTL, 10 * SECONDS, history)
-        self.running = [self.start() for _ in range(WORKERS)]
+        self.start = partial(start, "threads", port, TTL_SECONDS, 10 * CHAOS_SECONDS, history)
+        self.running = [self.start() for _ in range(WORKER_COUNT)]
         self.paused: dict[BaseProcess, float] = {}
 
     def pick(self, lock: RedisLock, chance: random.Random) -> BaseProcess:
-        """The process of the holder, of the first waiter, or any: their tokens name it."""
+        """Return the process of the holder or first waiter, which its token names, or any other."""
         inspection = lock.inspect()
-        whom = chance.choice(["holder", "head", "anybody"])
-        tokens = [inspection.owner or ""] if whom == "holder" else inspection.waiters[:1]
-        anybody = chance.choice(self.running)
-        pids = [token.partition("-")[0] for token in tokens if whom != "anybody"]
+        target = chance.choice(["holder", "head", "any"])
+        tokens = [inspection.owner or ""] if target == "holder" else inspection.waiters[:1]
+        any_worker = chance.choice(self.running)
+        pids = [token.partition("-")[0] for token in tokens if target != "any"]
         return next(
             (running_worker for running_worker in self.running if str(running_worker.pid) in pids),
-            anybody,
+            any_worker,
         )
 
     def kill(self, victim: BaseProcess) -> None:
@@ -54,9 +54,9 @@ class Crowd:
         send_signal(victim, signal.SIGSTOP)
         self.paused[victim] = time.monotonic() + seconds
 
-    def resume(self, everybody: bool = False) -> None:
+    def resume(self, all_workers: bool = False) -> None:
         for victim, until in list(self.paused.items()):
-            if everybody or until <= time.monotonic():
+            if all_workers or until <= time.monotonic():
                 send_signal(victim, signal.SIGCONT)
                 del self.paused[victim]
 
@@ -64,11 +64,11 @@ class Crowd:
 def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path) -> None:
     """Afterwards the lock is free, and the queue drains."""
     client = own_server.client()
-    lock = RedisLock(client, "stress", ttl=TTL)
+    lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
     chance = random.Random(SEED)
-    plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * SECONDS))]
+    plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
     crowd = Crowd(proxy.port, history)
     try:
         eventually(history.exists, within=30)
@@ -77,7 +77,7 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
             if fault == "kill":
                 crowd.kill(victim)
             elif fault == "pause":
-                crowd.pause(victim, chance.uniform(0.05, 3 * TTL))
+                crowd.pause(victim, chance.uniform(0.05, 3 * TTL_SECONDS))
             elif fault == "cut":
                 proxy.cut()
             elif fault == "reply":
@@ -86,22 +86,22 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
                 client.client_kill_filter(_type="pubsub")
             time.sleep(chance.uniform(0.05, 0.2))
             crowd.resume()
-        crowd.resume(everybody=True)
+        crowd.resume(all_workers=True)
         for worker in crowd.running:
             worker.terminate()
         for worker in crowd.running:
             worker.join(30)
-            assert worker.exitcode in (0, -signal.SIGTERM)  # or it had just been started
+            assert worker.exitcode in (0, -signal.SIGTERM)  # it may have just been started
     finally:
-        crowd.resume(everybody=True)
+        crowd.resume(all_workers=True)
         for worker in crowd.running:
             worker.kill()
             worker.join(10)
         proxy.stop()
-    events = read(history)
-    assert overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
-    assert len(holds(events)) > len(plan) / 4
+    events = read_history(history)
+    assert find_overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
+    assert len(list_holds(events)) > len(plan) / 4
     assert [key for key in client.scan_iter() if client.pttl(key) == -1] == []
-    lock.acquire(2 * TTL).release()  # no dead waiter is in the way
-    # With each turn waiters that have been away for too long are dropped.
+    lock.acquire(2 * TTL_SECONDS).release()  # no dead waiter delays it
+    # Each acquisition drops waiters that have been silent for too long.
     eventually(lambda: lock.acquire(1).release() and not lock.inspect().waiters)

@@ -1,4 +1,4 @@
-"""Clients that share connections, kinds of clients, and the rights of their users."""
+"""Clients that share connections, the options of a client, and the rights of its user."""
 
 import re
 import signal
@@ -14,7 +14,7 @@ from .. import LockBackendError, RedisLock, Release, connection
 from ..one_file import OneFileLock
 from ..sans_io import protocol
 from ..testing.server import Server, eventually
-from .waiting import held, in_thread, queued, waiter
+from .waiting import held, run_in_thread, start_waiter, wait_until_queued
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -41,9 +41,9 @@ def test_verifying_client_shares_no_unverified_connection(
 
 def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
     first, other = RedisLock(client, "one", ttl=10), RedisLock(client, "other", ttl=10)
-    before = set(client.pubsub_channels("lock:wake:*"))  # of clients of other tests
+    before = set(client.pubsub_channels("lock:wake:*"))  # those of other tests' clients
     with held(first), held(other):
-        waiters = [waiter(first), waiter(other)]
+        waiters = [start_waiter(first), start_waiter(other)]
         assert len(set(client.pubsub_channels("lock:wake:*")) - before) == 1
     for waiting_thread in waiters:
         waiting_thread.result(5).release()
@@ -74,28 +74,30 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
     commands = set()
     for file in protocol.FOLDER.glob("*.lua"):
         commands |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
-    commands = commands - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the other one: in a cluster
+    commands = commands - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the latter in a cluster only
     sent = {"evalsha", "eval", "script|load", "subscribe", "ping", "role"}
     assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == commands | sent
 
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
-    """It allows acquisition, waiting, probing, hand-over, renewal and lost scripts."""
+    """They allow waiting, probes, hand-overs, renewals, broken subscriptions and lost scripts."""
     admin: Any = own_server.client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())
     client = own_server.client(username="locks", password="pw")
     lock = RedisLock(client, "acl", ttl=0.6)
     with held(lock):
-        waiters = [in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]
-        queued(lock, 3)
+        waiters = [run_in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]
+        wait_until_queued(lock, 3)
         pings = admin.info("commandstats")["cmdstat_ping"]["calls"]
         eventually(lambda: admin.info("commandstats")["cmdstat_ping"]["calls"] > pings)
         first = lock.inspect().waiters[0]
-        nowhere = "lock:wake:nowhere 600 -1 0"
-        admin.hset("lock:{acl}:waiting", mapping={first: nowhere, "*": "lock:wake:nowhere -1"})
+        silent_waiter = "lock:wake:nowhere 600 -1 0"
+        admin.hset(
+            "lock:{acl}:waiting", mapping={first: silent_waiter, "*": "lock:wake:nowhere -1"}
+        )
         admin.script_flush()
-        admin.delete("lock:{acl}")  # as if the process that holds it were paused
+        admin.delete("lock:{acl}")  # as if its holder were paused
     assert [waiting_thread.result(5) for waiting_thread in waiters] == [Release.RELEASED] * 3
     with held(lock) as lease:
         before = lease.deadline
@@ -107,7 +109,7 @@ def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     with one_file_lock.hold(wait=1) as one_file_lease:
         admin.script_flush()
     assert one_file_lease.outcome == "released"
-    # redis-py introduces itself where the server knows how, and takes no for an answer
+    # redis-py introduces itself with CLIENT commands, and accepts their refusal.
     assert [entry for entry in admin.acl_log() if "client" not in str(entry["object"])] == []
     with pytest.raises(redis.exceptions.NoPermissionError):
         client.get("anything else")

@@ -1,7 +1,7 @@
-"""locks.compat.Lock does what redis-py's Lock promises, in our own words.
+"""The promises of redis-py's Lock that locks.compat.Lock keeps.
 
-What does not hold, and why: no lock is without an end (a `timeout` of None is renewed, so the key
-has a ttl), and no waiter polls (a wait is exact, and `sleep` is not counted out in pauses).
+Two of them differ on purpose: a lock without a `timeout` has a renewed ttl,
+and a waiter does not poll, so that its wait is exact and `sleep` has no effect on it.
 """
 
 import gc
@@ -15,7 +15,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import Lease, RedisLock, compat, redis_lock
 from ..testing.server import Server, eventually
-from .waiting import in_thread
+from .waiting import run_in_thread
 
 Make = Callable[..., compat.Lock]
 
@@ -28,8 +28,8 @@ def test_key_value_and_expiry_match_redis_py(
     lock = lock_of(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
-    life = (timeout or 10) * 1000  # redis-py: no end without a timeout
-    assert life - 1000 < client.pttl("job") <= life
+    ttl_ms = (timeout or 10) * 1000  # redis-py's key has no ttl without a timeout
+    assert ttl_ms - 1000 < client.pttl("job") <= ttl_ms
     lock.release()
     assert client.get("job") is None
     assert lock.local.token is None
@@ -43,7 +43,9 @@ def test_caller_may_choose_the_token(
     lock, other = lock_of(thread_local=thread_local), lock_of()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
-    assert other.acquire(blocking=False, token=token) is False  # it is no second key
+    assert (
+        other.acquire(blocking=False, token=token) is False
+    )  # the same token does not acquire twice
     lock.release()
     assert client.get("job") is None
 
@@ -76,7 +78,7 @@ def test_only_a_lock_without_a_timeout_is_renewed(
     assert ends.acquire()
     assert stays.acquire()
     token = stays.local.token
-    del stays  # its token may be in another process: it is renewed as long as this one lives
+    del stays  # another process may have its token, so this one goes on renewing it
     gc.collect()
     eventually(lambda: not client.exists("ends"))
     eventually(lambda: client.pttl("stays") < 2500)
@@ -84,10 +86,10 @@ def test_only_a_lock_without_a_timeout_is_renewed(
     assert client.get("stays") == token
     with pytest.raises(LockNotOwnedError):
         ends.release()
-    again = client.lock("stays", lock_class=compat.Lock)
-    again.local.token = token
-    again.release()
-    assert not again._lock._watchdog.renewals
+    second_lock = client.lock("stays", lock_class=compat.Lock)
+    second_lock.local.token = token
+    second_lock.release()
+    assert not second_lock._lock._watchdog.renewals
     assert not client.exists("stays")
 
 
@@ -114,11 +116,11 @@ def test_lock_that_ends_during_acquire_is_an_error(
     """The exception is redis-py's."""
     hand_over = Lease.hand_over
 
-    def late(lease: Lease) -> str:
-        time.sleep(0.1)  # the process was paused
+    def hand_over_late(lease: Lease) -> str:
+        time.sleep(0.1)  # as if the process were paused
         return hand_over(lease)
 
-    monkeypatch.setattr(Lease, "hand_over", late)
+    monkeypatch.setattr(Lease, "hand_over", hand_over_late)
     with pytest.raises(LockNotOwnedError, match="ended at once"):
         lock_of(timeout=0.05).acquire(token="mine")
 
@@ -131,7 +133,7 @@ def test_acquire_returns_false_at_the_end_of_its_wait(lock_of: Make) -> None:
         assert 0.3 <= time.monotonic() - started < 0.8
         started = time.monotonic()
         assert other.acquire(blocking=False) is False
-        # As there, a pause that is longer than the wait leaves one try.
+        # As in redis-py, a pause that is longer than the wait leaves one try.
         assert other.acquire(sleep=60, blocking_timeout=1) is False
         assert time.monotonic() - started < 0.5
         with pytest.raises(LockError) as caught, other:
@@ -142,9 +144,9 @@ def test_acquire_returns_false_at_the_end_of_its_wait(lock_of: Make) -> None:
 def test_waiter_is_woken_without_polling(client: redis.Redis, lock_of: Make) -> None:
     lock = lock_of()
     assert lock.acquire()
-    waiting = in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
-    look = RedisLock(client, "job", key="job", ttl=1)
-    eventually(lambda: len(look.inspect().waiters) == 1)
+    waiting = run_in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
+    observer = RedisLock(client, "job", key="job", ttl=1)
+    eventually(lambda: len(observer.inspect().waiters) == 1)
     lock.release()
     assert waiting.result(1) is True
 
@@ -167,7 +169,7 @@ def test_lock_with_another_holder_cannot_be_used(client: redis.Redis, lock_of: M
     for use in (lambda: lock.extend(1), lock.reacquire, lock.release):
         with pytest.raises(LockNotOwnedError):
             use()
-    assert lock.local.token is None  # and it need not be tried again
+    assert lock.local.token is None  # a second release would be useless
     assert client.get("job") == b"another"
 
 
@@ -187,24 +189,24 @@ def test_extend_and_reacquire_set_the_expiry(client: redis.Redis, lock_of: Make)
         assert 18 < lock.lease.remaining() < 20
         assert lock.extend(10.0, replace_ttl=True)
         assert 9000 < client.pttl("job") <= 10_000
-        assert lock.lease.remaining() < 10  # shorter: the lease knows
+        assert lock.lease.remaining() < 10  # the lease is shorter, too
         client.pexpire("job", 5000)
         assert lock.reacquire() is True
         assert 9000 < client.pttl("job") <= 10_000
 
 
-@pytest.mark.parametrize("spoil", ["ended", "released"])
-def test_block_exit_without_the_lock_raises(client: redis.Redis, lock_of: Make, spoil: str) -> None:
+@pytest.mark.parametrize("loss", ["ended", "released"])
+def test_block_exit_without_the_lock_raises(client: redis.Redis, lock_of: Make, loss: str) -> None:
     """With raise_on_release_error=False it does not."""
 
     def leave(**options: Any) -> None:
         with lock_of(timeout=10, **options) as lock:
-            if spoil == "ended":
+            if loss == "ended":
                 client.delete("job")
             else:
                 lock.release()
 
-    with pytest.raises(LockNotOwnedError if spoil == "ended" else LockError):
+    with pytest.raises(LockNotOwnedError if loss == "ended" else LockError):
         leave()
     leave(raise_on_release_error=False)
 

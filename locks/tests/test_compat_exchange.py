@@ -1,4 +1,4 @@
-"""locks.compat.Lock between threads, processes and clients, and where answers are lost."""
+"""locks.compat.Lock between threads, processes and clients, and with lost replies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +9,23 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import in_thread
+from .waiting import run_in_thread
 
 Make = Callable[..., compat.Lock]
 
 
 def test_two_waiters_with_one_token_take_turns(client: redis.Redis, lock_of: Make) -> None:
-    """A task that is delivered twice brings its id both times."""
+    """A task that is delivered twice uses its id as the token both times."""
     with lock_of():
-        twice = [in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
-        look = RedisLock(client, "job", key="job", ttl=1)
-        eventually(lambda: len(look.inspect().waiters) == 2)
-    eventually(lambda: any(attempt.done() for attempt in twice))
-    assert sum(attempt.done() for attempt in twice) == 1
+        attempts = [run_in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
+        observer = RedisLock(client, "job", key="job", ttl=1)
+        eventually(lambda: len(observer.inspect().waiters) == 2)
+    eventually(lambda: any(attempt.done() for attempt in attempts))
+    assert sum(attempt.done() for attempt in attempts) == 1
     owner = lock_of()
     owner.local.token = "task-1"
     owner.release()
-    assert [attempt.result(5) for attempt in twice] == [True, True]
+    assert [attempt.result(5) for attempt in attempts] == [True, True]
     owner.local.token = "task-1"
     owner.release()
 
@@ -34,10 +34,10 @@ def test_token_is_thread_local_by_default(lock_of: Make) -> None:
     lock, shared = lock_of(), lock_of(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
-        in_thread(lock.release).result(5)
+        run_in_thread(lock.release).result(5)
     lock.release()
     assert shared.acquire()
-    in_thread(shared.release).result(5)
+    run_in_thread(shared.release).result(5)
     assert not shared.locked()
 
 
@@ -47,16 +47,16 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
     """It has the lock before the reply to the release is read."""
     lock = lock_of(thread_local=False)
     assert lock.acquire()
-    waiting = in_thread(lock.acquire)
+    waiting = run_in_thread(lock.acquire)
     eventually(lambda: len(lock._lock.inspect().waiters) == 1)
-    ask = lock._run
+    run = lock._run
 
-    def slow(*command: Any) -> Any:
-        reply = ask(*command)
+    def run_until_acquired(*command: Any) -> Any:
+        reply = run(*command)
         assert waiting.result(5)
         return reply
 
-    monkeypatch.setattr(lock, "_run", slow)
+    monkeypatch.setattr(lock, "_run", run_until_acquired)
     lock.release()
     monkeypatch.undo()
     assert lock.owned()
@@ -65,15 +65,15 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
 
 
 def test_another_client_releases_with_the_token(server: Server, lock_of: Make) -> None:
-    """A web request may pass the token to a Celery task in this way."""
+    """For example, a web request passes the token to a Celery task."""
     lock = lock_of(timeout=10)
-    theirs: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
+    other_lock: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
-    theirs.local.token = lock.local.token.decode()
-    assert theirs.owned()
-    assert theirs.extend(10)
-    theirs.release()
-    assert not theirs.locked()
+    other_lock.local.token = lock.local.token.decode()
+    assert other_lock.owned()
+    assert other_lock.extend(10)
+    other_lock.release()
+    assert not other_lock.locked()
     assert not lock.owned()
     with pytest.raises(LockNotOwnedError):
         lock.release()
@@ -97,23 +97,23 @@ def test_unanswered_release_raises_and_keeps_the_token(
 def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that is retried under its id has the same token. Without a reply it stays a ttl."""
+    """A retried task has the same token and may hold the lock by now."""
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
     far: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
     adopt = RedisLock.adopt
 
-    def cut(*args: Any, **options: Any) -> Any:
+    def adopt_without_reply(*args: Any, **options: Any) -> Any:
         proxy.lose_reply(b"EVALSHA")
         return adopt(*args, **options)
 
-    monkeypatch.setattr(RedisLock, "adopt", cut)
+    monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
         far.acquire(token="mine")
-    eventually(lambda: not far._lock._watchdog.abandoned)  # what it was queued with
+    eventually(lambda: not far._lock._watchdog.abandoned)  # the token of the wait has been released
     assert client.get("job") == b"mine"
-    again: compat.Lock = client.lock("job", **options)
-    again.local.token = b"mine"
-    again.release()
+    retried_lock: compat.Lock = client.lock("job", **options)
+    retried_lock.local.token = b"mine"
+    retried_lock.release()
 
 
 def test_compat_client_makes_compat_locks(server: Server) -> None:
@@ -127,7 +127,7 @@ def test_compat_client_makes_compat_locks(server: Server) -> None:
 def test_locks_with_the_same_token_are_renewed_separately(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the first is free after its ttl, another takes it, and its holder is told nothing."""
+    """The token alone must not identify a renewal: the first lock would expire unnoticed."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
     locks = [
         compat.Lock(client, name, timeout=end) for name, end in (("A", None), ("B", None), ("C", 5))
@@ -139,7 +139,9 @@ def test_locks_with_the_same_token_are_renewed_separately(
     assert not leases[1].lost_event.wait(0.01)
     for lock in locks[1:]:
         lock.release()
-    assert not leases[0].lost_event.wait(1.0)  # nor does the release of one end another's renewal
+    assert not leases[0].lost_event.wait(
+        1.0
+    )  # the release of a lock does not end another's renewal
     assert client.get("A") == b"job-17"
     locks[0].release()
     assert not locks[0]._lock._watchdog.renewals

@@ -18,9 +18,9 @@ from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
 from ..testing.server import LoopbackProxy, Server, eventually, free_port
-from .contract.doors import Door, opened, single
-from .stress import holds, overlaps, read, start
-from .waiting import in_thread, waiter
+from .contract.doors import Door, make_server_doors, yield_and_close
+from .stress import find_overlaps, list_holds, read_history, start
+from .waiting import run_in_thread, start_waiter
 
 
 class Pair:
@@ -75,7 +75,7 @@ def pair() -> Iterator[Pair]:
 @pytest.fixture(params=["threads", "asyncio"])
 def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     """Over the name."""
-    yield from opened(single(pair.name.port)[request.param]())
+    yield from yield_and_close(make_server_doors(pair.name.port)[request.param]())
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
@@ -84,7 +84,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     """PUBLISH on the new master has no receiver there, and is replicated to the waiter."""
     lock = RedisLock(pair.client(), "sold once", ttl=30)
     holder = lock.acquire(5)
-    other = waiter(lock)
+    other = start_waiter(lock)
     pair.fail_over()
     replica_lock = RedisLock(pair.replica.client(), "sold once", ttl=30)
     assert replica_lock._release(holder) is Release.RELEASED
@@ -98,7 +98,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
 def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
     lock = door.lock("left", ttl=10)
     with lock.hold(wait=1):  # so that several connections are idle
-        for inspecting_thread in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
+        for inspecting_thread in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
             inspecting_thread.result(5)
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
@@ -110,7 +110,7 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) -> None:
     holder = RedisLock(pair.master.client(), "followed", ttl=30).acquire(5)
-    other = waiter(door.lock("followed", ttl=30))
+    other = start_waiter(door.lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
         door.lock("other", ttl=30).acquire(10)  # any command of this process
@@ -125,7 +125,7 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
 def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
     """No command of this process is refused: the subscription itself is verified."""
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
-    other = waiter(door.lock("looked after", ttl=60))
+    other = start_waiter(door.lock("looked after", ttl=60))
     channel = _channel_of_the_waiter(pair.master)
     pair.fail_over()
     replica_lock = RedisLock(pair.replica.client(), "looked after", ttl=60)
@@ -149,7 +149,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
         with pytest.raises(LockBackendError, match="replica"):
             lock.acquire(5)
         pair.name.lead_to(pair.master.port)
-        other = waiter(lock)
+        other = start_waiter(lock)
     assert other.result(2).release() is Release.RELEASED
 
 
@@ -157,7 +157,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
 def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
-        other = waiter(lock)
+        other = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
         roles = _calls(pair.master, "role")
         eventually(lambda: _calls(pair.master, "role") > roles + 1)
@@ -185,7 +185,7 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         client: redis.Redis = sentinel.master_for(MASTER)
         lock = RedisLock(client, "followed by all", ttl=30)
         holder = lock.acquire(5)
-        other = waiter(lock)
+        other = start_waiter(lock)
         eventually(partial(_fails_over, sentinels.ports[0]), within=20)
         look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
@@ -233,6 +233,6 @@ def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
         for worker_process in workers:
             worker_process.kill()
             worker_process.join(10)
-    events = read(history)
-    assert overlaps(events) == []
-    assert len(holds(events)) > 8
+    events = read_history(history)
+    assert find_overlaps(events) == []
+    assert len(list_holds(events)) > 8

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ..testing.server import Server
-from .waiting import LOCKS, run
+from .waiting import LOCKS, run_program
 
 pytest.importorskip("gevent")
 
@@ -15,7 +15,9 @@ def test_greenlets_work_when_gevent_patches_after_import(
 ) -> None:
     """They wait, renew and give up."""
     program = f"{LOCKS}.tests.gevented"
-    assert run(sys.executable, "-W", "ignore", "-m", program, server.port).endswith("fine\n")
+    assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(
+        "fine\n"
+    )
 
 
 def test_new_lock_creates_no_threading_primitive() -> None:
@@ -29,4 +31,4 @@ import {LOCKS} as locks
 locks.RedisLock(client, "x", ttl=1)
 print(made)
 """
-    assert run(sys.executable, "-c", program) == "[]\n"
+    assert run_program(sys.executable, "-c", program) == "[]\n"

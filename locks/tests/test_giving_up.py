@@ -9,7 +9,7 @@ from .. import LockTimeout, RedisLock, Release, client_resources, connection
 from ..sans_io import acquisition, renewals
 from ..sans_io.protocol import LEAVE, WireError
 from ..testing.server import eventually
-from .waiting import Start, held, is_free, queued, waiter
+from .waiting import Start, held, is_free, start_waiter, wait_until_queued
 
 
 class Interrupted(BaseException):
@@ -98,13 +98,13 @@ def test_waiter_after_its_wait_is_not_given_the_lock(
     asleep = worker()
     with held(lock) as lease:
         asleep.send("acquire", name="tested", ttl=10, wait=0.5)
-        queued(lock, 1)
+        wait_until_queued(lock, 1)
         asleep.pause()
-        second = waiter(lock)
+        second = start_waiter(lock)
         eventually(lambda: _clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     second.result(1).release()
     asleep.resume()
-    assert asleep.answer() == "LockTimeout" or asleep.ask("release") == "released"
+    assert asleep.read_answer() == "LockTimeout" or asleep.ask("release") == "released"
     assert not lock.locked()
 
 
@@ -140,6 +140,6 @@ def test_interrupted_waiter_returns_a_granted_lock(
         with pytest.raises(Interrupted):
             lock.acquire(20)
         assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits
-        next_one = waiter(lock)
+        next_one = start_waiter(lock)
         lease.release()
         next_one.result(10).release()

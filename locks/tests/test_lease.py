@@ -20,13 +20,13 @@ from .. import (
     one_file,
 )
 from ..testing.server import Server, eventually
-from .waiting import Start, held, in_thread, waiter
+from .waiting import Start, held, run_in_thread, start_waiter
 
 
 def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
     assert lock.inspect().owner is None
     with held(lock) as lease:
-        first, second = waiter(lock), waiter(lock)
+        first, second = start_waiter(lock), start_waiter(lock)
         inspection = lock.inspect()
         assert (inspection.owner, inspection.fence) == (lease.token, lease.fence)
         assert 29 < inspection.left <= 30
@@ -85,7 +85,9 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
             both_ready.wait(5)
             lease.release()
 
-        errors = [future.exception(5) for future in (in_thread(release), in_thread(release))]
+        errors = [
+            future.exception(5) for future in (run_in_thread(release), run_in_thread(release))
+        ]
         assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
         assert lease.outcome is Release.RELEASED
     assert counted == [Release.RELEASED] * 50
@@ -95,7 +97,7 @@ def test_wall_clock_of_the_client_may_jump(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held(lock) as lease:
-        other = waiter(lock)
+        other = start_waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
         lease.check()
         assert 29 < lease.remaining() < 30
@@ -129,7 +131,7 @@ def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: 
         sleeper.resume()
         eventually(lambda: lock.inspect().waiters == (handed.owner,))  # it asked, and queues again
         assert lock.inspect().owner == lease.token
-    answer = sleeper.answer()
+    answer = sleeper.read_answer()
     assert answer["fence"] > (lease.fence or 0)
     assert sleeper.ask("release") == "released"
 

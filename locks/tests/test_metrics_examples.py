@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..testing.server import Server
-from .waiting import LOCKS, run
+from .waiting import LOCKS, run_program
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
@@ -95,4 +95,4 @@ client = redis.Redis(port={server.port})
 {USE}
 {after}
 """
-    assert json.loads(run(sys.executable, "-c", program).splitlines()[-1]) == expected
+    assert json.loads(run_program(sys.executable, "-c", program).splitlines()[-1]) == expected

@@ -17,7 +17,7 @@ from redis.retry import Retry
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import LOCKS, in_thread, run
+from .waiting import LOCKS, run_in_thread, run_program
 
 Make = Callable[..., OneFileLock]
 
@@ -43,7 +43,7 @@ def test_lock_has_one_holder_and_fences_rise(make: Make) -> None:
             lease.check()
             inside.release()
 
-    for turn_thread in [in_thread(turn) for _ in range(20)]:
+    for turn_thread in [run_in_thread(turn) for _ in range(20)]:
         turn_thread.result(30)
     assert fences == sorted(set(fences))
 
@@ -185,7 +185,7 @@ def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
         "if child: print(lease.outcome)"
     )
     # Python 3.12 warns of a fork with threads.
-    assert run(sys.executable, "-W", "ignore", "-c", program) == "True\nreleased\n"
+    assert run_program(sys.executable, "-W", "ignore", "-c", program) == "True\nreleased\n"
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
@@ -204,4 +204,4 @@ def test_file_is_short_and_self_contained(tmp_path: Path, server: Server) -> Non
         "with lock.hold(wait=1) as lease: lease.check()\n"
         "print(lease.outcome)"
     )
-    assert run(sys.executable, "-c", program, folder=tmp_path) == "released\n"
+    assert run_program(sys.executable, "-c", program, folder=tmp_path) == "released\n"

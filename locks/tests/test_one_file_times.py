@@ -18,7 +18,7 @@ from redis.retry import Retry
 from .. import one_file
 from ..one_file import Lease, LockTimeout, OneFileLock
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import in_thread
+from .waiting import run_in_thread
 
 
 def recommended_client(port: int) -> redis.Redis:
@@ -178,4 +178,4 @@ def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
 
     gc.collect()
     gc.freeze()  # a look at the whole suite's objects would hold up the renewing thread, too
-    in_thread(hold).result(20)
+    run_in_thread(hold).result(20)

@@ -18,7 +18,7 @@ import redis
 from servers import valkey
 
 from ..testing.server import Server, binary
-from .waiting import LOCKS, run
+from .waiting import LOCKS, run_program
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parent / "pyproject.toml"
@@ -63,17 +63,17 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     repacked("redis", wheels)
     source = tmp_path / "source"
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", source]
-    run(*build, folder=PROJECT.parent, env=RELEASE)
+    run_program(*build, folder=PROJECT.parent, env=RELEASE)
     built = next(source.iterdir())
     offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
     elsewhere = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
-    run(*pip, "wheel", *offline, built, folder=tmp_path, env=elsewhere)
-    run(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
+    run_program(*pip, "wheel", *offline, built, folder=tmp_path, env=elsewhere)
+    run_program(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
     python = clean / "bin/python"
     pip_options = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
-    run(*pip, "--python", python, "install", *pip_options, folder=tmp_path)
+    run_program(*pip, "--python", python, "install", *pip_options, folder=tmp_path)
 
-    listed = run(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
+    listed = run_program(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
     assert {line.partition("==")[0] for line in listed.split()} == {"oversold-locks", "redis"}
     (wheel,) = wheels.glob("oversold_locks-*.whl")
     metadata = read_metadata(wheel)
@@ -85,11 +85,11 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     assert urls["Homepage"] == "https://github.com/owner/project"
     assert set(urls) == {"Changelog", "Documentation", "Homepage", "Issues"}
     program = readme_program(server, "oversold_locks", page)
-    assert "released" in run(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
+    assert "released" in run_program(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
     (tmp_path / "typed.py").write_text(TYPED)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
-    mypy_output = run(*mypy, "typed.py", folder=tmp_path, code=1)
+    mypy_output = run_program(*mypy, "typed.py", folder=tmp_path, code=1)
     assert 'Revealed type is "oversold_locks.lease.Lease"' in mypy_output
     assert mypy_output.count(": error:") == mypy_output.count("Too many arguments") == 1
 
@@ -104,7 +104,9 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
     (tmp_path / "redis").symlink_to(Path(redis.__file__).parent)
     program = readme_program(server, name)
     alone = {"PYTHONPATH": str(tmp_path)}
-    done = run(sys.executable, "-S", "-W", "error", "-c", program, folder=tmp_path, env=alone)
+    done = run_program(
+        sys.executable, "-S", "-W", "error", "-c", program, folder=tmp_path, env=alone
+    )
     assert "released" in done
 
     lent = tmp_path / "lent"
@@ -115,7 +117,7 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
     tests = [folder / f"tests/test_{name}.py" for name in ("queue", "lease")]
     options = ["-q", "-p", "no:cacheprovider", "-k", "killed or paused"]
-    run(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=alone)
+    run_program(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=alone)
 
 
 def readme_program(server: Server, name: str, readme: str | None = None) -> str:
@@ -166,4 +168,4 @@ assert "{LOCKS}.hooks" not in sys.modules
 RedisLock(redis.Redis(), "told", ttl=1, metrics=Metrics())
 assert "{LOCKS}.hooks" in sys.modules
 """
-    run(sys.executable, "-c", program)
+    run_program(sys.executable, "-c", program)

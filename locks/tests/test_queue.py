@@ -9,14 +9,14 @@ import redis
 
 from .. import LockTimeout, RedisLock, Release, client_resources
 from ..testing.server import Server
-from .waiting import Start, held, in_thread, queued, waiter
+from .waiting import Start, held, run_in_thread, start_waiter, wait_until_queued
 
 
 def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock) as holder:
-        first = waiter(lock)
+        first = start_waiter(lock)
         client.delete("lock:{tested}")  # as if the holder's lease had ended
         assert lock.try_acquire() is None
         assert first.result(1).fence > (holder.fence or 0)  # type: ignore[operator]
@@ -32,8 +32,8 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
                 stop.wait(0.005)
 
     with held(lock):
-        churning_threads = [in_thread(churn) for _ in range(4)]
-        queued(lock, 4)
+        churning_threads = [run_in_thread(churn) for _ in range(4)]
+        wait_until_queued(lock, 4)
         started = time.monotonic()
         with pytest.raises(LockTimeout):
             lock.acquire(0.3)
@@ -46,8 +46,8 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
 
 def test_keys_of_the_queue_expire_after_the_next_poll(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock):
-        other = waiter(lock)
-        second = waiter(lock)
+        other = start_waiter(lock)
+        second = start_waiter(lock)
         for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
     other.result(5).release()
@@ -58,7 +58,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     with held(lock):
-        other = waiter(lock, wait=0.2)
+        other = start_waiter(lock, wait=0.2)
         client.delete(*lock.keys[:3])
         assert other.result(5).waited_seconds >= 0.2
     other.result().release()
@@ -68,7 +68,7 @@ def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
     hurried = server.client(socket_timeout=0.2)
     lock = RedisLock(hurried, "long", ttl=10)
     with held(lock):
-        other = waiter(lock)
+        other = start_waiter(lock)
         with pytest.raises(LockTimeout):
             lock.acquire(0.7)
     lease = other.result(5)
@@ -84,7 +84,7 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
     for subscriber in subscribers:
         subscriber.subscribe("any")  # which takes a connection out of the pool
     with held(lock):
-        waiters = [waiter(lock) for _ in range(12)]
+        waiters = [start_waiter(lock) for _ in range(12)]
     for waiting in waiters:
         waiting.result(5).release()
     for subscriber in subscribers:
@@ -100,8 +100,8 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
     holder.ask("acquire", name="killed", ttl=0.5, wait=1)
     if both:
         head.send("acquire", name="killed", ttl=0.5, wait=30)
-        queued(lock, 1)
-    other = waiter(lock)
+        wait_until_queued(lock, 1)
+    other = start_waiter(lock)
     killed = time.monotonic()
     holder.kill()
     if both:
@@ -124,7 +124,7 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
     with held(lock) as lease:
         monkeypatch.setattr(client_resources, "_sleep", slow)
-        other = in_thread(lambda: lock.acquire(20))
+        other = run_in_thread(lambda: lock.acquire(20))
         reached.wait(5)
         lease.release()
         go_on.set()
@@ -135,12 +135,12 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
     with held(lock) as first:
-        other = waiter(lock)
+        other = start_waiter(lock)
     lease = other.result(5)
     client.publish(lock._wakeups.waiters.channel, "noise")
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
     with held(RedisLock(client, "after it", ttl=10)):
-        barrier = waiter(RedisLock(client, "after it", ttl=10))
+        barrier = start_waiter(RedisLock(client, "after it", ttl=10))
     barrier.result(5).release()  # its wake-up was read after the one above
     assert lock.inspect().owner == lease.token
     assert first.outcome is Release.RELEASED

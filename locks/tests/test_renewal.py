@@ -13,7 +13,7 @@ import redis
 from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
 from ..sans_io.protocol import Call
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import held, waiter
+from .waiting import held, start_waiter
 
 
 def test_one_short_ttl_does_not_shorten_later_timeouts(
@@ -164,7 +164,7 @@ def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None
     client = own_server.client()
     lock = RedisLock(client, "full", ttl=2)
     with held(lock) as lease:
-        other = waiter(lock)
+        other = start_waiter(lock)
         client.config_set("maxmemory", 1)
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.set("x", "x")

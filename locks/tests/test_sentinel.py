@@ -11,7 +11,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from .. import RedisLock
 from ..testing.server import Server, eventually
-from .waiting import held, waiter
+from .waiting import held, start_waiter
 
 
 class Sentinels:
@@ -86,7 +86,7 @@ def test_waiters_listen_to_the_new_master(
     """Their subscription to the old one stays open, and would stay silent forever."""
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
-        other = waiter(lock)
+        other = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
     other.result(5).release()
     sentinels.master = servers[1]
@@ -95,7 +95,7 @@ def test_waiters_listen_to_the_new_master(
         lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != channel
     )
     with held(lock) as lease:
-        other = waiter(lock)
+        other = start_waiter(lock)
         lease.release()
         other.result(5).release()
     assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1

@@ -9,7 +9,7 @@ import redis
 from .. import Lease, RedisLock, Release
 from ..sans_io.protocol import Arg, packed
 from ..testing.server import Server
-from .waiting import LOCKS, held, run
+from .waiting import LOCKS, held, run_program
 
 STORM = """
 import signal, sys, time
@@ -84,7 +84,9 @@ def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
 
 def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
     program = STORM.format(locks=LOCKS, port=server.port, seconds=3)
-    interrupts, mailboxes = map(int, run(sys.executable, "-c", program).splitlines()[-1].split())
+    interrupts, mailboxes = map(
+        int, run_program(sys.executable, "-c", program).splitlines()[-1].split()
+    )
     assert interrupts > 10
     assert mailboxes == 0
 

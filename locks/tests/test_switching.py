@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from .. import MultiLock, RedisLock, compat
 from ..sans_io.protocol import derive_keys
 from ..testing.server import Server
-from .waiting import in_thread, waiter
+from .waiting import run_in_thread, start_waiter
 
 Block = Callable[[], AbstractContextManager[Any]]
 
@@ -50,7 +50,7 @@ def test_old_and_new_locks_exclude_each_other(
     """During the roll-out of each step, both get their turn."""
     for first, second in ((before, after), (after, before)):
         with first(server.client())():
-            other = in_thread(partial(_once, second(server.client())))
+            other = run_in_thread(partial(_once, second(server.client())))
             with pytest.raises(TimeoutError):
                 other.result(0.15)
         other.result(5)
@@ -70,7 +70,7 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
     lock = client.lock(NAME, timeout=timeout)
     assert lock.acquire(token=token)
     look = RedisLock(client, NAME, key=NAME, ttl=30)
-    other = waiter(look)
+    other = start_waiter(look)
     lock.release()
     released = time.monotonic()
     other.result(5).release()
@@ -82,7 +82,7 @@ def test_waiters_of_a_new_lock_do_not_poll(
 ) -> None:
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     holder = lock.acquire(1)
-    other = waiter(lock)
+    other = start_waiter(lock)
     calls: list[object] = []
     monkeypatch.setattr(lock._server, "call", lambda *call, **_: calls.append(call))
     with pytest.raises(TimeoutError):

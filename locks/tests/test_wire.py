@@ -11,7 +11,7 @@ from ..client_resources import perform
 from ..clock import now
 from ..sans_io.acquisition import Acquisition
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import held, in_thread, waiter
+from .waiting import held, run_in_thread, start_waiter
 
 
 def test_retry_after_a_lost_reply_has_the_same_fence(
@@ -45,7 +45,7 @@ def test_silent_subscription_is_replaced(
     near = RedisLock(client, "half open", ttl=30)
     far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
     with held(near) as lease:
-        other = waiter(far)
+        other = start_waiter(far)
         channel = far._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
         eventually(
@@ -100,7 +100,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
     with held(lock) as lease:
         assert isinstance(lease.fence, int)
         assert lock.inspect().owner == lease.token
-        other = waiter(lock)
+        other = start_waiter(lock)
     assert other.result(5).release() is Release.RELEASED
     client.flushdb()
 
@@ -112,7 +112,7 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: i
     lock._wakeups.listen(now() + 5)
     with held(lock):
         client.config_resetstat()
-        threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
+        threads = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
         eventually(lambda: client.zcard("lock:{counted}:places") == waiters)
     for thread in threads:
         thread.result(10)
@@ -136,7 +136,7 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
 
     with held(lock):
         client.config_resetstat()
-        threads = [in_thread(turn) for _ in range(12)]
+        threads = [run_in_thread(turn) for _ in range(12)]
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)
     for thread in threads:
         thread.result(10)

@@ -1,4 +1,4 @@
-"""Threads that wait for a lock, in a known order without sleeping; and programs that use one."""
+"""Helpers that start waiting threads in a known order, and programs that use a lock."""
 
 import os
 import subprocess
@@ -14,15 +14,15 @@ from ..testing.server import eventually
 from .worker import Worker
 
 T = TypeVar("T")
-#: Starts a process on the test's server.
+#: A function that starts a process on the test's server.
 Start: TypeAlias = Callable[[], Worker]
-#: The package of the locks, whatever it is called here, and the folder that it is imported from.
+#: The name of the locks' package, which differs in a copied folder, and the folder of its import.
 LOCKS = str(__package__).rpartition(".")[0]
 ROOT = Path(__file__).parents[LOCKS.count(".") + 2]
 
 
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a new thread."""
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run `work` in a new thread, and return a future of its result."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -35,34 +35,34 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def queued(lock: Any, waiters: int) -> None:
-    """Return when this many wait in the lock's queue."""
+def wait_until_queued(lock: Any, waiters: int) -> None:
+    """Wait until the lock's queue has this many waiters."""
     eventually(lambda: len(lock.inspect().waiters) == waiters)
 
 
-def waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
-    """A thread that waits for the lock, already in its queue."""
+def start_waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
+    """Start a thread that waits for the lock, and return once it is in the queue."""
     before = set(lock.inspect().waiters)  # some of them may leave meanwhile
-    future = in_thread(lambda: lock.acquire(wait))
+    future = run_in_thread(lambda: lock.acquire(wait))
     eventually(lambda: set(lock.inspect().waiters) - before)
     return future
 
 
-def in_line(lock: Any, who: str, served: list[str]) -> Future[None]:
-    """A thread already in the lock's queue, which notes in `served` that it had its turn."""
+def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
+    """Put a thread into the lock's queue that appends `name` to `served` when it has the lock."""
 
-    def turn() -> None:
+    def take_turn() -> None:
         with lock.hold(wait=30):
-            served.append(who)
+            served.append(name)
 
-    place = len(lock.inspect().waiters) + 1
-    turned = in_thread(turn)
-    queued(lock, place)
-    return turned
+    waiters = len(lock.inspect().waiters) + 1
+    turn = run_in_thread(take_turn)
+    wait_until_queued(lock, waiters)
+    return turn
 
 
-def listeners(lock: Any) -> list[int]:
-    """Return the number of subscribers of each process's channel that waits for the lock."""
+def count_listeners(lock: Any) -> list[int]:
+    """Return the number of subscribers of each waiting process's channel."""
     waiters = lock.client.hgetall(lock.keys[2])
     channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
     return [count for _, count in lock.client.pubsub_numsub(*channels)]
@@ -74,11 +74,11 @@ def is_free(lock: Any) -> bool:
     return (state.owner, state.waiters) == (None, ())
 
 
-def run(
+def run_program(
     *command: object, folder: Path = ROOT, code: int = 0, env: dict[str, str] | None = None
 ) -> str:
-    """Run a program, require this exit code, and return its output and its errors."""
-    done = subprocess.run(
+    """Run a program, check its exit code, and return its output and errors."""
+    process = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
         env={**os.environ, **(env or {})},
@@ -87,13 +87,13 @@ def run(
         text=True,
         timeout=120,
     )
-    assert done.returncode == code, done.stdout
-    return done.stdout
+    assert process.returncode == code, process.stdout
+    return process.stdout
 
 
 @contextmanager
 def held(lock: Any) -> Iterator[Lease]:
-    """Hold the lock for the block, and release it unless the test did."""
+    """Hold the lock for the block, and release it unless the block has released it."""
     lease = lock.acquire(5)
     yield lease
     if lease.outcome is None:

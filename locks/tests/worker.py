@@ -1,12 +1,12 @@
-"""A process for the tests to pause and to kill, and what it can be asked to do:
+"""A process that tests pause and kill. It answers these commands:
 
-acquire  name ttl wait [more options of RedisLock]   {"fence", "token"}
-async_waiter  name ttl: a task waits, in a loop in its own thread
-leave_a_child_now  the process id of a forked child that does nothing
-crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
-release                                              what it found
-check                                                "held" or the error
-fork                                                 what a forked child finds in the same lease
+acquire(name, ttl, wait, ...): Acquire a lock; answers {"fence", "token"}.
+async_waiter(name, ttl): Start a waiting task, in a loop in a thread of its own.
+crowd(name, ttl, wait, waiters): Start threads that acquire and release; answers at once.
+fork_idle_child(): Fork a child that does nothing; answers its process id.
+release(): Release the lease; answers the outcome.
+check(): Check the lease; answers "held" or the name of the error.
+fork(name): Use the lease in a forked child; answers what the child observed.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ..testing.server import eventually
 
 
 class Worker:
-    """A process that does one thing after the other."""
+    """A process that executes one command after the other."""
 
     def __init__(self, port: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -38,22 +38,22 @@ class Worker:
         self._process = spawn.Process(target=serve, args=(port, child_pipe), daemon=True)
         self._process.start()
         child_pipe.close()
-        assert self.answer() == "ready"
+        assert self.read_answer() == "ready"
 
-    def send(self, do: str, **arguments: Any) -> None:
-        """Have it do that, and do not wait for its answer."""
-        self._pipe.send((do, arguments))
+    def send(self, command: str, **arguments: Any) -> None:
+        """Send a command, and do not wait for its answer."""
+        self._pipe.send((command, arguments))
 
-    def answer(self) -> Any:
-        """The answer to the oldest thing sent."""
+    def read_answer(self) -> Any:
+        """Return the answer to the oldest unanswered command."""
         return self._pipe.recv()
 
-    def ask(self, do: str, **arguments: Any) -> Any:
-        self.send(do, **arguments)
-        return self.answer()
+    def ask(self, command: str, **arguments: Any) -> Any:
+        self.send(command, **arguments)
+        return self.read_answer()
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until it is stopped."""
+        """Send SIGSTOP, and wait until the process is stopped."""
         send_signal(self._process, signal.SIGSTOP)
         stat = Path(f"/proc/{self._process.pid}/stat")
         if stat.exists():
@@ -63,7 +63,7 @@ class Worker:
         send_signal(self._process, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is dead."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._process.kill()
         self._process.join(10)
         self._pipe.close()
@@ -75,7 +75,7 @@ def send_signal(process: BaseProcess, number: signal.Signals) -> None:
 
 
 class Holder:
-    """The lease that this process holds, one at a time."""
+    """The commands of a worker. It holds one lease at a time."""
 
     def __init__(self, port: int) -> None:
         self.client = redis.Redis(port=port)
@@ -88,12 +88,12 @@ class Holder:
     def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
         lock = RedisLock(self.client, name, ttl=ttl)
 
-        def once() -> None:
+        def take_turn() -> None:
             with suppress(LockError), lock.hold(wait=wait):
                 pass
 
         for _ in range(waiters):
-            threading.Thread(target=once, daemon=True).start()
+            threading.Thread(target=take_turn, daemon=True).start()
         return "waiting"
 
     def async_waiter(self, name: str, ttl: float) -> str:
@@ -102,7 +102,7 @@ class Holder:
         threading.Thread(target=lambda: asyncio.run(lock.acquire(None)), daemon=True).start()
         return "waiting"
 
-    def leave_a_child_now(self) -> int:
+    def fork_idle_child(self) -> int:
         child = os.fork()
         if child == 0:
             signal.pause()
@@ -118,15 +118,15 @@ class Holder:
         self.lease.check()
         return "held"
 
-    def _connection_of(self, name: str) -> Any:
-        """The local end of the connection that a command of the lock has just used."""
+    def _find_connection(self, name: str) -> Any:
+        """Return the local address of the connection that the lock's last command used."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
         return lock._server._idle[-1]._sock.getsockname()
 
     def fork(self, name: str) -> dict[str, Any]:
-        """A child tries the inherited lease, then holds its own lock for longer than a ttl."""
-        inherited = self._connection_of(name)
+        """Use the inherited lease in a child, which then holds a lock for longer than a ttl."""
+        inherited = self._find_connection(name)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -136,7 +136,7 @@ class Holder:
                     answer[use.__name__] = use()
                 except LockError as error:
                     answer[use.__name__] = type(error).__name__
-            answer["own connection"] = self._connection_of(name) != inherited
+            answer["own connection"] = self._find_connection(name) != inherited
             own = RedisLock(self.client, name, ttl=1.5).acquire(5)
             answer["kept"] = not own.lost_event.wait(2.0) and own.remaining() > 0
             answer["own"] = own.release().value
@@ -150,12 +150,12 @@ class Holder:
 
 
 def serve(port: int, pipe: Connection) -> None:
-    """Answer one request after the other, in the process."""
+    """Answer one command after the other, in the worker's process."""
     holder = Holder(port)
     pipe.send("ready")
     while True:
-        do, arguments = pipe.recv()
-        work: Callable[..., Any] = getattr(holder, do)
+        command, arguments = pipe.recv()
+        work: Callable[..., Any] = getattr(holder, command)
         try:
             answer = work(**arguments)
         except LockError as error:

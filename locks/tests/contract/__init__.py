@@ -1,1 +1,1 @@
-"""The promises of the lock, tested through each of its interfaces (doors)."""
+"""The promises of the lock, tested through each of its doors."""

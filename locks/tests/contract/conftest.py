@@ -1,4 +1,4 @@
-"""Fixture: one door at a time."""
+"""The fixtures of the doors."""
 
 from collections.abc import Iterator
 
@@ -6,27 +6,27 @@ import pytest
 
 from ...testing.cluster import ClusterServers
 from ...testing.server import Server
-from .doors import Door, clustered, opened, single
+from .doors import Door, make_cluster_doors, make_server_doors, yield_and_close
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterServers]:
-    """Three primaries, for tests that do them no harm, or move a slot."""
+    """A shared cluster of three primaries. A test may move a slot, and moves it back."""
     cluster = ClusterServers()
     yield cluster
     cluster.stop()
 
 
-#: Doors to a cluster.
-CLUSTERED = ["cluster", "cluster, asyncio"]
+#: The names of the doors to a cluster.
+CLUSTER_DOORS = ["cluster", "cluster, asyncio"]
 
 
-@pytest.fixture(params=["threads", "asyncio", *CLUSTERED])
+@pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     if "cluster" in request.param:
-        doors = clustered(request.getfixturevalue("cluster").port)
+        doors = make_cluster_doors(request.getfixturevalue("cluster").port)
     else:
-        doors = single(server.port)
+        doors = make_server_doors(server.port)
     door: Door = doors[request.param]()
     door.admin.flushall()
-    yield from opened(door)
+    yield from yield_and_close(door)

@@ -1,6 +1,6 @@
-"""The doors: each kind of client, and the lock for it, behind one blocking interface.
+"""The doors: each kind of client and its lock behind the same blocking interface.
 
-The locks for asyncio run in a loop in its own thread; what a test calls is a call into it.
+The locks for asyncio run in a loop in a thread of its own, which executes the tests' calls.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ AnyLease: TypeAlias = Any
 
 
 class Door:
-    """RedisLock by a kind of client.
+    """RedisLock with a kind of client.
 
-    admin  a blocking client of the same data, to look and to interfere
+    admin: A blocking client of the same data, with which the test looks and interferes.
     """
 
     def __init__(self, admin: Any, client: Any) -> None:
@@ -35,25 +35,25 @@ class Door:
         return RedisLock(self.client, name, **{"ttl": 10, **options})
 
     def cut_subscriptions(self) -> None:
-        """CLIENT KILL TYPE pubsub, on every node."""
+        """Run CLIENT KILL TYPE pubsub on every node."""
         for node in getattr(self.admin, "get_nodes", lambda: [None])():
             client = self.admin if node is None else self.admin.get_redis_connection(node)
             client.client_kill_filter(_type="pubsub")
 
     def close(self) -> None:
-        """Close the clients, and what the locks left open."""
+        """Close the clients and the connections of the locks."""
         self.client.close()
         self.admin.close()
 
 
-def opened(door: Door) -> Iterator[Door]:
-    """Yield the door for a fixture, and close it in the end."""
+def yield_and_close(door: Door) -> Iterator[Door]:
+    """Yield the door of a fixture, and close it after the test."""
     yield door
     door.close()
 
 
 class AsyncDoor(Door):
-    """AsyncRedisLock by a kind of client."""
+    """AsyncRedisLock with a kind of client, called in a loop in another thread."""
 
     def __init__(self, admin: Any, client: Any) -> None:
         super().__init__(admin, client)
@@ -70,11 +70,11 @@ class AsyncDoor(Door):
         await self._closed.wait()
         await self.client.aclose()
 
-    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def lock(self, name: str, **options: Any) -> AnyLock:
-        return Blocking(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
+        return BlockingProxy(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
@@ -83,8 +83,8 @@ class AsyncDoor(Door):
         self.admin.close()
 
 
-class Blocking:
-    """A lock or a lease of asyncio: its methods are called in the loop, and waited for."""
+class BlockingProxy:
+    """A lock or a lease of asyncio whose methods run in the door's loop and block."""
 
     def __init__(self, door: AsyncDoor, awaited: Any) -> None:
         self._door = door
@@ -100,40 +100,44 @@ class Blocking:
             return await result if inspect.isawaitable(result) else result
 
         def call(*args: Any, **options: Any) -> Any:
-            result = self._door.do(work(*args, **options))
-            return Blocking(self._door, result) if isinstance(result, AsyncLease) else result
+            result = self._door.call(work(*args, **options))
+            return BlockingProxy(self._door, result) if isinstance(result, AsyncLease) else result
 
         return call
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[AnyLease]:
         hold = self.awaited.hold(wait)
-        lease = self._door.do(hold.__aenter__())
+        lease = self._door.call(hold.__aenter__())
         try:
-            yield Blocking(self._door, lease)
+            yield BlockingProxy(self._door, lease)
         except BaseException as error:
-            self._door.do(hold.__aexit__(type(error), error, error.__traceback__))
+            self._door.call(hold.__aexit__(type(error), error, error.__traceback__))
             raise
         else:
-            self._door.do(hold.__aexit__(None, None, None))
+            self._door.call(hold.__aexit__(None, None, None))
 
 
-def single(port: int, **options: Any) -> dict[str, Any]:
-    """The doors to one server, by their names: a function that opens each. `options` are of the
-    locks' client."""
-    at: dict[str, Any] = {"port": port, **options}
+def make_server_doors(port: int, **options: Any) -> dict[str, Any]:
+    """Return functions that open the doors to a server, by name.
+
+    `options` are for the client of the locks.
+    """
+    address: dict[str, Any] = {"port": port, **options}
     return {
-        "threads": lambda: Door(redis.Redis(port=port), redis.Redis(**at)),
-        "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(**at)),
+        "threads": lambda: Door(redis.Redis(port=port), redis.Redis(**address)),
+        "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(**address)),
     }
 
 
-def clustered(port: int, **options: Any) -> dict[str, Any]:
-    """The doors to the cluster that has a node on this port."""
-    at: dict[str, Any] = {"host": "127.0.0.1", "port": port}
+def make_cluster_doors(port: int, **options: Any) -> dict[str, Any]:
+    """Return functions that open the doors to the cluster with a node on this port, by name."""
+    address: dict[str, Any] = {"host": "127.0.0.1", "port": port}
     return {
-        "cluster": lambda: Door(redis.RedisCluster(**at), redis.RedisCluster(**at, **options)),
+        "cluster": lambda: Door(
+            redis.RedisCluster(**address), redis.RedisCluster(**address, **options)
+        ),
         "cluster, asyncio": lambda: AsyncDoor(
-            redis.RedisCluster(**at), redis.asyncio.RedisCluster(**at, **options)
+            redis.RedisCluster(**address), redis.asyncio.RedisCluster(**address, **options)
         ),
     }

@@ -1,4 +1,4 @@
-"""On a cluster, the rights that the README names are enough, for threads and for asyncio."""
+"""The rights in the README suffice on a cluster, for threads and for asyncio."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import eventually
 from ..test_clients import README, acl_line
-from ..waiting import is_free, waiter
-from .conftest import CLUSTERED
-from .doors import AnyLock, Door, clustered
+from ..waiting import is_free, start_waiter
+from .conftest import CLUSTER_DOORS
+from .doors import AnyLock, Door, make_cluster_doors
 
 
 def cluster_rules() -> list[str]:
@@ -24,18 +24,18 @@ def cluster_rules() -> list[str]:
     return match[1].split()
 
 
-#: Subcommands of CLIENT, with which redis-py introduces itself: it takes no for an answer.
-INTRODUCTION = "client"
+#: CLIENT, with whose subcommands redis-py introduces itself. It accepts a refusal.
+INTRODUCTION_COMMAND = "client"
 
 
-def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
-    """Wait, be probed and woken, renew while the slot moves; the servers forget the scripts."""
+def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
+    """Wait, probe, wake and renew, while the slot moves and the servers forget the scripts."""
     slot = slot_of(derive_keys(name)[0])
     home = cluster.owner(slot)
     elsewhere = next(node for node in cluster.nodes if node is not home)
     holder = lock.acquire(5)
-    waiting = [waiter(lock, 20) for _ in range(2)]
-    eventually(lambda: calls(cluster, "ping") > 0)
+    waiting = [start_waiter(lock, 20) for _ in range(2)]
+    eventually(lambda: count_calls(cluster, "ping") > 0)
     for node in cluster.nodes:
         node.client().script_flush()
     assert holder.owned()
@@ -43,10 +43,10 @@ def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     second = waiting[0].result(10)
     before = second.deadline
 
-    def renewed() -> None:
-        eventually(lambda: second.deadline > before and calls(cluster, "asking") > 0)
+    def wait_until_renewed() -> None:
+        eventually(lambda: second.deadline > before and count_calls(cluster, "asking") > 0)
 
-    cluster.move(slot, elsewhere, arrived=renewed)
+    cluster.move(slot, elsewhere, arrived=wait_until_renewed)
     second.check()
     assert second.release() is Release.RELEASED
     assert waiting[1].result(10).release() is Release.RELEASED
@@ -55,31 +55,31 @@ def use(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     cluster.move(slot, home)
 
 
-def calls(cluster: ClusterServers, command: str) -> int:
+def count_calls(cluster: ClusterServers, command: str) -> int:
     stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
     return sum(node_stats.get(f"cmdstat_{command}", {}).get("calls", 0) for node_stats in stats)
 
 
-def refused(cluster: ClusterServers) -> set[str]:
-    """Return the commands that the nodes refused since the last reset."""
+def list_refused_objects(cluster: ClusterServers) -> set[str]:
+    """Return the commands, keys and channels that the nodes refused since the last reset."""
     logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
     return {
         refused_object
         for refused_object in refused_objects
-        if not refused_object.startswith(INTRODUCTION)
+        if not refused_object.startswith(INTRODUCTION_COMMAND)
     }
 
 
-@pytest.fixture(params=CLUSTERED)
+@pytest.fixture(params=CLUSTER_DOORS)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    """Yield the door of a user with the rights of the README."""
+    """A door of a user with the rights in the README."""
     for node in cluster.nodes:
         run: Any = node.client().execute_command
         run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line(), *cluster_rules())
         run("ACL", "LOG", "RESET")
         run("CONFIG", "RESETSTAT")
-    door: Door = clustered(cluster.port, username="locks", password="pw")[request.param]()
+    door: Door = make_cluster_doors(cluster.port, username="locks", password="pw")[request.param]()
     yield door
     door.close()
     for node in cluster.nodes:
@@ -88,7 +88,7 @@ def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Do
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_acl_rights_suffice_on_a_cluster(door: Door, cluster: ClusterServers) -> None:
-    use(door.lock("acl", ttl=2), cluster, "acl")
-    assert refused(cluster) == set()
-    for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no word too many
-        assert calls(cluster, rule[1:]) > 0, rule
+    exercise_lock(door.lock("acl", ttl=2), cluster, "acl")
+    assert list_refused_objects(cluster) == set()
+    for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no superfluous rule
+        assert count_calls(cluster, rule[1:]) > 0, rule

@@ -20,18 +20,18 @@ from ...sans_io.protocol import derive_keys
 from ...testing.cluster import ClusterServers
 from ...testing.server import LoopbackProxy, eventually
 from ..looped import looped
-from ..waiting import in_thread, is_free, waiter
-from .conftest import CLUSTERED
-from .doors import AsyncDoor, Door, clustered, opened
+from ..waiting import is_free, run_in_thread, start_waiter
+from .conftest import CLUSTER_DOORS
+from .doors import AsyncDoor, Door, make_cluster_doors, yield_and_close
 
 
-@pytest.fixture(params=CLUSTERED)
+@pytest.fixture(params=CLUSTER_DOORS)
 def door(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Door]:
-    yield from opened(clustered(cluster.port)[request.param]())
+    yield from yield_and_close(make_cluster_doors(cluster.port)[request.param]())
 
 
-def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
-    """A lock's name whose slot this node has."""
+def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
+    """Return a lock's name whose slot is at this node."""
     for number in range(1000):
         if cluster.owner(slot_of(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
@@ -39,27 +39,27 @@ def name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
 
 
 def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> None:
-    """Twenty wait; the next of them has the lock within the ttl."""
+    """Twenty threads wait. The first of them has the lock within the ttl."""
     ttl = 3.0
-    name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
+    name = find_name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=ttl), slot_of(derive_keys(name)[0])
     holder = lock.acquire(5)
     served: list[tuple[float, Any]] = []
 
-    def wait() -> None:
+    def take_turn() -> None:
         with lock.hold(wait=30) as lease:
             served.append((time.monotonic(), lease.fence))
 
-    waiting = [in_thread(wait) for _ in range(20)]
+    waiting = [run_in_thread(take_turn) for _ in range(20)]
     eventually(lambda: len(lock.inspect().waiters) == 20)
     released: list[Future[Release]] = []
 
-    def pause() -> None:  # in the middle of the migration: some of the keys are there already
-        released.append(in_thread(holder.release))
+    def release_halfway() -> None:  # half of the keys are at the new node
+        released.append(run_in_thread(holder.release))
         time.sleep(0.05)
 
     moved = time.monotonic()
-    cluster.move(slot, cluster.nodes[1], pause=pause)
+    cluster.move(slot, cluster.nodes[1], pause=release_halfway)
     for waiting_thread in waiting:
         waiting_thread.result(20)
     assert released[0].result(20) is Release.RELEASED
@@ -71,7 +71,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
 
 
 def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers) -> None:
-    name = name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
+    name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         cluster.move(slot, cluster.nodes[1], pause=lambda: time.sleep(1.5))
@@ -82,8 +82,8 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
 
 
 def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServers) -> None:
-    silent = name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
-    healthy = name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
+    silent = find_name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
+    healthy = find_name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
     lost = door.lock(silent, ttl=0.9).acquire(1)
     kept = door.lock(healthy, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
@@ -104,14 +104,16 @@ def test_dead_shard_delays_no_renewal_elsewhere(door: Door, cluster: ClusterServ
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
     """Each door has a separate lock; all doors share one failover."""
     cluster = ClusterServers(primaries=3, replicas=1)
-    doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
+    doors = [make_cluster_doors(cluster.nodes[1].port)[kind]() for kind in CLUSTER_DOORS]
     try:
-        names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
+        names = [
+            find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))
+        ]
         locks = [door.lock(name, ttl=8) for door, name in zip(doors, names, strict=True)]
         holders = [lock.acquire(5) for lock in locks]
-        later_waiters = [waiter(lock, 30) for lock in locks]
+        later_waiters = [start_waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].client()
-        eventually(lambda: _replicated(cluster.nodes[0].client(), replica))
+        eventually(lambda: _is_replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
         slot = slot_of(derive_keys(names[0])[0])
         eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
@@ -129,18 +131,18 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
         cluster.stop()
 
 
-def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
-    at = [node.info("replication")["master_repl_offset"] for node in (primary, replica)]
-    return bool(at[0] == at[1])
+def _is_replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
+    offsets = [node.info("replication")["master_repl_offset"] for node in (primary, replica)]
+    return bool(offsets[0] == offsets[1])
 
 
 def test_node_removed_from_its_cluster_stops_no_lock() -> None:
-    """It says that no node has a slot. All other nodes know better."""
+    """The removed node reports that no node has a slot."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
-    doors = [clustered(cluster.port)[kind]() for kind in CLUSTERED]
+    doors = [make_cluster_doors(cluster.port)[kind]() for kind in CLUSTER_DOORS]
     try:
-        names = [name_at(cluster, node, "stays ") for node in cluster.nodes]
+        names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
         locks = [door.lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
@@ -154,32 +156,34 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
         removed_node.stop()
 
 
-def shared_of(door: Door, lock: Any) -> Any:
-    """Return the lock's resources of its cluster."""
+def get_resources(door: Door, lock: Any) -> Any:
+    """Return the resources that the lock shares with others of its client."""
     if isinstance(door, AsyncDoor):
-        return door.do(lock.awaited._here())
+        return door.call(lock.awaited._here())
     return lock._shared
 
 
 def test_silent_nodes_are_not_all_asked_in_turn(door: Door) -> None:
-    """Meanwhile nothing is renewed where it was asked for, no loss is noticed, and all wait."""
-    with ExitStack() as silent:
-        lock = door.lock("asks")
+    """Renewals, notices of losses and waiters would have to wait for the refresh."""
+    with ExitStack() as stack:
+        lock = door.lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
-        nodes = shared_of(door, lock).watchdog
-        known_places = nodes.topology.places
-        mute = [silent.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
-        places = [silent_socket.getsockname() for silent_socket in mute]
-        nodes.topology.places = [*places, *known_places]
+        nodes = get_resources(door, lock).watchdog
+        real_places = nodes.topology.places
+        silent_sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
+        ]
+        places = [silent_socket.getsockname() for silent_socket in silent_sockets]
+        nodes.topology.places = [*places, *real_places]
         nodes._refreshed = 0.0
         started = time.monotonic()
         if isinstance(door, AsyncDoor):
-            door.do(nodes.refresh())
+            door.call(nodes.refresh())
         else:
             nodes.refresh()
         assert time.monotonic() - started < 0.9
-        assert nodes.topology.places == [*places[1:], *known_places, places[0]]
-        nodes.topology.places = known_places
+        assert nodes.topology.places == [*places[1:], *real_places, places[0]]
+        nodes.topology.places = real_places
 
 
 @pytest.mark.usefixtures("_probed_at_once")
@@ -190,24 +194,24 @@ def test_waiter_at_a_silent_node_follows_the_slot(
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
     holder = lock.acquire(5)
-    waiting = waiter(lock)
-    wakeups = shared_of(door, lock).wakeups
+    waiting = start_waiter(lock)
+    wakeups = get_resources(door, lock).wakeups
     before = wakeups.waiters.channel
-    wakeups.place = ("127.0.0.1", 1)  # as if it were another one's by now
+    wakeups.place = ("127.0.0.1", 1)  # as if the slot had moved to another node
     eventually(lambda: wakeups.waiters.listening and wakeups.waiters.channel != before)
     assert holder.release() is Release.RELEASED
     assert waiting.result(5).release() is Release.RELEASED
 
 
-@pytest.mark.parametrize("kind", CLUSTERED)
+@pytest.mark.parametrize("kind", CLUSTER_DOORS)
 def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
-    """The second try finds the token changed, by the first: the lease was not adopted elsewhere."""
+    """The retry finds the token that the first try set, which no other adopter did."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(place: tuple[str, int]) -> tuple[str, int]:
         return place[0], getattr(proxies.get(place[1]), "port", place[1])
 
-    door = clustered(proxies[cluster.port].port, address_remap=remap)[kind]()
+    door = make_cluster_doors(proxies[cluster.port].port, address_remap=remap)[kind]()
     try:
         lock = door.lock(f"adopted {kind}", ttl=30)
         handed = lock.acquire(5).hand_over()
@@ -228,9 +232,9 @@ def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServer
 async def test_redirected_release_survives_a_cancellation(
     cluster: ClusterServers,
 ) -> None:
-    """It goes on at another node and ends although all tasks are cancelled."""
+    """It continues at another node, although the task that sends it is cancelled."""
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
-    name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")
+    name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
     slot = slot_of(lock.keys[0])
@@ -238,12 +242,12 @@ async def test_redirected_release_survives_a_cancellation(
     nodes: Any = (await lock._here()).watchdog
     start = nodes.start
 
-    def cancelled(work: Any) -> Any:
+    def start_cancelled(work: Any) -> Any:
         task = start(work)
         task.cancel()
         return task
 
-    nodes.start = cancelled
+    nodes.start = start_cancelled
     assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
     nodes.start = start
     async with asyncio.timeout(5):

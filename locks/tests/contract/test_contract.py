@@ -1,4 +1,4 @@
-"""The contract: order, exact waits, renewal, loss, fences, and nothing left behind."""
+"""The contract of all locks: order, exact waits, renewal, loss, fences and cleanup."""
 
 import gc
 import logging
@@ -11,14 +11,14 @@ import pytest
 from ... import LockBackendError, LockLost, LockNotHeld, LockTimeout, LossReason, Metrics, Release
 from ...sans_io.protocol import derive_keys
 from ...testing.server import eventually
-from ..waiting import in_thread, is_free, waiter
+from ..waiting import is_free, run_in_thread, start_waiter
 from .doors import Door
 
 
 def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
     lock = door.lock("fifo")
     first = lock.acquire(5)
-    waiters = [waiter(lock) for _ in range(8)]
+    waiters = [start_waiter(lock) for _ in range(8)]
     first.release()
     fences: list[Any] = []
     for waiting_thread in waiters:
@@ -31,23 +31,25 @@ def test_waiters_are_served_in_order_of_arrival(door: Door) -> None:
 
 def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
     lock = door.lock("counter")
-    inside, counted, tokens = threading.Lock(), 0, set()
+    inside = threading.Lock()
+    counter = 0
+    tokens = set()
 
     def count() -> None:
-        nonlocal counted
+        nonlocal counter
         for _ in range(10):
             with lock.hold(wait=20) as lease:
                 tokens.add(lease.token)
                 assert inside.acquire(blocking=False)
-                count_before = counted
+                counter_before = counter
                 time.sleep(0.0005)
                 assert lease.remaining() > 0
-                counted = count_before + 1
+                counter = counter_before + 1
                 inside.release()
 
-    for counting_thread in [in_thread(count) for _ in range(6)]:
+    for counting_thread in [run_in_thread(count) for _ in range(6)]:
         counting_thread.result(30)
-    assert counted == len(tokens) == 60  # though they share the lock's object
+    assert counter == len(tokens) == 60  # although the threads share the lock object
     assert is_free(lock)
 
 
@@ -71,8 +73,8 @@ def test_lease_is_renewed_until_its_release_or_max_hold(door: Door) -> None:
     lock = door.lock("renewed", ttl=0.6)
     with lock.hold(wait=5) as lease:
         bounded = door.lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
             lease.check()
             time.sleep(0.05)
         assert bounded.loss is LossReason.MAX_HOLD
@@ -92,13 +94,15 @@ def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> No
     if loss is LossReason.GONE:
         door.admin.delete(key)
     else:
-        door.admin.set(key, "somebody", px=5000)
+        door.admin.set(key, "another", px=5000)
     eventually(lambda: lost == [loss])
-    assert time.monotonic() - started < 0.5  # a third of the ttl, and a moment
+    assert (
+        time.monotonic() - started < 0.5
+    )  # one renewal interval, a third of the ttl, and some slack
     assert lease.lost
     assert lease.release() is Release.EXPIRED
     if loss is LossReason.TAKEN:
-        assert door.admin.get(key) == b"somebody"
+        assert door.admin.get(key) == b"another"
 
 
 def test_released_lease_cannot_be_used(door: Door) -> None:
@@ -119,7 +123,7 @@ def test_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureFix
         started = time.monotonic()
         with lock.hold(wait=2):
             assert time.monotonic() - started < 0.7
-        # A thread that still had it in hand lets go of it later.
+        # A thread may still refer to the lease for a moment.
         eventually(lambda: gc.collect() >= 0 and "dropped without release" in caplog.text)
 
 
@@ -136,7 +140,9 @@ def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
-    with lock.hold(wait=1) as lease:  # and what the block did, a committed sale say, did happen
+    with lock.hold(
+        wait=1
+    ) as lease:  # a lost lock does not undo what the block has committed, so nothing is raised
         door.admin.delete(derive_keys("raising")[0])
     assert lease.outcome is Release.EXPIRED
 
@@ -146,10 +152,10 @@ def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
     fences = []
     for turn in range(3):
         lease = lock.acquire(1)
-        next_one = waiter(lock)
+        next_waiter = start_waiter(lock)
         lease.release()
-        fences += [lease.fence, next_one.result(5).fence]
-        next_one.result().release()
+        fences += [lease.fence, next_waiter.result(5).fence]
+        next_waiter.result().release()
         if turn == 1:
             door.admin.flushall()
     assert fences == sorted(set(fences))
@@ -161,9 +167,9 @@ def test_forced_release_gives_the_lock_to_the_next_waiter(
     """The holder notices the loss."""
     lock = door.lock("forced", ttl=0.9)
     lease = lock.acquire(1)
-    next_one = waiter(lock)
+    next_waiter = start_waiter(lock)
     assert lock.force_release()
-    next_lease = next_one.result(1)
+    next_lease = next_waiter.result(1)
     eventually(lambda: lease.loss is LossReason.TAKEN)
     assert next_lease.fence > lease.fence
     assert lease.release() is Release.EXPIRED
@@ -185,15 +191,15 @@ def test_forgotten_scripts_are_sent_again(door: Door) -> None:
 def test_waiters_poll_after_their_subscription_broke(door: Door) -> None:
     lock = door.lock("cut")
     with lock.hold(wait=1) as lease:
-        later_waiters = [waiter(lock) for _ in range(3)]
+        later_waiters = [start_waiter(lock) for _ in range(3)]
         before = door.admin.hvals(derive_keys("cut")[2])
         door.cut_subscriptions()
 
-        def asked_again() -> bool:
+        def all_polled() -> bool:
             now = door.admin.hvals(derive_keys("cut")[2])
             return len(now) == 3 and not set(now) & set(before)
 
-        eventually(asked_again)
+        eventually(all_polled)
         released = time.monotonic()
         lease.release()
         for later_waiter in later_waiters:
@@ -211,40 +217,40 @@ def test_foreign_key_is_an_error_and_stays_unchanged(door: Door) -> None:
 
 
 def test_metrics_hooks_get_the_outcomes(door: Door) -> None:
-    class Noted(Metrics):
+    class RecordingMetrics(Metrics):
         def __init__(self) -> None:
-            self.seen: list[Any] = []
+            self.events: list[Any] = []
 
         def waited(self, name: str, seconds: float, acquired: bool) -> None:
-            self.seen.append(("waited", acquired))
+            self.events.append(("waited", acquired))
 
         def held(self, name: str, seconds: float, outcome: Release) -> None:
-            self.seen.append(("held", outcome))
+            self.events.append(("held", outcome))
 
         def renewed(self, name: str, seconds: float) -> None:
-            self.seen.append("renewed")
+            self.events.append("renewed")
 
         def lost(self, name: str, loss: LossReason) -> None:
-            self.seen.append(("lost", loss))
-            raise ZeroDivisionError  # it is logged, and goes no further
+            self.events.append(("lost", loss))
+            raise ZeroDivisionError  # which is logged and not raised
 
-    noted = Noted()
-    lock = door.lock("counted", ttl=0.6, metrics=noted)
+    metrics = RecordingMetrics()
+    lock = door.lock("counted", ttl=0.6, metrics=metrics)
     with lock.hold(wait=1):
         assert lock.try_acquire() is None
-        eventually(lambda: "renewed" in noted.seen)
-    once = [event for event in noted.seen if event != "renewed"]
-    assert once == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
+        eventually(lambda: "renewed" in metrics.events)
+    other_events = [event for event in metrics.events if event != "renewed"]
+    assert other_events == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
     with lock.hold(wait=1):
         door.admin.delete(derive_keys("counted")[0])
-        eventually(lambda: ("lost", LossReason.GONE) in noted.seen)
-    assert noted.seen[-1] == ("held", Release.EXPIRED)
+        eventually(lambda: ("lost", LossReason.GONE) in metrics.events)
+    assert metrics.events[-1] == ("held", Release.EXPIRED)
 
 
 @pytest.mark.parametrize("name", ["a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果" * 30])
 def test_any_name_can_be_locked(door: Door, name: str) -> None:
     lock = door.lock(name)
     with lock.hold(wait=1):
-        other = waiter(lock)
+        other = start_waiter(lock)
     assert other.result(5).release() is Release.RELEASED
     assert is_free(lock)

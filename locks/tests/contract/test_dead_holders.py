@@ -1,41 +1,41 @@
-"""No waiter waits longer than the ttl of a dead holder, whatever was promised before it.
+"""No waiter waits longer than the ttl of a dead holder, whatever lease it saw before.
 
-A lease that is not renewed and never released stands for a holder that died.
+A lease that is neither renewed nor released stands for a holder that died.
 """
 
 import threading
 
 from ... import LockTimeout, RedisLock, Release
 from ...sans_io.protocol import derive_keys
-from ..waiting import in_thread, queued, waiter
+from ..waiting import run_in_thread, start_waiter, wait_until_queued
 from .doors import Door
 
 
 def test_waiter_outlives_a_holder_that_died_after_an_extension(door: Door) -> None:
-    """The waiter saw a lease of a minute; a holder with a short one came and died in between."""
+    """The waiter saw a lease of a minute; then another holder took a short lease and died."""
     lock = door.lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
-    dead_holder = waiter(RedisLock(door.admin, "extended", ttl=1, renew=False))
-    living_waiter = waiter(lock, wait=60)
+    dead_holder = start_waiter(RedisLock(door.admin, "extended", ttl=1, renew=False))
+    living_waiter = start_waiter(lock, wait=60)
     lease.release()
     dead_holder.result(5)
     assert living_waiter.result(10).release() is Release.RELEASED
 
 
 def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
-    """The keys were deleted, or evicted, and newcomers of the same process found the lock free."""
+    """The keys were deleted or evicted, so newcomers of the same process found the lock free."""
     lock = door.lock("deleted", ttl=1, renew=False)
     lock.acquire(5)
 
     def take_turn() -> None:
         lock.acquire(wait=60).release()
 
-    old_waiters = [in_thread(take_turn) for _ in range(4)]
-    queued(lock, len(old_waiters))
+    old_waiters = [run_in_thread(take_turn) for _ in range(4)]
+    wait_until_queued(lock, len(old_waiters))
     should_stop = threading.Event()
 
-    def come_again() -> None:
+    def acquire_repeatedly() -> None:
         while not should_stop.is_set():
             try:
                 with lock.hold(wait=5):
@@ -45,7 +45,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
 
     for key in derive_keys("deleted"):
         door.admin.delete(key)
-    newcomers = [in_thread(come_again) for _ in range(3)]
+    newcomers = [run_in_thread(acquire_repeatedly) for _ in range(3)]
     try:
         for old_waiter in old_waiters:
             old_waiter.result(10)
@@ -56,9 +56,9 @@ def test_waiters_are_served_although_newcomers_keep_coming(door: Door) -> None:
 
 
 def test_adopter_that_died_blocks_for_its_ttl(door: Door) -> None:
-    """It does not block for the time within which the lease could be adopted."""
+    """The longer time allowed for the adoption does not count any more."""
     lock = door.lock("handed", ttl=1)
     adopting_lock = RedisLock(door.admin, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))
     assert door.admin.pttl("lock:{handed}") <= 1000
-    assert waiter(lock, wait=60).result(10).release() is Release.RELEASED
+    assert start_waiter(lock, wait=60).result(10).release() is Release.RELEASED

@@ -1,25 +1,25 @@
-"""Extend, verify, hand over and adopt, through each door."""
+"""Extending, verifying, handing over and adopting a lease, through each door."""
 
 import threading
 
 import pytest
 
 from ... import LockLost, LockNotHeld, LossReason, Metrics, RedisLock, Release, compat
-from ..waiting import waiter
+from ..waiting import start_waiter
 from .doors import Door
 
 
 def test_extended_lease_is_never_shortened(
     door: Door,
 ) -> None:
-    """Neither by a renewal nor by a lesser extension."""
+    """Neither a renewal nor a shorter extension brings the deadline forward."""
     renewed = threading.Event()
 
-    class Renewed(Metrics):
+    class RenewalMetrics(Metrics):
         def renewed(self, name: str, seconds: float) -> None:
             renewed.set()
 
-    lease = door.lock("extended", ttl=0.6, metrics=Renewed()).acquire(5)
+    lease = door.lock("extended", ttl=0.6, metrics=RenewalMetrics()).acquire(5)
     lease.extend(30)
     assert 29 < lease.remaining() < 30
     renewed.clear()
@@ -41,19 +41,21 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
         with pytest.raises(LockNotHeld, match="handed over"):
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
-    assert lock.inspect().owner == lease.token  # leaving the block released nothing
-    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)  # a thread's, of other clients
+    assert lock.inspect().owner == lease.token  # the end of the block released nothing
+    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(
+        handed
+    )  # a blocking lock of another client
     assert adopted.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handed)
-    other = waiter(lock)
-    assert not adopted.lost_event.wait(0.6)  # two ttls: it is renewed
+    other = start_waiter(lock)
+    assert not adopted.lost_event.wait(0.6)  # two ttls, so it is renewed
     assert not lease.lost
     assert not other.done()
-    mine = lock.adopt(adopted.hand_over())
-    assert lock.inspect().owner == mine.token
-    mine.check()
-    assert mine.release() is Release.RELEASED
+    readopted = lock.adopt(adopted.hand_over())
+    assert lock.inspect().owner == readopted.token
+    readopted.check()
+    assert readopted.release() is Release.RELEASED
     assert other.result(5).fence > lease.fence
     other.result().release()
 
@@ -79,9 +81,9 @@ def test_lock_excludes_another_program_with_its_own_key(door: Door, key: str) ->
     old = door.admin.lock(key, timeout=10)
     first = lock.acquire(5)
     assert not old.acquire(blocking=False)
-    with door.lock("report", key="another").hold(wait=0):  # the key is what excludes
+    with door.lock("report", key="another").hold(wait=0):  # the key excludes, not the name
         assert not old.acquire(blocking=False)
-    other = waiter(lock)
+    other = start_waiter(lock)
     assert lock.adopt(first.hand_over()).release() is Release.RELEASED
     assert other.result(5).release() is Release.RELEASED
     assert old.acquire(blocking=False)

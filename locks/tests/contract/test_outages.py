@@ -1,4 +1,4 @@
-"""A server that is silent, away or loses replies: exceptions and remaining keys."""
+"""A server that is silent, dead or loses replies: the errors, and the cleanup."""
 
 import signal
 import time
@@ -10,27 +10,27 @@ import redis
 from ... import LockBackendError, LockLost, LossReason, RedisLock, Release
 from ...sans_io import renewals
 from ...testing.server import LoopbackProxy, Server, eventually
-from ..waiting import waiter
-from .doors import Door, opened, single
+from ..waiting import start_waiter
+from .doors import Door, make_server_doors, yield_and_close
 
-KINDS = ["threads", "asyncio"]
-#: How a request begins that runs a script by its text.
-AS_TEXT = b"$4\r\nEVAL\r\n"
+SERVER_DOORS = ["threads", "asyncio"]
+#: The command name in a request that sends a script's text.
+EVAL_COMMAND = b"$4\r\nEVAL\r\n"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SERVER_DOORS)
 def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
-    """To a server that the test may stop."""
-    door: Door = single(own_server.port, socket_timeout=4)[request.param]()
+    """A door to a server that the test may stop."""
+    door: Door = make_server_doors(own_server.port, socket_timeout=4)[request.param]()
     yield door
     own_server.signal(signal.SIGCONT)
     door.close()
 
 
-@pytest.fixture(params=KINDS)
-def far(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
-    """Over the proxy."""
-    yield from opened(single(proxy.port, socket_timeout=1)[request.param]())
+@pytest.fixture(params=SERVER_DOORS)
+def proxied_door(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Iterator[Door]:
+    """A door over the proxy."""
+    yield from yield_and_close(make_server_doors(proxy.port, socket_timeout=1)[request.param]())
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -69,20 +69,20 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
     assert lease.remaining() == 0
     with pytest.raises(LockLost):
         lease.check()
-    time.sleep(0.1)  # the server's key lives a little longer
+    time.sleep(0.1)  # the server's key lives slightly longer
     own_server.signal(signal.SIGCONT)
     eventually(lambda: lost == [LossReason.EXPIRED])
     assert lease.release() is Release.EXPIRED
-    again = lock.acquire(5)
+    later_lease = lock.acquire(5)
     time.sleep(1.2)
-    again.check()  # later leases are renewed
-    assert again.release() is Release.RELEASED
+    later_lease.check()  # it is renewed
+    assert later_lease.release() is Release.RELEASED
 
 
 def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: Server) -> None:
     lock = door.lock("died", ttl=30)  # redis-py would retry ten times
     lease = lock.acquire(1)
-    other = waiter(lock)
+    other = start_waiter(lock)
     own_server.kill()
     with pytest.raises(LockBackendError):
         other.result(2)
@@ -100,39 +100,39 @@ def test_dead_server_is_noticed_at_once_without_retries(door: Door, own_server: 
 
 
 def test_lost_reply_is_an_error_and_gives_the_lock_back(
-    far: Door, proxy: LoopbackProxy, client: redis.Redis
+    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """There is no retry: it would find the lock taken by itself or gone, and report an expiry."""
-    lock, near = far.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
+    """The client does not retry: it would find the lock taken by itself, or already released."""
+    lock, near = proxied_door.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
     assert not lock.locked()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lock.acquire(5)
     eventually(lambda: not near.locked())
     lease = lock.acquire(5)
-    proxy.lose_reply(lease.token.encode())  # the acquire before is still being cleaned up after
+    proxy.lose_reply(lease.token.encode())  # not one of the cleanup of the acquire above
     assert lease.release() is Release.UNKNOWN
-    assert lease.release() is Release.UNKNOWN  # the one before may have freed it: not expired
+    assert lease.release() is Release.UNKNOWN  # the first command may have freed it
     assert not near.locked()
 
 
 def test_release_that_did_not_arrive_is_repeated_at_once(
-    far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenth of a second later would be a tenth in which the lock is free and many wait."""
+    """Until then the lock stays taken, and its waiters wait."""
     monkeypatch.setattr(renewals, "FIRST_RELEASE_PAUSE_SECONDS", 60)
     near = RedisLock(client, "repeated", ttl=60)
-    lease = far.lock("repeated", ttl=60).acquire(1)
+    lease = proxied_door.lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN
     eventually(lambda: not near.locked())
 
 
 def test_failed_release_may_be_called_again(
-    far: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nothing else repeats it
-    lease = far.lock("twice").acquire(1)
+    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # which would repeat it
+    lease = proxied_door.lock("twice").acquire(1)
     proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN
     assert lease.release() is Release.RELEASED
@@ -140,20 +140,20 @@ def test_failed_release_may_be_called_again(
 
 
 def test_renewals_survive_forgotten_scripts_and_a_cut(
-    far: Door, proxy: LoopbackProxy, client: redis.Redis
+    proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
     """The server knows none of the scripts, and the connection is cut before all texts are sent."""
-    leases = [far.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
+    leases = [proxied_door.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
     client.script_flush()
-    proxy.lose_reply(AS_TEXT)
+    proxy.lose_reply(EVAL_COMMAND)
     later = max(lease.deadline for lease in leases) + 2
     eventually(lambda: all(lease.deadline > later for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
     assert {lease.release() for lease in leases} == {Release.RELEASED}
 
 
-class Moody(redis.CredentialProvider):
-    """Fails when asked again."""
+class FlakyCredentials(redis.CredentialProvider):
+    """A credential provider that fails while it is broken."""
 
     broken = False
 
@@ -163,20 +163,20 @@ class Moody(redis.CredentialProvider):
         return "default", ""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SERVER_DOORS)
 def test_exception_of_the_block_survives_a_failed_release(own_server: Server, kind: str) -> None:
-    """The release is repeated, although its error is not one of the client library."""
-    moody = Moody()
-    door: Door = single(own_server.port, credential_provider=moody)[kind]()
+    """The release is repeated, although its error is none of redis-py's."""
+    credentials = FlakyCredentials()
+    door: Door = make_server_doors(own_server.port, credential_provider=credentials)[kind]()
     lock = door.lock("masked")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
-        moody.broken = True
+        credentials.broken = True
         door.admin.client_kill_filter(_type="normal", skipme=True)
         time.sleep(0.05)
         raise ZeroDivisionError
     assert lease.outcome is Release.UNKNOWN
     with pytest.raises(RuntimeError, match="vault"):
         lock.acquire(1)
-    moody.broken = False
+    credentials.broken = False
     eventually(lambda: not lock.locked())  # long before its ttl
     door.close()

@@ -1,4 +1,4 @@
-"""MultiLock: all or none, in one order, within one wait, and lost together."""
+"""MultiLock: all locks or none, in a fixed order, within a common wait, and lost together."""
 
 import gc
 import time
@@ -24,27 +24,27 @@ from ... import (
 from ...sans_io.protocol import Call, script
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
-from ..waiting import held, in_thread, queued
-from .doors import AnyLock, Door, opened, single
+from ..waiting import held, run_in_thread, wait_until_queued
+from .doors import AnyLock, Door, make_server_doors, yield_and_close
 
 
 @pytest.fixture
 def door(server: Server) -> Iterator[Door]:
-    yield from opened(single(server.port)["threads"]())
+    yield from yield_and_close(make_server_doors(server.port)["threads"]())
 
 
-def locked(*locks: AnyLock) -> list[bool]:
+def list_locked(*locks: AnyLock) -> list[bool]:
     return [lock.locked() for lock in locks]
 
 
 def test_opposite_orders_of_locks_do_not_deadlock(door: Door) -> None:
-    """Two locks taken one after the other would deadlock in this forced order; MultiLock cannot."""
+    """Two plain locks would deadlock here: both threads wait before either has a lock."""
     a, b = door.lock("a"), door.lock("b")
     with held(a), held(b):
-        waiting = {in_thread(lambda: MultiLock([a, b]).acquire(5))}
-        waiting.add(in_thread(lambda: MultiLock([b, a]).acquire(5)))
-        queued(a, 2)
-        assert b.inspect().waiters == ()  # the second is asked for after the first
+        waiting = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
+        waiting.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
+        wait_until_queued(a, 2)
+        assert b.inspect().waiters == ()  # MultiLock acquires a before b
     while waiting:
         done, waiting = wait_for(waiting, 5, FIRST_COMPLETED)
         assert [waiting_thread.result().release() for waiting_thread in done] == [Release.RELEASED]
@@ -57,21 +57,21 @@ def test_timeout_of_one_lock_releases_the_acquired_ones(door: Door) -> None:
         started = time.monotonic()
         with pytest.raises(LockTimeout, match=r"^c: "):
             cart.acquire(0.3)
-        assert 0.3 <= time.monotonic() - started < 0.8  # not 0.3 s for each of them
-        assert locked(*locks) == [False, False, True]
+        assert 0.3 <= time.monotonic() - started < 0.8  # not 0.3 s for each lock
+        assert list_locked(*locks) == [False, False, True]
         assert locks[2].inspect().waiters == ()
         assert cart.try_acquire() is None
-    lease = cart.try_acquire()  # no wait at all is enough where all are free
+    lease = cart.try_acquire()  # all are free, so no wait is needed
     assert lease.release() is Release.RELEASED
-    assert locked(*locks) == [False] * 3
+    assert list_locked(*locks) == [False] * 3
 
 
 def test_unreachable_server_leaves_no_lock_on_the_others(door: Door) -> None:
-    nowhere: Door = single(free_port())["threads"]()
+    unreachable_door: Door = make_server_doors(free_port())["threads"]()
     with pytest.raises(LockBackendError):
-        MultiLock([door.lock("a"), nowhere.lock("b")]).acquire(5)
+        MultiLock([door.lock("a"), unreachable_door.lock("b")]).acquire(5)
     assert not door.lock("a").locked()
-    nowhere.close()
+    unreachable_door.close()
 
 
 def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
@@ -81,7 +81,7 @@ def test_multi_lease_has_rising_fences_by_name(door: Door) -> None:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
         first = lease.fences
         assert list(first) == ["a", "b"]
-        assert 4 < lease.remaining() <= 5  # of the lock that ends first
+        assert 4 < lease.remaining() <= 5  # the lease that ends first
         assert lease.owned()
         lease.extend(60)
         assert lease.remaining() > 50
@@ -101,7 +101,7 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
     assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
     with pytest.raises(LockLost):
         lease.check()
-    assert locks[0].locked()  # the other task starts after this block
+    assert locks[0].locked()  # the other lock stays held until the release
     assert lease.release() is Release.EXPIRED
     assert not locks[0].locked()
 
@@ -109,9 +109,9 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(door: Door) -> None:
 def test_lock_lost_during_the_wait_for_another_is_noticed(door: Door) -> None:
     short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
     with held(slow):
-        both = in_thread(lambda: MultiLock([short, slow]).acquire(10))
-        queued(slow, 1)
-        with held(short):  # the first one has expired meanwhile
+        both = run_in_thread(lambda: MultiLock([short, slow]).acquire(10))
+        wait_until_queued(slow, 1)
+        with held(short):  # the lease above on this lock has expired
             pass
     with pytest.raises(LockLost, match=r"^a: lost while waiting for other locks"):
         both.result(5)
@@ -123,17 +123,18 @@ def test_failed_release_does_not_keep_the_other_locks(
 ) -> None:
     locks = [door.lock(name) for name in "abc"]
     lease = MultiLock(locks).acquire(1)
-    works, once = lease.leases[1]._release, [ZeroDivisionError()]
+    release = lease.leases[1]._release
+    errors = [ZeroDivisionError()]
 
     def fail(*args: Any) -> Any:
-        if once:
-            raise once.pop()
-        return works(*args)
+        if errors:
+            raise errors.pop()
+        return release(*args)
 
     monkeypatch.setattr(lease.leases[1], "_release", fail)
     with pytest.raises(ZeroDivisionError):
         lease.release()
-    assert locked(locks[0], locks[2]) == [False, False]
+    assert list_locked(locks[0], locks[2]) == [False, False]
     lease.release()  # may be called again
     assert not locks[1].locked()
 
@@ -151,7 +152,9 @@ def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
         MultiLock([door.lock("a"), door.lock("a", key="b")])
-    with pytest.raises(ValueError, match="the same key"):  # else the wait for the second never ends
+    with pytest.raises(
+        ValueError, match="the same key"
+    ):  # the second acquisition would wait for the first
         MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
@@ -169,13 +172,13 @@ def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -
 
 
 def test_block_exit_after_a_hand_over_releases_nothing(door: Door) -> None:
-    """Each of the leases was handed over."""
+    """Each lease was handed over in the block."""
     a, b = door.lock("a"), door.lock("b")
     cart = MultiLock([a, b])
     with cart.hold(wait=1) as lease:
         handed = [single_lease.hand_over() for single_lease in lease.leases]
     assert lease.outcome is Release.HANDED_OVER
-    assert locked(a, b) == [True, True]
+    assert list_locked(a, b) == [True, True]
     for lock, text in zip((a, b), handed, strict=True):
         assert lock.adopt(text).release() is Release.RELEASED
 
@@ -187,14 +190,14 @@ def test_interrupted_wait_releases_the_acquired_locks(
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
 
     def interrupt(*_: object) -> None:
-        assert locked(*locks[:2]) == [True, True]
+        assert list_locked(*locks[:2]) == [True, True]
         raise Interrupted
 
     with held(locks[2]):
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
-        assert locked(*locks) == [False, False, True]
+        assert list_locked(*locks) == [False, False, True]
         assert len(locks[0]._watchdog.renewals) == 1
 
 
@@ -216,7 +219,7 @@ def test_interrupted_release_releases_the_remaining_locks(
     monkeypatch.setattr(RedisLock, "_call", interrupt)
     with pytest.raises(Interrupted):
         lease.release()
-    assert locked(*locks) == [False, False, False]
+    assert list_locked(*locks) == [False, False, False]
     assert not locks[0]._watchdog.renewals
 
 

@@ -1,4 +1,4 @@
-"""valkey-py's clients in place of redis-py's: through every door, in compat, and alone."""
+"""valkey-py's clients: through every door, in compat, and without redis-py."""
 
 import shutil
 import sys
@@ -12,16 +12,16 @@ import redis
 from ... import LockBackendError, Release, compat
 from ...testing.cluster import ClusterServers
 from ...testing.server import Server, eventually, free_port
-from ..waiting import run, waiter
-from .conftest import CLUSTERED
-from .doors import AsyncDoor, Door, opened
+from ..waiting import run_program, start_waiter
+from .conftest import CLUSTER_DOORS
+from .doors import AsyncDoor, Door, yield_and_close
 
 valkey = pytest.importorskip("valkey", reason="pip install valkey")
 
-HERE = Path(__file__).parents[2]
+PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["threads", "asyncio", *CLUSTERED])
+@pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     package = valkey.asyncio if "asyncio" in request.param else valkey
     admin: Any = redis.Redis
@@ -29,9 +29,9 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     if "cluster" in request.param:
         cluster: ClusterServers = request.getfixturevalue("cluster")
         kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
-    opens: Any = AsyncDoor if "asyncio" in request.param else Door
-    at = {"host": "127.0.0.1", "port": port}
-    yield from opened(opens(admin(**at), kind(**at)))
+    door_class: Any = AsyncDoor if "asyncio" in request.param else Door
+    address = {"host": "127.0.0.1", "port": port}
+    yield from yield_and_close(door_class(admin(**address), kind(**address)))
 
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:
@@ -39,7 +39,7 @@ def test_valkey_py_client_is_accepted(door: Door) -> None:
     for node in getattr(door.admin, "get_primaries", lambda: [None])():
         (door.admin.get_redis_connection(node) if node else door.admin).script_flush()
     with lock.hold(5) as lease:
-        other = waiter(lock)
+        other = start_waiter(lock)
         before = lease.deadline
         eventually(lambda: lease.deadline > before)  # renewed
         assert lease.owned()
@@ -50,11 +50,13 @@ def test_valkey_py_client_is_accepted(door: Door) -> None:
 
 
 def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
-    """Code that catches valkey-py's exceptions needs no redis-py for those of the lock."""
-    own_server.client().execute_command("ACL", "SETUSER", "nobody", "on", ">pw", "-@all", "+hello")
-    of_user: Any = {"port": own_server.port, "username": "nobody", "password": "pw"}
-    for kind, opens in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
-        door: Door = opens(redis.Redis(), kind(**of_user))
+    """A user of valkey-py can catch it without redis-py."""
+    own_server.client().execute_command(
+        "ACL", "SETUSER", "restricted", "on", ">pw", "-@all", "+hello"
+    )
+    of_user: Any = {"port": own_server.port, "username": "restricted", "password": "pw"}
+    for kind, door_class in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
+        door: Door = door_class(redis.Redis(), kind(**of_user))
         with pytest.raises(LockBackendError) as caught:
             door.lock("valkey").acquire(0)
         assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
@@ -62,36 +64,36 @@ def test_error_reply_with_valkey_py_is_valkey_pys(own_server: Server) -> None:
 
 
 def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
-    """Code that used valkey-py's own lock catches those."""
+    """Code that used valkey-py's lock catches them."""
     client = valkey.Valkey(port=server.port)
 
-    def make(**options: Any) -> Any:
+    def make_lock(**options: Any) -> Any:
         return client.lock("job", lock_class=compat.Lock, **options)
 
     not_acquired = pytest.raises(valkey.exceptions.LockError, match="Not acquired")
-    with make(timeout=10) as lock, not_acquired, make(blocking=False):
+    with make_lock(timeout=10) as lock, not_acquired, make_lock(blocking=False):
         pass
     with pytest.raises(valkey.exceptions.LockError, match="acquire the lock first"):
-        make().release()
+        make_lock().release()
     assert lock.acquire()
     client.delete("job")
     with pytest.raises(valkey.exceptions.LockNotOwnedError):
         lock.release()
-    with make(timeout=10):  # each excludes the other
+    with make_lock(timeout=10):  # each kind of lock excludes the other
         assert client.lock("job", timeout=10).acquire(blocking=False) is False
     with client.lock("job", timeout=10):
-        assert make().acquire(blocking=False) is False
-    quiet = client.lock("job", lock_class=compat.Lock, timeout=10)
-    quiet.raise_on_release_error = False
-    with quiet:
+        assert make_lock().acquire(blocking=False) is False
+    quiet_lock = client.lock("job", lock_class=compat.Lock, timeout=10)
+    quiet_lock.raise_on_release_error = False
+    with quiet_lock:
         client.delete("job")
-    nobody = valkey.Valkey(port=free_port()).lock("job", lock_class=compat.Lock)
+    unreachable_lock = valkey.Valkey(port=free_port()).lock("job", lock_class=compat.Lock)
     with pytest.raises(valkey.exceptions.ConnectionError):
-        nobody.acquire()
+        unreachable_lock.acquire()
     client.close()
 
 
-ALONE = """
+PROGRAM = """
 import asyncio
 import valkey, valkey.asyncio
 from {locks} import AsyncRedisLock, RedisLock, compat
@@ -114,8 +116,8 @@ except ImportError:
 
 def test_locks_work_without_redis_py(server: Server, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "classic", "bench", "tests", "testing")
-    shutil.copytree(HERE, tmp_path / "alone", ignore=ignored)
+    shutil.copytree(PACKAGE_FOLDER, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
-    program = ALONE.format(locks="alone", port=server.port)
+    program = PROGRAM.format(locks="alone", port=server.port)
     env = {"PYTHONPATH": str(tmp_path)}
-    assert run(sys.executable, "-S", "-c", program, folder=tmp_path, env=env) == "done\n"
+    assert run_program(sys.executable, "-S", "-c", program, folder=tmp_path, env=env) == "done\n"
