@@ -17,7 +17,7 @@ def main(port: int) -> None:
     lock = RedisLock(client, "greenlets", ttl=0.6)
     order: list[int] = []
 
-    def work(n: int) -> None:
+    def take_turn(n: int) -> None:
         with lock.hold(wait=30) as lease:
             order.append(n)
             gevent.sleep(0.002)
@@ -26,26 +26,28 @@ def main(port: int) -> None:
     with lock.hold(wait=5) as lease:
         greenlets = []
         for n in range(20):
-            greenlets.append(gevent.spawn(work, n))
+            greenlets.append(gevent.spawn(take_turn, n))
             while len(lock.inspect().waiters) <= n:
                 gevent.sleep(0.001)
-        before = lease.deadline
-        while lease.deadline == before:  # renewed, and the hub is not blocked meanwhile
+        first_deadline = lease.deadline
+        while lease.deadline == first_deadline:  # renewed, and the hub is not blocked meanwhile
             gevent.sleep(0.01)
         assert order == []
     gevent.joinall(greenlets, timeout=20, raise_error=True)
     assert order == list(range(20)), order
 
     with lock.hold(wait=5):
-        quitter = gevent.spawn(lock.acquire, 30)
+        killed_greenlet = gevent.spawn(lock.acquire, 30)
         while not lock.inspect().waiters:
             gevent.sleep(0.001)
-        quitter.kill()
+        killed_greenlet.kill()
         assert lock.inspect().waiters == ()
-        hasty = gevent.spawn(lambda: gevent.with_timeout(0.1, lock.acquire, 30, timeout_value=None))
-        assert hasty.get(timeout=5) is None
+        hurried_greenlet = gevent.spawn(
+            lambda: gevent.with_timeout(0.1, lock.acquire, 30, timeout_value=None)
+        )
+        assert hurried_greenlet.get(timeout=5) is None
         assert lock.inspect().waiters == ()
-    print("fine")
+    print("done")
 
 
 if __name__ == "__main__":

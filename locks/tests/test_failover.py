@@ -1,6 +1,6 @@
-"""A failover that keeps its clients connected: FAILOVER or REPLICAOF behind a name.
+"""Failovers that keep their clients connected, as FAILOVER and REPLICAOF behind a name do.
 
-The proxy is the name: connections that are open stay where they are, new ones go to the new master.
+A proxy stands for the name: open connections stay where they are, new ones go to the new master.
 """
 
 import time
@@ -24,7 +24,7 @@ from .waiting import run_in_thread, start_waiter
 
 
 class Pair:
-    """A master, its replica, and a name that leads to the master."""
+    """A master, its replica, and a proxy as the name of the master."""
 
     def __init__(self) -> None:
         self.master = Server()
@@ -39,7 +39,7 @@ class Pair:
         return self.master.client(port=self.name.port)
 
     def fail_over(self) -> None:
-        """Master and replica change places; nothing that was written is lost."""
+        """Exchange master and replica without losing a write."""
         run: Any = self.master.client().execute_command
         run("FAILOVER")
         eventually(lambda: _role(self.replica) == "master")
@@ -47,7 +47,7 @@ class Pair:
         self.name.lead_to(self.replica.port)
 
     def swap(self) -> None:
-        """After a failover, to be ready for the next one."""
+        """Exchange the attributes after a failover, to prepare the next one."""
         self.master, self.replica = self.replica, self.master
         eventually(lambda: self._status() == "up")
 
@@ -58,7 +58,7 @@ class Pair:
 
 
 def _role(server: Server) -> str:
-    """Return the server's role; empty while it cuts its connections because its role changes."""
+    """Return the server's role, or an empty string while the role changes."""
     try:
         return str(server.client().info("replication")["role"])
     except redis.ConnectionError:
@@ -74,14 +74,14 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
-    """Over the name."""
+    """A door over the name."""
     yield from yield_and_close(make_server_doors(pair.name.port)[request.param]())
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
     pair: Pair,
 ) -> None:
-    """PUBLISH on the new master has no receiver there, and is replicated to the waiter."""
+    """The new master's PUBLISH is replicated to the waiter at the demoted one."""
     lock = RedisLock(pair.client(), "sold once", ttl=30)
     holder = lock.acquire(5)
     other = start_waiter(lock)
@@ -97,7 +97,7 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(
 
 def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
     lock = door.lock("left", ttl=10)
-    with lock.hold(wait=1):  # so that several connections are idle
+    with lock.hold(wait=1):  # several connections become idle
         for inspecting_thread in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
             inspecting_thread.result(5)
     pair.fail_over()
@@ -113,7 +113,7 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
     other = start_waiter(door.lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        door.lock("other", ttl=30).acquire(10)  # any command of this process
+        door.lock("other", ttl=30).acquire(10)  # any refused command of this process
     replica_lock = RedisLock(pair.replica.client(), "followed", ttl=30)
     eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
     eventually(lambda: len(replica_lock.inspect().waiters) == 1)
@@ -123,20 +123,20 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, door: Door) 
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, door: Door) -> None:
-    """No command of this process is refused: the subscription itself is verified."""
+    """No command of this process is refused. The subscription itself is verified."""
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
     other = start_waiter(door.lock("looked after", ttl=60))
-    channel = _channel_of_the_waiter(pair.master)
+    channel = _read_waiters_channel(pair.master)
     pair.fail_over()
     replica_lock = RedisLock(pair.replica.client(), "looked after", ttl=60)
-    eventually(lambda: _channel_of_the_waiter(pair.replica) not in (b"", channel))
-    now = _channel_of_the_waiter(pair.replica)
-    eventually(lambda: now in pair.replica.client().pubsub_channels("lock:wake:*"))
+    eventually(lambda: _read_waiters_channel(pair.replica) not in (b"", channel))
+    new_channel = _read_waiters_channel(pair.replica)
+    eventually(lambda: new_channel in pair.replica.client().pubsub_channels("lock:wake:*"))
     assert replica_lock._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
 
 
-def _channel_of_the_waiter(server: Server) -> bytes:
+def _read_waiters_channel(server: Server) -> bytes:
     waiters: Any = server.client().hvals("lock:{looked after}:waiting")
     return bytes(waiters[0].split()[0]) if waiters else b""
 
@@ -145,7 +145,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
     lock = door.lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
-        pair.name.lead_to(pair.replica.port)  # for connections from now on
+        pair.name.lead_to(pair.replica.port)  # for new connections
         with pytest.raises(LockBackendError, match="replica"):
             lock.acquire(5)
         pair.name.lead_to(pair.master.port)
@@ -159,17 +159,17 @@ def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
     with lock.hold(wait=1):
         other = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
-        roles = _calls(pair.master, "role")
-        eventually(lambda: _calls(pair.master, "role") > roles + 1)
+        roles = _count_calls(pair.master, "role")
+        eventually(lambda: _count_calls(pair.master, "role") > roles + 1)
         assert lock._wakeups.waiters.channel == channel
-        pair.name.lead_to(free_port())  # no server to ask: the probe itself must decide
-        pings = _calls(pair.master, "ping")
-        eventually(lambda: _calls(pair.master, "ping") > pings + 1)
+        pair.name.lead_to(free_port())  # new connections fail: the probe itself must decide
+        pings = _count_calls(pair.master, "ping")
+        eventually(lambda: _count_calls(pair.master, "ping") > pings + 1)
         assert lock._wakeups.waiters.channel == channel
     assert other.result(2).release() is Release.RELEASED
 
 
-def _calls(server: Server, command: str) -> int:
+def _count_calls(server: Server, command: str) -> int:
     commandstats = server.client().info("commandstats")
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
@@ -186,27 +186,27 @@ def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Pat
         lock = RedisLock(client, "followed by all", ttl=30)
         holder = lock.acquire(5)
         other = start_waiter(lock)
-        eventually(partial(_fails_over, sentinels.ports[0]), within=20)
-        look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
+        eventually(partial(_request_failover, sentinels.ports[0]), within=20)
+        observer = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
-        # An untouched subscription is looked after when it was silent for PROBE_SECONDS, 5 seconds.
-        eventually(lambda: len(look.inspect().waiters) == 1, within=20)
+        # A subscription is verified after PROBE_SECONDS, 5 s, of silence.
+        eventually(lambda: len(observer.inspect().waiters) == 1, within=20)
         eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"), within=20)
-        assert look.inspect().owner == holder.token
-        while holder.release() is Release.UNKNOWN:  # the old master's connections are being cut
+        assert observer.inspect().owner == holder.token
+        while holder.release() is Release.UNKNOWN:  # while the old master cuts its connections
             pass
-        mine = other.result(10)
-        assert (mine.fence or 0) > (holder.fence or 0)
-        assert look.inspect().owner == mine.token
-        assert mine.release() is Release.RELEASED
+        next_lease = other.result(10)
+        assert (next_lease.fence or 0) > (holder.fence or 0)
+        assert observer.inspect().owner == next_lease.token
+        assert next_lease.release() is Release.RELEASED
         client.close()
     finally:
         sentinels.stop()
         log.close()
 
 
-def _fails_over(port: int) -> bool:
-    """Asks this Sentinel for it; refused until the replica has said enough about itself."""
+def _request_failover(port: int) -> bool:
+    """Ask this Sentinel for a failover. It refuses until it knows enough about the replica."""
     with redis.Redis(port=port) as sentinel:
         try:
             return bool(sentinel.execute_command("SENTINEL", "FAILOVER", MASTER))
@@ -215,13 +215,13 @@ def _fails_over(port: int) -> bool:
 
 
 def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
-    """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
+    """FAILOVER waits for the replica, so that no write is lost. Clients stay connected."""
     history = tmp_path / "history.jsonl"
     workers = [start("threads", pair.name.port, 0.6, 60, history) for _ in range(4)]
     try:
         eventually(history.exists, within=30)
         for _ in range(8):
-            time.sleep(0.5)  # so long they take and release the lock
+            time.sleep(0.5)  # meanwhile the workers take and release the lock
             pair.fail_over()
             pair.swap()
         for worker_process in workers:

@@ -1,4 +1,4 @@
-"""The next holder if some of the waiters are dead, paused or cut off, or there are many."""
+"""The order of waiters when some are dead, paused or cut off, or when there are many."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ def test_monitoring_subscription_revives_no_dead_waiter(client: redis.Redis, wor
 def test_waiters_keep_their_places_if_the_subscription_breaks(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
-    """Waiters that can be woken go first; newcomers come after waiters that are back."""
+    """Waiters that can be woken go first. Newcomers come after waiters that are back."""
     order: list[str] = []
     first, second, last = worker(), worker(), worker()
 
@@ -58,7 +58,7 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
         wait_until_queued(lock, waiters + 1)
 
     with held(lock) as lease:
-        ours = [queue_turn(lock, f"ours {number}", order) for number in range(3)]
+        our_waiters = [queue_turn(lock, f"our waiter {number}", order) for number in range(3)]
         queue_up(first)
         queue_up(second)
         with broken_subscription(client, lock):
@@ -66,113 +66,120 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
             first.read_answer()
             assert first.ask("release") == "released"
             second.read_answer()
-        wait_until_queued(lock, 3)  # ours are back
+        wait_until_queued(lock, 3)  # our waiters are back
         queue_up(last)
         eventually(lambda: set(count_listeners(lock)) == {1})
         assert second.ask("release") == "released"
         last.read_answer()
-        assert order == ["ours 0", "ours 1", "ours 2"]
+        assert order == ["our waiter 0", "our waiter 1", "our waiter 2"]
         assert last.ask("release") == "released"
-    for our_waiter in ours:
+    for our_waiter in our_waiters:
         our_waiter.result(5)
 
 
 @contextmanager
 def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """Break the subscription of this process's waiters for the block."""
-    ours, go_on = lock._wakeups, threading.Event()
-    listen = type(ours).listen
+    """Keep this process's waiters without a subscription for the block."""
+    our_wakeups = lock._wakeups
+    may_listen = threading.Event()
+    listen = type(our_wakeups).listen
 
-    def late(wakeups: Any, until: float) -> None:
-        if wakeups is ours and not wakeups.waiters.listening:
-            go_on.wait(5)
+    def listen_late(wakeups: Any, until: float) -> None:
+        if wakeups is our_wakeups and not wakeups.waiters.listening:
+            may_listen.wait(5)
         listen(wakeups, until)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(ours), "listen", late)
-        channel = ours.waiters.channel
-        port = ours._connection._sock.getsockname()[1]
+        patch.setattr(type(our_wakeups), "listen", listen_late)
+        channel = our_wakeups.waiters.channel
+        port = our_wakeups._connection._sock.getsockname()[1]
         addresses = [connection["addr"] for connection in client.client_list(_type="pubsub")]
-        client.client_kill_filter(addr=next(a for a in addresses if a.endswith(f":{port}")))
+        client.client_kill_filter(
+            addr=next(address for address in addresses if address.endswith(f":{port}"))
+        )
         eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
         yield
-        go_on.set()
+        may_listen.set()
 
 
 def test_unadopted_lease_costs_no_waiter_its_place(
     server: Server,
 ) -> None:
-    """Two clients stand for two processes: the first process is neither paused nor dead."""
+    """Two clients stand for two processes. The first process is neither paused nor dead."""
     first_lock, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
     first = other.acquire(1)
     first_turn = start_waiter(first_lock)
-    first.release()  # the server notes to which process it gave the lock
+    first.release()  # the server records to which process it granted the lock
     lease = first_turn.result(5)
     order: list[str] = []
-    turns = [queue_turn(first_lock, "one", order), queue_turn(other, "other", order)]
+    turns = [queue_turn(first_lock, "first", order), queue_turn(other, "other", order)]
     lease.hand_over(within=0.3)
     for lock_waiters in first_lock._wakeups.waiters._waiters_by_key.values():
         lock_waiters.lease_ends_at += 0.5  # so that the other process polls first
     for turn in turns:
         turn.result(10)
-    assert order == ["one", "other"]
+    assert order == ["first", "other"]
 
 
-WAITERS = 600
-#: Commands that the server runs for each of them, its two scripts and what is in these: 29, and
-#: some more where it asks again. Time would depend on what else the machine does.
-COMMANDS = 40
+WAITER_COUNT = 600
+#: The server runs 29 commands for each waiter, its two scripts and the commands in them, and some
+#: more if the waiter polls again. A bound on the time would depend on the load of the machine.
+MAX_COMMANDS_PER_WAITER = 40
 
 
-def commands(client: redis.Redis) -> int:
-    """Return the number of commands that the server has run, including those in scripts."""
+def count_commands(client: redis.Redis) -> int:
+    """Return the number of commands that the server has run, those in scripts included."""
     stats: Any = client.info("commandstats")
     return sum(command_stats["calls"] for command_stats in stats.values())
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, kind: str) -> None:
-    """Not the square of their number: other clients would wait for seconds."""
+    """The cost does not grow with the square of their number, which would delay other clients."""
     door: Door = make_server_doors(own_server.port)[kind]()
     lock, client = door.lock("crowd", ttl=30), own_server.client()
 
-    def turn() -> bool:
+    def take_turn() -> bool:
         with lock.hold(wait=60):
             return True
 
     with held(lock) as lease:
-        turns = [run_in_thread(turn) for _ in range(WAITERS)]
-        eventually(lambda: client.zcard("lock:{crowd}:places") == WAITERS, within=60)
+        turns = [run_in_thread(take_turn) for _ in range(WAITER_COUNT)]
+        eventually(lambda: client.zcard("lock:{crowd}:places") == WAITER_COUNT, within=60)
         client.config_resetstat()
         client.client_kill_filter(_type="pubsub")
         lease.release()
-    assert [turn.exception(60) for turn in turns] == [None] * WAITERS
-    assert commands(client) < COMMANDS * WAITERS
+    assert [turn.exception(60) for turn in turns] == [None] * WAITER_COUNT
+    assert count_commands(client) < MAX_COMMANDS_PER_WAITER * WAITER_COUNT
     door.close()
 
 
 @pytest.mark.parametrize(
-    "own", [{"ttl": 0.3, "renew": False}, {"ttl": 0.3, "max_hold": 0.3}], ids=["ttl", "max_hold"]
+    "options",
+    [{"ttl": 0.3, "renew": False}, {"ttl": 0.3, "max_hold": 0.3}],
+    ids=["ttl", "max_hold"],
 )
 def test_expired_lease_of_a_living_process_keeps_the_order(
-    client: redis.Redis, worker: Start, own: dict[str, Any]
+    client: redis.Redis, worker: Start, options: dict[str, Any]
 ) -> None:
-    """A0 lets its lease expire on purpose. The other waiters of its process came before B."""
+    """A holder lets its lease expire on purpose. Waiters A1 to A3 of its process came before B."""
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
-    theirs = RedisLock(client, name, **own)
+    expiring_lock = RedisLock(client, name, **options)
     served: list[str] = []
     b, c = worker(), worker()
     with held(lock) as lease:
-        first = start_waiter(theirs)
+        first = start_waiter(expiring_lock)
         rest = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
         b.send("acquire", name=name, ttl=30, wait=30)
         wait_until_queued(lock, 5)
         lease.release()
-        mine = first.result(5)  # and never released
-        eventually(lambda: mine.lost)
+        expired_lease = first.result(5)  # never released
+        eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
-        assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"  # the first to notice
+        assert (
+            c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
+        )  # c is the first to notice the expiry
         for waiting_turn in rest:
             with suppress(TimeoutError):
                 waiting_turn.result(2)
@@ -184,20 +191,22 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
 def test_waiters_of_a_paused_process_regain_their_places(
     client: redis.Redis, worker: Start
 ) -> None:
-    """All of them, when the first one asks: a waiter that is not paused overtook them meanwhile."""
+    """All its waiters regain their places at the first poll, ahead of one that overtook them."""
     lock = RedisLock(client, "places back", ttl=1)
     process = worker()
     with held(lock) as lease:
-        lease.extend(300)  # so long do they think that they may sleep
+        lease.extend(300)  # the waiters sleep for as long as this lease may last
         process.ask("crowd", name="places back", ttl=1, wait=60, waiters=8)
         wait_until_queued(lock, 8)
         before = lock.inspect().waiters
         other = start_waiter(lock, wait=30)
         process.pause()
         lease.release()
-        mine = other.result(10)  # it asks once a ttl, and notices that all before it are silent
+        other_lease = other.result(
+            10
+        )  # it polls once a ttl, and notices that all before it are silent
     process.resume()
     wait_until_queued(lock, 8)
     assert lock.inspect().waiters == before
-    mine.release()
+    other_lease.release()
     eventually(lambda: not lock.locked() and not lock.inspect().waiters)

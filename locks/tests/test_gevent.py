@@ -1,4 +1,4 @@
-"""gevent: the lock works in a patched process, also when it was imported before the patch."""
+"""The lock works in a process that gevent patches, even if it was imported before."""
 
 import sys
 
@@ -13,15 +13,15 @@ pytest.importorskip("gevent")
 def test_greenlets_work_when_gevent_patches_after_import(
     server: Server,
 ) -> None:
-    """They wait, renew and give up."""
+    """The greenlets wait, renew and give up."""
     program = f"{LOCKS}.tests.gevented"
     assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(
-        "fine\n"
+        "done\n"
     )
 
 
 def test_new_lock_creates_no_threading_primitive() -> None:
-    """gevent could not patch it any more."""
+    """gevent could not patch a primitive that exists already."""
     program = f"""
 import threading, redis
 client, made = redis.Redis(), []

@@ -1,4 +1,4 @@
-"""Giving up: an exception, or the end of the wait, leaves nothing in the queue and no lock."""
+"""An exception in the wait, or its end, leaves no queue entry and no lock."""
 
 from typing import Any
 
@@ -51,17 +51,17 @@ def test_exception_after_the_grant_frees_the_lock(
 
 
 @pytest.mark.parametrize(
-    ("released", "gets_it"),
-    [("while it is queued", True), ("before its last question", True), ("after it", False)],
+    ("released", "is_acquired"),
+    [("while it is queued", True), ("before its last poll", True), ("after its last poll", False)],
 )
 def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     client: redis.Redis,
     lock: RedisLock,
     monkeypatch: pytest.MonkeyPatch,
     released: str,
-    gets_it: bool,
+    is_acquired: bool,
 ) -> None:
-    """A waiter that is not woken any more asks once more, and leaves the queue in the same step."""
+    """The waiter's last poll also takes it out of the queue, in the same step."""
     ask = acquisition.Acquisition.ask
 
     def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
@@ -70,22 +70,22 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
             assert lock.inspect().owner == waiter.token.decode()
         waiter.end = 0.0
 
-    def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
-        if what == (LEAVE,) and released == "before its last question":
-            client.delete(*lock.keys[1:3])  # its wait is over there too
+    def last_poll(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
+        if arguments == (LEAVE,) and released == "before its last poll":
+            client.delete(*lock.keys[1:3])  # as if the server had dropped the waiter
             assert lease.release() is Release.RELEASED
-        answer = yield from ask(waiter, *what)
-        if what == (LEAVE,) and released == "after it":
+        answer = yield from ask(waiter, *arguments)
+        if arguments == (LEAVE,) and released == "after its last poll":
             assert lease.release() is Release.RELEASED
         return answer
 
     lease = lock.acquire(1)
     monkeypatch.setattr(client_resources, "_sleep", last_sleep)
-    monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
-    if gets_it:
-        mine = lock.acquire(5)
-        assert lock.inspect().owner == mine.token
-        assert mine.release() is Release.RELEASED
+    monkeypatch.setattr(acquisition.Acquisition, "ask", last_poll)
+    if is_acquired:
+        lease_of_waiter = lock.acquire(5)
+        assert lock.inspect().owner == lease_of_waiter.token
+        assert lease_of_waiter.release() is Release.RELEASED
     else:
         with pytest.raises(LockTimeout):
             lock.acquire(5)
@@ -95,28 +95,28 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
 def test_waiter_after_its_wait_is_not_given_the_lock(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
-    asleep = worker()
+    sleeper = worker()
     with held(lock) as lease:
-        asleep.send("acquire", name="tested", ttl=10, wait=0.5)
+        sleeper.send("acquire", name="tested", ttl=10, wait=0.5)
         wait_until_queued(lock, 1)
-        asleep.pause()
-        second = start_waiter(lock)
-        eventually(lambda: _clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
-    second.result(1).release()
-    asleep.resume()
-    assert asleep.read_answer() == "LockTimeout" or asleep.ask("release") == "released"
+        sleeper.pause()
+        next_waiter = start_waiter(lock)
+        eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
+    next_waiter.result(1).release()
+    sleeper.resume()
+    assert sleeper.read_answer() == "LockTimeout" or sleeper.ask("release") == "released"
     assert not lock.locked()
 
 
-def _clock(client: redis.Redis) -> float:
-    seconds, micros = client.time()
-    return float(seconds + micros / 1e6)
+def _read_clock(client: redis.Redis) -> float:
+    seconds, microseconds = client.time()
+    return float(seconds + microseconds / 1e6)
 
 
 def test_interrupted_waiter_returns_a_granted_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that tells the server that it gave up got no reply."""
+    """The command that withdraws the waiter gets no reply."""
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
@@ -127,19 +127,19 @@ def test_interrupted_waiter_returns_a_granted_lock(
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 
-    class Late(renewals.AbandonedToken):
-        """By itself it says so again at once."""
+    class LateAbandonedToken(renewals.AbandonedToken):
+        """A token whose release is repeated after a minute instead of at once."""
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.due += 60
 
     with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
-        patch.setattr(renewals, "AbandonedToken", Late)
+        patch.setattr(renewals, "AbandonedToken", LateAbandonedToken)
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)
-        assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits
-        next_one = start_waiter(lock)
+        assert len(lock.inspect().waiters) == 1  # the server still has the interrupted waiter
+        next_waiter = start_waiter(lock)
         lease.release()
-        next_one.result(10).release()
+        next_waiter.result(10).release()

@@ -1,4 +1,4 @@
-"""A lease that is extended, verified, and handed over to another process."""
+"""Extending and verifying a lease, and handing it over to another process."""
 
 import json
 import threading
@@ -21,17 +21,19 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
         for _ in range(3):
             assert not lease.lost_event.wait(0.25)
             lease.extend(0.4)
-        assert lease.lost_event.wait(2)  # the watchdog notices its end all the same
+        assert lease.lost_event.wait(
+            2
+        )  # the watchdog notices its end, although it does not renew it
         assert lease.loss is LossReason.EXPIRED
 
 
 def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
     lease = lock.acquire(1)
-    late = json.loads(lease.hand_over())["token"]
-    adopted = lock.adopt(json.dumps({"name": "tested", "token": late, "fence": lease.fence}))
+    token = json.loads(lease.hand_over())["token"]
+    adopted = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
     client.pexpire("lock:{tested}", 5000)
-    keeping = lock._lease_commands()
-    assert keeping.do(keeping.prolong(None, late, 30, LEAST)) == 0
+    commands = lock._lease_commands()
+    assert commands.do(commands.prolong(None, token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted.owned()
@@ -51,7 +53,7 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
 
 
 @pytest.mark.parametrize(
-    ("handed", "says"),
+    ("handed", "message"),
     [
         ("{}", "hand_over"),
         ("not json", "hand_over"),
@@ -60,22 +62,24 @@ def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
     ],
 )
 def test_text_of_another_locks_lease_is_refused(
-    client: redis.Redis, handed: str, says: str
+    client: redis.Redis, handed: str, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         RedisLock(client, "refused", ttl=1).adopt(handed)
 
 
-@pytest.mark.parametrize("ask", [lambda lease: lease.extend(30), lambda lease: lease.hand_over()])
+@pytest.mark.parametrize(
+    "command", [lambda lease: lease.extend(30), lambda lease: lease.hand_over()]
+)
 def test_unanswered_extension_leaves_the_lease_unchanged(
-    server: Server, proxy: LoopbackProxy, ask: Callable[[Lease], object]
+    server: Server, proxy: LoopbackProxy, command: Callable[[Lease], object]
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
         before = lease.deadline
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError, match="not extended"):
-            ask(lease)
+            command(lease)
         assert lease.deadline <= before
         lease.check()
         assert lease.release() is Release.RELEASED
@@ -89,15 +93,15 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     kind: Any = type(lock._watchdog)
     ask = kind._ask
 
-    def slow(*args: Any) -> Any:
+    def ask_slowly(*args: Any) -> Any:
         replies = ask(*args)
         reply_arrived.set()
         assert lock_was_taken.wait(5)
         return replies
 
     with held(lock) as lease:
-        lease.extend(1)  # the server has the script
-        monkeypatch.setattr(kind, "_ask", slow)
+        lease.extend(1)  # the server knows the script from here on
+        monkeypatch.setattr(kind, "_ask", ask_slowly)
         lock._watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         lock._watchdog.on_due(0.0)
         assert reply_arrived.wait(5)
@@ -105,7 +109,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         with pytest.raises(LockBackendError):
             lease.hand_over(within=0.4)
         assert lease.remaining() < 0.4
-        client.set("lock:{unheard}", "somebody", px=30_000)  # as if it had ended
+        client.set("lock:{unheard}", "another", px=30_000)  # as if the lease had ended
         lock_was_taken.set()
         assert lease.lost_event.wait(5)
         assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)
@@ -115,17 +119,17 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """A task that is delivered again brings its id again."""
-    web = RedisLock(client, "again", ttl=30)
+    """A task that is delivered again uses its id as the token second_lease."""
+    near = RedisLock(client, "again", ttl=30)
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
     lock.acquire(1).release()
-    first = lock.adopt(web.acquire(1).hand_over(), token="task-17")
+    first = lock.adopt(near.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
     assert first.release() is Release.UNKNOWN
-    again = lock.adopt(web.acquire(1).hand_over(), token="task-17")
-    assert not again.lost_event.wait(0.5)
-    assert again.owned()
-    again.release()
+    second_lease = lock.adopt(near.acquire(1).hand_over(), token="task-17")
+    assert not second_lease.lost_event.wait(0.5)
+    assert second_lease.owned()
+    second_lease.release()
 
 
 def test_no_lease_has_the_wildcard_token(client: redis.Redis) -> None:
@@ -152,7 +156,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         for _ in range(20):
             assert not lease.lost_event.wait(0.05)
             assert 0 < lease.remaining() <= 0.6
-        server.client().pexpire("lock:{cut short}", 600)  # here it comes
+        server.client().pexpire("lock:{cut short}", 600)  # the late command arrives
         assert not lease.lost_event.wait(1.0)
         lease.check()
 

@@ -1,4 +1,4 @@
-"""A lease: its users, its state, its fence, and arguments that are refused."""
+"""A lease: its use, its state, its fence, and invalid arguments."""
 
 import math
 import threading
@@ -51,13 +51,13 @@ def test_invalid_arguments_are_refused(server: Server, client: redis.Redis) -> N
     for wait in (-1, math.nan):
         with pytest.raises(ValueError, match="must be"):
             RedisLock(client, "x", ttl=1).acquire(wait)
-    other: Any
-    for other in (redis.asyncio.Redis(port=server.port), object(), "redis://localhost"):
+    unsuitable_client: Any
+    for unsuitable_client in (redis.asyncio.Redis(port=server.port), object(), "redis://localhost"):
         with pytest.raises(TypeError, match=r"RedisLock needs a redis\.Redis"):
-            RedisLock(other, "x", ttl=1)
-    for other in (client, object()):
+            RedisLock(unsuitable_client, "x", ttl=1)
+    for unsuitable_client in (client, object()):
         with pytest.raises(TypeError, match=r"AsyncRedisLock needs a redis\.asyncio\.Redis"):
-            AsyncRedisLock(other, "x", ttl=1)
+            AsyncRedisLock(unsuitable_client, "x", ttl=1)
     with pytest.raises(ValueError, match="ttl"):
         AsyncRedisLock(redis.asyncio.Redis(), "x", ttl=0)
 
@@ -69,14 +69,14 @@ def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
 
 
 def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
-    """The second one finds that the lease was released."""
-    counted: list[Release] = []
+    """The second release raises LockNotHeld."""
+    outcomes: list[Release] = []
 
-    class Counting(Metrics):
+    class RecordingMetrics(Metrics):
         def held(self, name: str, seconds: float, outcome: Release) -> None:
-            counted.append(outcome)
+            outcomes.append(outcome)
 
-    lock = RedisLock(client, "released twice", ttl=10, metrics=Counting())
+    lock = RedisLock(client, "released twice", ttl=10, metrics=RecordingMetrics())
     for _ in range(50):
         lease = lock.acquire(5)
         both_ready = threading.Barrier(2)
@@ -90,7 +90,7 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
         ]
         assert sorted(type(error).__name__ for error in errors) == ["LockNotHeld", "NoneType"]
         assert lease.outcome is Release.RELEASED
-    assert counted == [Release.RELEASED] * 50
+    assert outcomes == [Release.RELEASED] * 50
 
 
 def test_wall_clock_of_the_client_may_jump(
@@ -108,11 +108,11 @@ def test_wall_clock_of_the_client_may_jump(
 
 def test_paused_holder_notices_that_its_lease_ended(lock: RedisLock, worker: Start) -> None:
     holder = worker()
-    stale = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
+    stale_lease = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
     with held(lock) as lease:
         assert lease.fence is not None
-        assert lease.fence > stale["fence"]
+        assert lease.fence > stale_lease["fence"]
         holder.resume()
         assert holder.ask("check") == "LockLost"
         assert holder.ask("release") == "expired"
@@ -125,11 +125,13 @@ def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: 
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
         eventually(lambda: len(lock.inspect().waiters) == 1)
         sleeper.pause()
-    handed = lock.inspect()
-    assert handed.owner is not None
-    with held(lock) as lease:  # once the sleeper's lease has ended
+    granted = lock.inspect()
+    assert granted.owner is not None
+    with held(lock) as lease:  # after the end of the lease that the sleeper was granted
         sleeper.resume()
-        eventually(lambda: lock.inspect().waiters == (handed.owner,))  # it asked, and queues again
+        eventually(
+            lambda: lock.inspect().waiters == (granted.owner,)
+        )  # it polled, and is queued again
         assert lock.inspect().owner == lease.token
     answer = sleeper.read_answer()
     assert answer["fence"] > (lease.fence or 0)
@@ -139,7 +141,7 @@ def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: 
 def test_fence_ttl_starts_at_the_last_use(
     client: redis.Redis,
 ) -> None:
-    """It must not fall where the last fence is ahead of the server's clock, as after a failover."""
+    """Fences must not fall if the last one is ahead of the server's clock, as after a failover."""
     lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
     ahead = int(time.time() * 1e6) + 3_600_000_000
     client.set("lock:{long held}:fence", ahead)
@@ -153,6 +155,6 @@ def test_fence_ttl_starts_at_the_last_use(
 
 
 def test_errors_derive_from_those_of_one_file_lock() -> None:
-    """The errors are those of RedisLock and of OneFileLock."""
+    """The same except clause catches the errors of RedisLock and OneFileLock."""
     assert issubclass(LockTimeout, one_file.LockTimeout)
     assert issubclass(LockLost, one_file.LockLost)

@@ -1,4 +1,4 @@
-"""Bounds: waits for a silent server, resources that remain, and arguments that are refused."""
+"""Bounds on memory, threads, connections and lifetimes, and suspended machines."""
 
 import gc
 import sys
@@ -18,7 +18,7 @@ from .waiting import LOCKS, held, run_program, start_waiter
 
 
 def test_failed_acquires_leak_no_memory() -> None:
-    lock = RedisLock(redis.Redis(port=free_port()), "nobody", ttl=10)
+    lock = RedisLock(redis.Redis(port=free_port()), "unreachable", ttl=10)
 
     def fail(times: int) -> int:
         for _ in range(times):
@@ -32,8 +32,8 @@ def test_failed_acquires_leak_no_memory() -> None:
 
 
 def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> None:
-    watching = server.client()
-    threads, connections = threading.active_count(), len(watching.client_list())
+    admin = server.client()
+    threads, connections = threading.active_count(), len(admin.client_list())
     for number in range(30):
         client = redis.Redis(port=server.port, db=number % 15, client_name=f"brief-{number}")
         lock = RedisLock(client, "brief", ttl=0.3)
@@ -44,7 +44,7 @@ def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> No
         del client, lock, other
     gc.collect()
     eventually(lambda: threading.active_count() <= threads + 1, within=10)
-    eventually(lambda: len(watching.client_list()) <= connections + 2)
+    eventually(lambda: len(admin.client_list()) <= connections + 2)
 
 
 def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
@@ -62,10 +62,10 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
     async def stream() -> AsyncIterator[int]:
         yield 1
 
-    class Callable_:
+    class AsyncCallable:
         async def __call__(self) -> None: ...
 
-    for function in (coroutine, generator, stream, partial(coroutine), Callable_()):
+    for function in (coroutine, generator, stream, partial(coroutine), AsyncCallable()):
         with pytest.raises(TypeError, match="inside"):
             lock.hold(wait=1)(function)
     assert not lock.locked()

@@ -1,4 +1,4 @@
-"""The examples of METRICS.md for Prometheus and OpenTelemetry count what they say."""
+"""The examples of METRICS.md for Prometheus and OpenTelemetry export what they count."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from .waiting import LOCKS, run_program
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
-#: A wait that succeeds, one that is over too soon, a release, and a lease that is lost.
-USE = """
+#: A successful wait, one that ends too soon, a release, and a lost lease.
+USAGE = """
 lock.ttl = 0.3
 with lock.hold(wait=5) as lease:
     assert lock.try_acquire() is None
@@ -23,7 +23,7 @@ with lock.hold(wait=5) as lease:
         time.sleep(0.01)
 """
 
-#: By the example: the module that it needs, what goes before it and after it, what it should count.
+#: By example: the module that it needs, the code before it and after it, and the expected counts.
 EXAMPLES = {
     "prometheus": (
         "prometheus_client",
@@ -66,8 +66,9 @@ def lost_is_missing():
 """,
         """
 print(json.dumps({
-    " ".join([name, *map(str, each.attributes.values())]): getattr(each, "count", 0) or each.value
-    for name, each in points()
+    " ".join([name, *map(str, point.attributes.values())]):
+        getattr(point, "count", 0) or point.value
+    for name, point in points()
 }))
 """,
         {
@@ -82,8 +83,8 @@ print(json.dumps({
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_metrics_example_counts_as_documented(server: Server, kind: str) -> None:
-    needs, before, after, expected = EXAMPLES[kind]
-    pytest.importorskip(needs, reason=f"pip install {needs}")
+    required_module, before, after, expected = EXAMPLES[kind]
+    pytest.importorskip(required_module, reason=f"pip install {required_module}")
     example = re.search(rf"```python {kind}\n(.*?)```", PAGE, re.DOTALL)
     assert example is not None
     program = f"""
@@ -92,7 +93,7 @@ from {LOCKS} import RedisLock
 client = redis.Redis(port={server.port})
 {before}
 {example[1].replace("from locks import", f"from {LOCKS} import")}
-{USE}
+{USAGE}
 {after}
 """
     assert json.loads(run_program(sys.executable, "-c", program).splitlines()[-1]) == expected

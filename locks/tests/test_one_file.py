@@ -1,4 +1,4 @@
-"""OneFileLock: what its docstrings promise, on a real server, by forced interleavings."""
+"""The promises of OneFileLock's docstrings, on a real server, with forced interleavings."""
 
 import random
 import sys
@@ -34,16 +34,18 @@ def test_public_names_are_the_documented_ones(make: Make) -> None:
 
 
 def test_lock_has_one_holder_and_fences_rise(make: Make) -> None:
-    lock, inside, fences = make(), threading.Lock(), []
+    lock = make()
+    inside = threading.Lock()
+    fences = []
 
-    def turn() -> None:
+    def take_turn() -> None:
         with lock.hold(wait=30) as lease:
             assert inside.acquire(blocking=False)
             fences.append(lease.fence)
             lease.check()
             inside.release()
 
-    for turn_thread in [run_in_thread(turn) for _ in range(20)]:
+    for turn_thread in [run_in_thread(take_turn) for _ in range(20)]:
         turn_thread.result(30)
     assert fences == sorted(set(fences))
 
@@ -101,10 +103,10 @@ def test_stopped_holder_is_replaced_after_the_ttl(
 
 def test_stolen_lock_is_noticed_by_the_next_renewal(make: Make, client: redis.Redis) -> None:
     with make(ttl=0.6).hold(wait=1) as lease:
-        client.set("lock:{x}", "somebody else")
+        client.set("lock:{x}", "another")
         eventually(lambda: is_lost(lease), within=2)
     assert lease.outcome == "expired"
-    assert client.get("lock:{x}") == b"somebody else"
+    assert client.get("lock:{x}") == b"another"
     client.delete("lock:{x}")
 
 
@@ -117,7 +119,7 @@ def is_lost(lease: Lease) -> bool:
 
 
 def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
-    client = once(proxy)
+    client = make_client_without_retries(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
         pass  # the server has the scripts from here on
@@ -127,12 +129,12 @@ def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
     eventually(lambda: not client.exists("lock:{x}"))
     with lock.hold(wait=1) as lease:
         proxy.lose_reply(b"EVALSHA")
-    assert lease.outcome == "unknown"  # and the block's end raised nothing
+    assert lease.outcome == "unknown"  # the end of the block raised nothing
     assert not client.exists("lock:{x}")
 
 
 def test_short_outage_does_not_lose_the_lease(proxy: LoopbackProxy) -> None:
-    with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
+    with OneFileLock(make_client_without_retries(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(b"\r\n")
         time.sleep(1.2)
@@ -140,7 +142,7 @@ def test_short_outage_does_not_lose_the_lease(proxy: LoopbackProxy) -> None:
     assert lease.outcome == "released"
 
 
-def once(proxy: LoopbackProxy) -> redis.Redis:
+def make_client_without_retries(proxy: LoopbackProxy) -> redis.Redis:
     return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
 
 
@@ -162,7 +164,7 @@ def test_fence_ahead_of_the_server_clock_does_not_fall(make: Make, client: redis
 def test_redis_lock_and_one_file_lock_exclude_each_other(
     make: Make, client: redis.Redis, name: str
 ) -> None:
-    """So one lock can replace the other while both are deployed."""
+    """So an application can switch while both are deployed. RedisLock continues the fences."""
     lock = RedisLock(client, name, ttl=10)
     with make(name).hold(wait=1) as lease:
         assert lock.try_acquire() is None

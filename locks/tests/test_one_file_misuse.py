@@ -1,4 +1,4 @@
-"""OneFileLock refuses what would lock nothing, and what cannot work, before it is too late."""
+"""OneFileLock refuses clients, arguments and uses that would not lock."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], An
 
 
 def test_answer_without_a_fence_is_refused() -> None:
-    """A client that nothing gives away when the lock is made."""
+    """The client looks suitable when the lock is made."""
 
     class Collector:
         def execute_command(self) -> None: ...
@@ -77,7 +77,7 @@ def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) 
 
 
 def test_block_cannot_be_entered_twice(client: redis.Redis) -> None:
-    """Two threads that shared one would release each other's lock."""
+    """Two threads that shared a block would release each other's lock."""
     block = OneFileLock(client, "x", ttl=1).hold(wait=1)
     with block, pytest.raises(RuntimeError, match="anew"), block:
         pass
@@ -86,9 +86,9 @@ def test_block_cannot_be_entered_twice(client: redis.Redis) -> None:
 def test_encoding_of_the_client_does_not_change_the_key(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only redis-py's own packer encodes by it, which serves where hiredis is not installed."""
+    """Only the packer of redis-py uses the encoding, and only if hiredis is not installed."""
     monkeypatch.setattr(redis.connection, "HIREDIS_AVAILABLE", False)
-    with redis.Redis(port=port_of(client), encoding="latin-1") as other_client:
+    with redis.Redis(port=find_port(client), encoding="latin-1") as other_client:
         lock = OneFileLock(client, "täst%", ttl=1)
         with OneFileLock(other_client, "täst%", ttl=1).hold(wait=1):
             assert client.exists("lock:{täst%25}")
@@ -96,7 +96,7 @@ def test_encoding_of_the_client_does_not_change_the_key(
                 pass
 
 
-def port_of(client: redis.Redis) -> int:
+def find_port(client: redis.Redis) -> int:
     port: int = client.connection_pool.connection_kwargs["port"]
     return port
 
@@ -113,7 +113,7 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
 def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From Python 3.12 on, no thread starts in atexit. Then the lock is not renewed."""
+    """From Python 3.12 atexit functions cannot start threads. The lease is not renewed then."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

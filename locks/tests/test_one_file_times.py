@@ -1,4 +1,4 @@
-"""OneFileLock on a server that is late, silent or gone, and under interrupts: bounded times."""
+"""OneFileLock with a late, silent or dead server, and under interrupts."""
 
 import gc
 import logging
@@ -22,12 +22,12 @@ from .waiting import run_in_thread
 
 
 def recommended_client(port: int) -> redis.Redis:
-    """The client of the module's docstring."""
+    """Return a client as the docstring of one_file recommends."""
     return redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 1))
 
 
 def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
-    """The server is silent for longer than the ttl; the lease is good all the same, and renewed."""
+    """The server is silent for longer than the ttl. The lease is valid and renewed nevertheless."""
     client = own_server.client(socket_timeout=5)
     lock = OneFileLock(client, "x", ttl=0.5)
     with lock.hold(wait=1):
@@ -37,14 +37,14 @@ def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
     timer.start()
     with lock.hold(wait=1) as lease:
         lease.check()
-        time.sleep(0.8)  # it is renewed
+        time.sleep(0.8)  # longer than the ttl, so it is renewed
         lease.check()
     assert lease.outcome == "released"
     timer.join()
 
 
 def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
-    """Acquiring asks for as long as the client does, and its cleanup blocks no caller."""
+    """Acquiring takes as long as the client's attempts, and its cleanup blocks no caller."""
     client = own_server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):
@@ -53,13 +53,15 @@ def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) ->
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    assert time.monotonic() - started < 0.9  # one time-out; acquiring and cleaning up were 1.0
+    assert (
+        time.monotonic() - started < 0.9
+    )  # one timeout of 0.5 s; a blocking cleanup would add another
     own_server.signal(signal.SIGCONT)
     eventually(lambda: not client.exists("lock:{x}"))
 
 
 def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
-    """Its server is silent."""
+    """The server is silent."""
     client = recommended_client(own_server.port)
     lock = OneFileLock(client, "x", ttl=6)
     with lock.hold(wait=1):
@@ -68,13 +70,15 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    assert time.monotonic() - started < 4  # two tries of a second each; redis-py's default: 55
+    assert (
+        time.monotonic() - started < 4
+    )  # two attempts of 1 s; redis-py's default client takes 55 s
     own_server.signal(signal.SIGCONT)
     client.close()
 
 
 def test_lease_survives_a_silently_dead_connection(proxy: LoopbackProxy) -> None:
-    """The server is healthy. A socket_timeout of ttl / 6 leaves time for another renewal."""
+    """The socket_timeout of ttl / 6 leaves time for another renewal."""
     client = redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
     with OneFileLock(client, "x", ttl=3).hold(wait=1) as lease:
         proxy.freeze_connections()
@@ -92,22 +96,22 @@ def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -
 
 
 def test_timeout_causes_no_cleanup(client: redis.Redis) -> None:
-    """Each timeout would cost a thread and a command."""
+    """A cleanup would cost a thread and a command."""
     lock = OneFileLock(client, "x", ttl=10)
     with lock.hold(wait=1):
-        calls = commands(client)
+        calls = count_commands(client)
         with pytest.raises(LockTimeout), lock.hold(wait=0):
             pass
-        assert commands(client) - calls == 1
+        assert count_commands(client) - calls == 1
 
 
-def commands(client: redis.Redis) -> int:
+def count_commands(client: redis.Redis) -> int:
     statistics: dict[str, Any] = client.info("commandstats")
     return int(statistics.get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 class Interrupt(BaseException):
-    """Raised as by a signal handler."""
+    """An exception as a signal handler raises it."""
 
 
 class Interrupter:
@@ -131,7 +135,7 @@ class Interrupter:
 
 
 def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> bool:
-    """Hold the lock once. Return whether the interrupt fired; its traceback is forgotten."""
+    """Hold the lock once, drop the traceback, and return whether the interrupt fired."""
     interrupter = Interrupter(number)
     try:
         block = lock.hold(wait=1)
@@ -147,10 +151,10 @@ def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> boo
 
 
 def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -> None:
-    """Each ends with its ttl at the latest, though variables still refer to the leases.
+    """Each lock ends with its ttl at the latest, although variables refer to the leases.
 
-    The ttl is long enough for the renewals of a busy machine: a lease that was lost for want of one
-    would hide a thread that renews for ever.
+    The ttl is long enough for the renewals of a busy machine: a lease that is lost without
+    one would hide a thread that renews forever.
     """
     leases: list[Lease] = []
     number = 0
@@ -159,15 +163,15 @@ def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -
     assert number > 100
     gc.collect()
     eventually(lambda: not client.keys("lock:{interrupted*}"), within=10)
-    eventually(lambda: not list(renewing_threads()), within=10)
+    eventually(lambda: not list(list_renewing_threads()), within=10)
 
 
-def renewing_threads() -> Iterator[threading.Thread]:
+def list_renewing_threads() -> Iterator[threading.Thread]:
     return (thread for thread in threading.enumerate() if thread.name == "locks.one_file")
 
 
 def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
-    """Nothing but the block itself keeps the object that the renewing thread looks for."""
+    """Only the block refers to the object that the renewing thread looks for."""
 
     def hold() -> None:
         with OneFileLock(client, "x", ttl=2).hold(wait=1) as lease:
@@ -177,5 +181,5 @@ def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
                 lease.check()
 
     gc.collect()
-    gc.freeze()  # a look at the whole suite's objects would hold up the renewing thread, too
+    gc.freeze()  # collecting the whole suite's objects would delay the renewing thread
     run_in_thread(hold).result(20)

@@ -1,4 +1,4 @@
-"""The installed package, and its folder copied under another name."""
+"""The installed package, and the folder of the locks copied under another name."""
 
 import inspect
 import re
@@ -20,8 +20,8 @@ from servers import valkey
 from ..testing.server import Server, binary
 from .waiting import LOCKS, run_program
 
-HERE = Path(__file__).parents[1]
-PROJECT = HERE.parent / "pyproject.toml"
+PACKAGE_FOLDER = Path(__file__).parents[1]
+PROJECT_FILE = PACKAGE_FOLDER.parent / "pyproject.toml"
 
 TYPED = """
 from oversold_locks import Lease, RedisLock
@@ -32,20 +32,20 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
 """
 
 
-#: What the release workflow's environment says of the repository.
-RELEASE = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
+#: The variables of the release workflow that name the repository and the tag.
+RELEASE_ENVIRONMENT = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
 
 
 def read_metadata(wheel: Path) -> Message:
-    """Return the METADATA of a wheel that has no entry point, for pytest or anything else."""
+    """Check that the wheel has no entry points, and return its METADATA."""
     with zipfile.ZipFile(wheel) as files:
         assert not [name for name in files.namelist() if name.endswith("entry_points.txt")]
         (name,) = [name for name in files.namelist() if name.endswith("/METADATA")]
         return message_from_bytes(files.read(name))
 
 
-def repacked(name: str, folder: Path) -> None:
-    """The wheel of an installed distribution, so that pip finds it without a network."""
+def repack(name: str, folder: Path) -> None:
+    """Make a wheel of an installed distribution, so that pip finds it without a network."""
     package = distribution(name)
     with zipfile.ZipFile(folder / f"{name}-{package.version}-py3-none-any.whl", "w") as wheel:
         for file in package.files or ():
@@ -53,17 +53,19 @@ def repacked(name: str, folder: Path) -> None:
                 wheel.write(str(package.locate_file(file)), str(file))
 
 
-@pytest.mark.skipif(not PROJECT.exists(), reason="a copied folder; its package is built elsewhere")
+@pytest.mark.skipif(
+    not PROJECT_FILE.exists(), reason="a copied folder; its package is built elsewhere"
+)
 def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path: Path) -> None:
-    """And its page on the index, whose examples run as they stand and whose links are absolute."""
+    """The examples of its page on the index run, and the links are absolute."""
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheels, clean = tmp_path / "wheels", tmp_path / "clean"
     wheels.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    repacked("redis", wheels)
+    repack("redis", wheels)
     source = tmp_path / "source"
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", source]
-    run_program(*build, folder=PROJECT.parent, env=RELEASE)
+    run_program(*build, folder=PROJECT_FILE.parent, env=RELEASE_ENVIRONMENT)
     built = next(source.iterdir())
     offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
     elsewhere = {"PYTHONPATH": "", "GITHUB_REPOSITORY": ""}
@@ -84,7 +86,7 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
     urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
     assert urls["Homepage"] == "https://github.com/owner/project"
     assert set(urls) == {"Changelog", "Documentation", "Homepage", "Issues"}
-    program = readme_program(server, "oversold_locks", page)
+    program = make_readme_program(server, "oversold_locks", page)
     assert "released" in run_program(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
     (tmp_path / "typed.py").write_text(TYPED)
     pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
@@ -96,35 +98,37 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
 
 @pytest.mark.parametrize("name", ["anyname", "myapp.locks"])
 def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path, name: str) -> None:
-    """It runs its README's code and its tests of the queue, which need pytest and servers/."""
+    """The README's code runs with redis-py alone, and some tests with pytest and servers/ added."""
     folder = tmp_path.joinpath(*name.split("."))
-    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench"))
+    shutil.copytree(
+        PACKAGE_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench")
+    )
     for parent in folder.relative_to(tmp_path).parents[:-1]:
         (tmp_path / parent / "__init__.py").touch()
     (tmp_path / "redis").symlink_to(Path(redis.__file__).parent)
-    program = readme_program(server, name)
-    alone = {"PYTHONPATH": str(tmp_path)}
-    done = run_program(
-        sys.executable, "-S", "-W", "error", "-c", program, folder=tmp_path, env=alone
+    program = make_readme_program(server, name)
+    env = {"PYTHONPATH": str(tmp_path)}
+    output = run_program(
+        sys.executable, "-S", "-W", "error", "-c", program, folder=tmp_path, env=env
     )
-    assert "released" in done
+    assert "released" in output
 
-    lent = tmp_path / "lent"
-    lent.mkdir()
-    for tool in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
-        (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
-    (lent / "servers").symlink_to(Path(valkey.__file__).parent)
-    alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for module in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
+        (tools / module).symlink_to(str(distribution("pytest").locate_file(module)))
+    (tools / "servers").symlink_to(Path(valkey.__file__).parent)
+    env = {"PYTHONPATH": f"{tmp_path}:{tools}", "LOCKS_TEST_SERVER": binary()}
     tests = [folder / f"tests/test_{name}.py" for name in ("queue", "lease")]
     options = ["-q", "-p", "no:cacheprovider", "-k", "killed or paused"]
-    run_program(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=alone)
+    run_program(sys.executable, "-S", "-m", "pytest", *options, *tests, folder=folder, env=env)
 
 
-def readme_program(server: Server, name: str, readme: str | None = None) -> str:
-    """All examples of the pages as one program that uses the package `name`."""
+def make_readme_program(server: Server, name: str, readme: str | None = None) -> str:
+    """Return all examples of the pages as a program that uses the package `name`."""
     pages = ("ASYNCIO.md", "FROM_REDIS_PY.md")
-    text = readme or (HERE / "README.md").read_text()
-    text += "".join((HERE / page).read_text() for page in pages)
+    text = readme or (PACKAGE_FOLDER / "README.md").read_text()
+    text += "".join((PACKAGE_FOLDER / page).read_text() for page in pages)
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = "\n".join(examples)
     for client in ("redis.Redis(", "redis.asyncio.Redis("):
@@ -133,10 +137,12 @@ def readme_program(server: Server, name: str, readme: str | None = None) -> str:
 
 
 def test_every_pitfall_names_its_test() -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "tests/README.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (\d+) \|.*\| (.*) \|$", (PACKAGE_FOLDER / "tests/README.md").read_text(), re.M
+    )
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     defined = set()
-    for file in (HERE / "tests").rglob("test_*.py"):
+    for file in (PACKAGE_FOLDER / "tests").rglob("test_*.py"):
         defined |= set(re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.M))
     for number, where in rows:
         test_names = re.findall(r"`(test_\w+)`", where)
@@ -145,7 +151,7 @@ def test_every_pitfall_names_its_test() -> None:
 
 
 def test_locks_import_only_redis_py_or_valkey_py() -> None:
-    for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
+    for file in [*PACKAGE_FOLDER.glob("*.py"), *PACKAGE_FOLDER.glob("aio/*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
         assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file
 
@@ -159,13 +165,13 @@ def test_public_type_hints_can_be_resolved() -> None:
 
 
 def test_lock_with_on_lost_has_loaded_its_hooks() -> None:
-    """An import in a child that was forked during the same import would never end."""
+    """An import at the loss could hang: in a child forked during an import it never ends."""
     program = f"""
 import sys, redis
 from {LOCKS} import Metrics, RedisLock
-RedisLock(redis.Redis(), "told nothing", ttl=1)
+RedisLock(redis.Redis(), "without hooks", ttl=1)
 assert "{LOCKS}.hooks" not in sys.modules
-RedisLock(redis.Redis(), "told", ttl=1, metrics=Metrics())
+RedisLock(redis.Redis(), "with hooks", ttl=1, metrics=Metrics())
 assert "{LOCKS}.hooks" in sys.modules
 """
     run_program(sys.executable, "-c", program)

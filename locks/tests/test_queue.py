@@ -1,4 +1,4 @@
-"""The queue: first in, first out, exact waits, and wake-ups."""
+"""The queue: its order, exact waits and wake-ups."""
 
 import threading
 import time
@@ -24,21 +24,21 @@ def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
 
 
 def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
-    stop = threading.Event()
+    should_stop = threading.Event()
 
-    def churn() -> None:
-        while not stop.is_set():
+    def acquire_repeatedly() -> None:
+        while not should_stop.is_set():
             with lock.hold(wait=10):
-                stop.wait(0.005)
+                should_stop.wait(0.005)
 
     with held(lock):
-        churning_threads = [run_in_thread(churn) for _ in range(4)]
+        churning_threads = [run_in_thread(acquire_repeatedly) for _ in range(4)]
         wait_until_queued(lock, 4)
         started = time.monotonic()
         with pytest.raises(LockTimeout):
             lock.acquire(0.3)
         assert 0.3 <= time.monotonic() - started < 0.6
-        stop.set()
+        should_stop.set()
     for churning_thread in churning_threads:
         churning_thread.result(5)
     lock.acquire(0.3).release()
@@ -65,8 +65,8 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
 
 
 def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
-    hurried = server.client(socket_timeout=0.2)
-    lock = RedisLock(hurried, "long", ttl=10)
+    impatient_client = server.client(socket_timeout=0.2)
+    lock = RedisLock(impatient_client, "long", ttl=10)
     with held(lock):
         other = start_waiter(lock)
         with pytest.raises(LockTimeout):
@@ -82,7 +82,7 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
     pubsub: Any = client.pubsub
     subscribers = [pubsub() for _ in range(2)]
     for subscriber in subscribers:
-        subscriber.subscribe("any")  # which takes a connection out of the pool
+        subscriber.subscribe("any")  # this takes a connection out of the pool
     with held(lock):
         waiters = [start_waiter(lock) for _ in range(12)]
     for waiting in waiters:
@@ -114,23 +114,24 @@ def test_next_waiter_follows_a_killed_holder_within_its_ttl(
 def test_release_between_the_try_and_the_sleep_is_not_missed(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, go_on = threading.Event(), threading.Event()
+    is_about_to_sleep = threading.Event()
+    may_sleep = threading.Event()
     sleep = client_resources._sleep
 
-    def slow(*args: object) -> object:
-        reached.set()
-        go_on.wait(5)
+    def sleep_later(*args: object) -> object:
+        is_about_to_sleep.set()
+        may_sleep.wait(5)
         return sleep(*args)  # type: ignore[arg-type]
 
     with held(lock) as lease:
-        monkeypatch.setattr(client_resources, "_sleep", slow)
+        monkeypatch.setattr(client_resources, "_sleep", sleep_later)
         other = run_in_thread(lambda: lock.acquire(20))
-        reached.wait(5)
+        is_about_to_sleep.wait(5)
         lease.release()
-        go_on.set()
-        woken = time.monotonic()
+        may_sleep.set()
+        started = time.monotonic()
         other.result(5).release()
-    assert time.monotonic() - woken < 0.5
+    assert time.monotonic() - started < 0.5
 
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
@@ -141,7 +142,7 @@ def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: R
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
     with held(RedisLock(client, "after it", ttl=10)):
         barrier = start_waiter(RedisLock(client, "after it", ttl=10))
-    barrier.result(5).release()  # its wake-up was read after the one above
+    barrier.result(5).release()  # its wake-up is read after those published above
     assert lock.inspect().owner == lease.token
     assert first.outcome is Release.RELEASED
     lease.release()

@@ -1,4 +1,4 @@
-"""Renewals beside a full server, another ttl, another server and a broken client."""
+"""Renewals, which other ttls, silent servers, broken clients and a full server do not disturb."""
 
 import sys
 import threading
@@ -33,18 +33,18 @@ def test_leases_with_different_ttls_have_separate_timeouts(
 ) -> None:
     timeouts_by_ttl: dict[int, float] = {}
 
-    def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
+    def record_timeout(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
         for _script, _keys, (_token, ttl_ms, *_how) in calls:
             assert isinstance(ttl_ms, int)
             timeouts_by_ttl[ttl_ms] = timeout
         return [1] * len(calls)
 
-    monkeypatch.setattr(watchdog.Watchdog, "_ask", note)
+    monkeypatch.setattr(watchdog.Watchdog, "_ask", record_timeout)
     short = RedisLock(client, "short", ttl=0.3).acquire(1)
     long = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
     assert timeouts_by_ttl[300] <= 0.051
-    # Less than a sixth of the ttl, because the other lease would end meanwhile.
+    # A sixth of the ttl, or less if the other lease would end meanwhile.
     assert 0.1 < timeouts_by_ttl[1200] <= 0.201
     short.release()
     long.release()
@@ -54,32 +54,32 @@ def test_silent_servers_lose_no_lease_of_a_healthy_server(
     server: Server, client: redis.Redis
 ) -> None:
     with ExitStack() as stack:
-        six = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
-        far = [server.client(port=proxy.port, socket_timeout=1) for proxy in six]
+        proxies = [stack.enter_context(LoopbackProxy(server.port)) for _ in range(6)]
+        far = [server.client(port=proxy.port, socket_timeout=1) for proxy in proxies]
         silent = [
             RedisLock(far_client, f"silent {n}", ttl=2).acquire(1)
             for n, far_client in enumerate(far)
         ]
         lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
-        for proxy in six:
+        for proxy in proxies:
             proxy.black_hole()
         assert not lease.lost_event.wait(2.5)
         assert lease.release() is Release.RELEASED
         assert [lease.loss for lease in silent] == [LossReason.EXPIRED] * 6
 
 
-class Odd(redis.Connection):
+class BrokenConnection(redis.Connection):
     """A connection class with a bug."""
 
     broken = False
 
     def connect(self) -> None:
-        if Odd.broken:
+        if BrokenConnection.broken:
             raise LookupError("no such region")
         super().connect()
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
-        if Odd.broken:
+        if BrokenConnection.broken:
             raise LookupError("no such region")
         super().send_packed_command(*args, **kwargs)
 
@@ -87,10 +87,10 @@ class Odd(redis.Connection):
 def test_exception_in_one_renewal_stops_no_other(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = redis.ConnectionPool(connection_class=Odd, port=server.port)
+    pool = redis.ConnectionPool(connection_class=BrokenConnection, port=server.port)
     odd = RedisLock(redis.Redis.from_pool(pool), "odd", ttl=0.9).acquire(1)
     lease = RedisLock(client, "even", ttl=0.9).acquire(1)
-    monkeypatch.setattr(Odd, "broken", True)
+    monkeypatch.setattr(BrokenConnection, "broken", True)
     assert odd.lost_event.wait(3)
     assert not lease.lost_event.wait(1)
     assert lease.release() is Release.RELEASED
@@ -100,10 +100,10 @@ def test_exception_in_one_renewal_stops_no_other(
 
 
 def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
-    go_on, calls = threading.Event(), []
+    may_return, calls = threading.Event(), []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
-        go_on.wait(5)
+        may_return.wait(5)
         calls.append(lease)
 
     lock = RedisLock(client, "many losses", ttl=10, on_lost=on_lost)
@@ -115,7 +115,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
     for lease in leases:
         lease.mark_lost(LossReason.GONE)
     assert threading.active_count() <= before + 10
-    go_on.set()
+    may_return.set()
     eventually(lambda: len(calls) == 200)
 
 
@@ -141,7 +141,7 @@ def test_lease_works_without_a_watchdog_thread(
 def test_exit_in_on_lost_ends_no_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is called once, and the thread goes on with the next loss."""
+    """The callback runs once per loss, and the thread goes on with the next loss."""
     losses: list[str] = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
@@ -160,7 +160,7 @@ def test_exit_in_on_lost_ends_no_thread(
 
 
 def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None:
-    """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
+    """None of these needs memory, so the lease is not lost at maxmemory."""
     client = own_server.client()
     lock = RedisLock(client, "full", ttl=2)
     with held(lock) as lease:

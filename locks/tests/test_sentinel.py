@@ -1,4 +1,4 @@
-"""Locks through Sentinels: after a failover the next connection asks for the master anew."""
+"""Locks through Sentinels. After a failover the next connection asks for the master again."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +14,8 @@ from ..testing.server import Server, eventually
 from .waiting import held, start_waiter
 
 
-class Sentinels:
-    """redis-py's view of three Sentinels, and the master that they name."""
+class FakeSentinels:
+    """A replacement for redis-py's Sentinel that names a chosen master."""
 
     def __init__(self, master: Server, port: int = 26379) -> None:
         self.master = master
@@ -34,12 +34,12 @@ def servers() -> Iterator[tuple[Server, Server]]:
 
 
 @pytest.fixture
-def sentinels(servers: tuple[Server, Server]) -> Sentinels:
-    return Sentinels(servers[0])
+def sentinels(servers: tuple[Server, Server]) -> FakeSentinels:
+    return FakeSentinels(servers[0])
 
 
 @pytest.fixture
-def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
+def client(sentinels: FakeSentinels) -> Iterator[redis.Redis]:
     pool_manager: Any = sentinels
     pool = SentinelConnectionPool(
         "any", pool_manager, retry=Retry(NoBackoff(), 0), socket_timeout=2
@@ -49,13 +49,13 @@ def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
 
 
 def look_up(client: redis.Redis) -> None:
-    """Look the master up, as any new connection of the process does."""
+    """Look up the master, as a new connection of the process does."""
     pool: Any = client.connection_pool
     pool.get_master_address()
 
 
 def test_replaced_master_is_left_although_it_answers(
-    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
     """A master that is cut off from its Sentinels stays a master and goes on granting locks."""
     old, new = servers
@@ -68,11 +68,11 @@ def test_replaced_master_is_left_although_it_answers(
 
 
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
-    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
     first = lease.deadline
-    eventually(lambda: lease.deadline > first)  # its connection is open, to the old one
+    eventually(lambda: lease.deadline > first)  # the watchdog has a connection to the old master
     sentinels.master = servers[1]
     look_up(client)
     assert lease.lost_event.wait(5)
@@ -81,9 +81,9 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_waiters_listen_to_the_new_master(
-    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
-    """Their subscription to the old one stays open, and would stay silent forever."""
+    """Their subscription to the old master stays open and silent."""
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         other = start_waiter(lock)

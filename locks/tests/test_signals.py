@@ -1,4 +1,4 @@
-"""A signal handler that raises, Ctrl-C for instance, wherever it comes."""
+"""Signal handlers that raise, as that of Ctrl-C does, at any moment."""
 
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ from ..sans_io.protocol import Arg, packed
 from ..testing.server import Server
 from .waiting import LOCKS, held, run_program
 
-STORM = """
+INTERRUPT_PROGRAM = """
 import signal, sys, time
 import redis
 from {locks} import LockError, RedisLock
@@ -23,10 +23,10 @@ def interrupt(*_):
     raise Interrupted
 
 def contend(lock):
-    # A function: in Python 3.13 what a handler raises in a loop's condition passes the module's
-    # own `except` by.
+    # In a function, because Python 3.13 does not catch an exception that a handler raises in a
+    # loop's condition at module level.
     armed = time.monotonic()
-    while time.monotonic() < armed + 0.1:  # a destructor may have swallowed it
+    while time.monotonic() < armed + 0.1:  # a destructor may have swallowed the exception
         try:
             with lock.hold(wait=0.05):
                 pass
@@ -37,7 +37,7 @@ signal.signal(signal.SIGALRM, interrupt)
 client = redis.Redis(port={port})
 end, interrupts = time.monotonic() + {seconds}, 0
 while time.monotonic() < end:
-    lock = RedisLock(client, f"storm {{interrupts}}", ttl=0.2)
+    lock = RedisLock(client, f"interrupted {{interrupts}}", ttl=0.2)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 0.00001)
         contend(lock)
@@ -61,17 +61,17 @@ def test_hiredis_packs_no_command_of_a_lock(
     commands: list[str] = []
     pack = hiredis.pack_command
 
-    def noted(args: Any) -> Any:
+    def pack_and_record(args: Any) -> Any:
         commands.append(str(args[0]))
         return pack(args)
 
-    monkeypatch.setattr(hiredis, "pack_command", noted)
+    monkeypatch.setattr(hiredis, "pack_command", pack_and_record)
     lock = RedisLock(client, "packed", ttl=0.3)
     client.script_flush()
     with held(lock) as lease:
         assert lock.try_acquire() is None
         assert not lease.lost_event.wait(0.3)
-    # The test sends SCRIPT by redis-py, which shows that hiredis is in use.
+    # redis-py sends SCRIPT for this test, which shows that hiredis is in use.
     assert [command for command in commands if "SCRIPT" in command]
     assert not [command for command in commands if "EVAL" in command]
 
@@ -83,7 +83,7 @@ def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
 
 
 def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
-    program = STORM.format(locks=LOCKS, port=server.port, seconds=3)
+    program = INTERRUPT_PROGRAM.format(locks=LOCKS, port=server.port, seconds=3)
     interrupts, mailboxes = map(
         int, run_program(sys.executable, "-c", program).splitlines()[-1].split()
     )
@@ -97,34 +97,35 @@ def test_interrupt_after_making_the_mailbox_leaves_none(
     kind = type(lock._wakeups.waiters)
     join = kind.join
 
-    def interrupted(*args: Any) -> Any:
+    def join_and_interrupt(*args: Any) -> Any:
         join(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kind, "join", interrupted)
+    monkeypatch.setattr(kind, "join", join_and_interrupt)
     with held(lock), pytest.raises(KeyboardInterrupt):
         lock.acquire(5)
     assert not lock._wakeups.waiters.mailboxes
 
 
 class SoftLimit(Exception):
-    """The exception that a task queue's signal handler raises when a task takes too long."""
+    """An exception as a task queue raises it when a task takes too long."""
 
 
-class Interrupting(redis.Connection):
-    """A signal comes after the request was sent, before its reply is read; or before it is sent."""
+class InterruptedConnection(redis.Connection):
+    """A connection on which a signal arrives before the reply is read or the request is sent."""
 
-    armed = early = False
+    interrupts_reading = False
+    interrupts_sending = False
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-        if Interrupting.early:
-            Interrupting.early = False
+        if InterruptedConnection.interrupts_sending:
+            InterruptedConnection.interrupts_sending = False
             raise SoftLimit
         return super().send_packed_command(*args, **kwargs)
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        if Interrupting.armed:
-            Interrupting.armed = False
+        if InterruptedConnection.interrupts_reading:
+            InterruptedConnection.interrupts_reading = False
             raise SoftLimit
         return super().read_response(*args, **kwargs)
 
@@ -132,22 +133,22 @@ class Interrupting(redis.Connection):
 def test_exception_of_a_signal_handler_reaches_the_caller(
     server: Server, client: redis.Redis
 ) -> None:
-    """It is raised in the middle of a command, and no lock is left behind."""
-    pool = redis.ConnectionPool(connection_class=Interrupting, port=server.port)
+    """The handler raises in the middle of a command. No lock is left behind."""
+    pool = redis.ConnectionPool(connection_class=InterruptedConnection, port=server.port)
     lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
     lock.acquire(1).release()
-    Interrupting.armed = True
+    InterruptedConnection.interrupts_reading = True
     with pytest.raises(SoftLimit):
         lock.acquire(1)
     assert not RedisLock(client, "limit", ttl=1).locked()
     lease = lock.acquire(1)
-    Interrupting.armed = True
+    InterruptedConnection.interrupts_reading = True
     with pytest.raises(SoftLimit):
         lease.release()
     assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
     assert not lock.locked()
     with pytest.raises(SoftLimit), lock.hold(1):
-        Interrupting.early = True
+        InterruptedConnection.interrupts_sending = True
     with RedisLock(client, "limit", ttl=1).hold(5):
         pass
 

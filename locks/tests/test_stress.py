@@ -1,4 +1,4 @@
-"""A short stress of each door; and its checker finds planted violations."""
+"""A short stress of each door, and planted violations for its checker."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from .stress import DOORS, PROCESSES, judge, run
 
-CLEAN = [{"left": {"waiters": 0}}] * PROCESSES
+CLEAN_ENDS = [{"left": {"waiters": 0}}] * PROCESSES
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -17,30 +17,32 @@ def test_stressed_lock_has_one_holder_at_a_time(door: str) -> None:
     assert summary["writes"] > 10
 
 
-def good(fence: int, at: float, token: str = "") -> dict[str, Any]:
+def make_check(fence: int, at: float, token: str = "") -> dict[str, Any]:
     return {"token": token or f"of {fence}", "fence": fence, "at": at}
 
 
 @pytest.mark.parametrize(
-    ("planted", "violation"),
+    ("planted_events", "violation"),
     [
-        ([good(1, 0.0), good(1, 0.4), good(2, 0.5)], ""),
-        ([good(1, 0.0), good(1, 1.0), good(2, 0.5)], "was good until"),
-        ([good(1, 0.0), good(2, 0.5), good(1, 1.0)], "was good until"),
-        ([good(2, 0.0), good(1, 0.5)], "the fence fell"),
-        ([good(1, 0.0), good(1, 0.5, "another")], "the fence fell"),
-        ([good(1, 0.0), good(2, 5.5)], "was not used for 5.50 s"),
+        ([make_check(1, 0.0), make_check(1, 0.4), make_check(2, 0.5)], ""),
+        ([make_check(1, 0.0), make_check(1, 1.0), make_check(2, 0.5)], "was good until"),
+        ([make_check(1, 0.0), make_check(2, 0.5), make_check(1, 1.0)], "was good until"),
+        ([make_check(2, 0.0), make_check(1, 0.5)], "the fence fell"),
+        ([make_check(1, 0.0), make_check(1, 0.5, "another")], "the fence fell"),
+        ([make_check(1, 0.0), make_check(2, 5.5)], "was not used for 5.50 s"),
         ([{"left": {"waiters": 1}}], "left behind"),
     ],
 )
-def test_planted_violation_is_reported(planted: list[dict[str, Any]], violation: str) -> None:
-    wrong = judge([*planted, *CLEAN])["wrong"]
-    assert any(violation in text for text in wrong) if violation else wrong == []
+def test_planted_violation_is_reported(
+    planted_events: list[dict[str, Any]], violation: str
+) -> None:
+    violations = judge([*planted_events, *CLEAN_ENDS])["wrong"]
+    assert any(violation in text for text in violations) if violation else violations == []
 
 
 def test_process_that_hung_is_reported() -> None:
-    assert "did not end by themselves" in judge(CLEAN[1:])["wrong"][0]
+    assert "did not end by themselves" in judge(CLEAN_ENDS[1:])["wrong"][0]
 
 
 def test_lost_write_is_reported() -> None:
-    assert judge(CLEAN, counter=4, writes=5)["wrong"] == ["the counter is 4 after 5 writes"]
+    assert judge(CLEAN_ENDS, counter=4, writes=5)["wrong"] == ["the counter is 4 after 5 writes"]

@@ -1,4 +1,4 @@
-"""FROM_REDIS_PY.md: each step, with both kinds of lock contending, and the trap that it avoids."""
+"""Each step of FROM_REDIS_PY.md with both kinds of lock contending, and the traps it avoids."""
 
 import time
 from collections.abc import Callable
@@ -47,16 +47,16 @@ def step_4(client: redis.Redis) -> Block:
 def test_old_and_new_locks_exclude_each_other(
     server: Server, before: Callable[..., Block], after: Callable[..., Block]
 ) -> None:
-    """During the roll-out of each step, both get their turn."""
+    """The holder's release lets the other kind of lock acquire, as during a roll-out."""
     for first, second in ((before, after), (after, before)):
         with first(server.client())():
-            other = run_in_thread(partial(_once, second(server.client())))
+            other = run_in_thread(partial(_hold_once, second(server.client())))
             with pytest.raises(TimeoutError):
                 other.result(0.15)
         other.result(5)
 
 
-def _once(block: Block) -> None:
+def _hold_once(block: Block) -> None:
     with block():
         pass
 
@@ -66,11 +66,11 @@ def _once(block: Block) -> None:
 def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
-    """Its release wakes no waiter, and it may have had a minute left, or no end at all."""
+    """The old release wakes no waiter, and its key had a minute left or no ttl at all."""
     lock = client.lock(NAME, timeout=timeout)
     assert lock.acquire(token=token)
-    look = RedisLock(client, NAME, key=NAME, ttl=30)
-    other = start_waiter(look)
+    observer = RedisLock(client, NAME, key=NAME, ttl=30)
+    other = start_waiter(observer)
     lock.release()
     released = time.monotonic()
     other.result(5).release()
@@ -103,11 +103,11 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
     keys_of_all: set[bytes] = set()
     for name in names:
-        mine = derive_keys("", name.encode())
-        assert mine[0] == name.encode()
+        derived_keys = derive_keys("", name.encode())
+        assert derived_keys[0] == name.encode()
         plain = derive_keys(name)
-        assert not keys_of_all & {*mine, *plain}
-        keys_of_all |= {*mine, *plain}
+        assert not keys_of_all & {*derived_keys, *plain}
+        keys_of_all |= {*derived_keys, *plain}
     assert len(keys_of_all) == 8 * len(names)
     assert all(key.startswith(b"lock:{") for key in keys_of_all if key.decode() not in names)
     cluster = [name for name in names if "}" not in name or "{" in name]

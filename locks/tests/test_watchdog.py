@@ -1,4 +1,4 @@
-"""The watchdog: it renews what lives, and costs one thread."""
+"""The watchdog, which renews the leases in a single thread."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ def test_renewal_during_the_release_loses_no_lease(
 
     monkeypatch.setattr(watchdog, "exchange", release_first)
     assert crossed.wait(2)
-    with held(lock):  # a round of the watchdog later
+    with held(lock):  # for at least one round of the watchdog
         assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
     assert lock._watchdog.renewals == {}
@@ -64,19 +64,19 @@ def test_forked_child_renews_only_its_own_leases(client: redis.Redis, worker: St
 def test_unexpected_error_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = threading.Event()
-    look = Watchdog._renew_due
+    has_failed = threading.Event()
+    renew_due = Watchdog._renew_due
 
     def fail(watchdog: Watchdog) -> None:
-        if not broken.is_set():
-            broken.set()
+        if not has_failed.is_set():
+            has_failed.set()
             raise ZeroDivisionError
-        look(watchdog)
+        renew_due(watchdog)
 
     monkeypatch.setattr(Watchdog, "_renew_due", fail)
     lock = RedisLock(client, "survived", ttl=0.3)
     with held(lock) as lease:
-        assert broken.wait(2)
+        assert has_failed.wait(2)
         assert not lease.lost_event.wait(0.6)
         lease.check()
     assert "tries again" in caplog.text
@@ -85,35 +85,35 @@ def test_unexpected_error_does_not_end_the_watchdog(
 def test_short_holds_do_not_wake_the_watchdog(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    woken: list[int] = []
+    wake_ups: list[int] = []
     wake = Watchdog._wake
 
     def count(watchdog: Watchdog) -> None:
-        woken.append(1)
+        wake_ups.append(1)
         wake(watchdog)
 
     monkeypatch.setattr(Watchdog, "_wake", count)
     for _ in range(500):
         with lock.hold(wait=1):
             pass
-    # Once; and while the thread has not got the processor yet, by each who came meanwhile.
-    assert len(woken) < 50
+    # Once, and once more for each acquisition until the watchdog's thread has the processor.
+    assert len(wake_ups) < 50
 
 
 def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
-    """It is renewed within a third of the ttl, not only before its far deadline."""
+    """Renewals continue after an extension, so check() does not pass until the far deadline."""
     renewed = threading.Event()
 
-    class Renewed(Metrics):
+    class RenewalMetrics(Metrics):
         def renewed(self, name: str, seconds: float) -> None:
             renewed.set()
 
-    lock = RedisLock(client, "extended and lost", ttl=0.6, metrics=Renewed())
+    lock = RedisLock(client, "extended and lost", ttl=0.6, metrics=RenewalMetrics())
     with held(lock) as lease:
         lease.extend(15)
         renewed.clear()
         assert renewed.wait(5)
         assert lock.force_release()
-        acquired_at = time.monotonic()
+        released_at = time.monotonic()
         assert lease.lost_event.wait(5)
-        assert time.monotonic() - acquired_at < 0.6
+        assert time.monotonic() - released_at < 0.6

@@ -1,4 +1,4 @@
-"""Between the lock and the server: lost replies, forgotten scripts, any client."""
+"""The commands between lock and server: lost replies, broken connections, client options."""
 
 import threading
 from typing import Any
@@ -17,7 +17,7 @@ from .waiting import held, run_in_thread, start_waiter
 def test_retry_after_a_lost_reply_has_the_same_fence(
     lock: RedisLock,
 ) -> None:
-    """It is the same acquisition."""
+    """The retry belongs to the same acquisition."""
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first, second = (perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2))
     assert first.fence is not None
@@ -31,7 +31,7 @@ def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     near = RedisLock(client, "waiter cut", ttl=10)
     far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
     with held(near):
-        far._wakeups.listen(now() + 5)  # the next reply is the one to its enqueuing
+        far._wakeups.listen(now() + 5)  # the next reply is that of the command which enqueues
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
             far.acquire(5)
@@ -55,7 +55,7 @@ def test_silent_subscription_is_replaced(
             lambda: any(
                 far._wakeups.waiters.channel in place for place in client.hvals(far.keys[2])
             )
-        )  # queued with the channel on which its process listens now
+        )  # the waiter is queued with the new channel
         lease.release()
         assert other.result(2).release() is Release.RELEASED
 
@@ -107,7 +107,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
 
 @pytest.mark.parametrize("waiters", [5, 50])
 def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: int) -> None:
-    client = own_server.client()  # on which no test before this one still cleans up
+    client = own_server.client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)
     with held(lock):
@@ -117,8 +117,8 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiters: i
     for thread in threads:
         thread.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    asked_again = calls - (2 * waiters + 1)  # on a machine that is too busy to wake a waiter
-    assert 0 <= asked_again <= max(1, waiters // 10)  # polling would ask again for every waiter
+    extra_polls = calls - (2 * waiters + 1)  # if the machine is too busy to wake a waiter in time
+    assert 0 <= extra_polls <= max(1, waiters // 10)  # polling would cost more per waiter
 
 
 def test_long_wait_costs_no_commands_while_the_queue_moves(
@@ -130,13 +130,13 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(
     lock._wakeups.listen(now() + 5)
     pause = threading.Event()
 
-    def turn() -> None:
+    def take_turn() -> None:
         with lock.hold(wait=30):
             pause.wait(0.15)
 
     with held(lock):
         client.config_resetstat()
-        threads = [run_in_thread(turn) for _ in range(12)]
+        threads = [run_in_thread(take_turn) for _ in range(12)]
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)
     for thread in threads:
         thread.result(10)
