@@ -43,9 +43,8 @@ def test_caller_may_choose_the_token(
     lock, other = lock_of(thread_local=thread_local), lock_of()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
-    assert (
-        other.acquire(blocking=False, token=token) is False
-    )  # the same token does not acquire twice
+    # The same token does not acquire twice.
+    assert other.acquire(blocking=False, token=token) is False
     lock.release()
     assert client.get("job") is None
 

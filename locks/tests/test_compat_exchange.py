@@ -139,9 +139,8 @@ def test_locks_with_the_same_token_are_renewed_separately(
     assert not leases[1].lost_event.wait(0.01)
     for lock in locks[1:]:
         lock.release()
-    assert not leases[0].lost_event.wait(
-        1.0
-    )  # the release of a lock does not end another's renewal
+    # The release of a lock does not end another's renewal.
+    assert not leases[0].lost_event.wait(1.0)
     assert client.get("A") == b"job-17"
     locks[0].release()
     assert not locks[0]._lock._watchdog.renewals

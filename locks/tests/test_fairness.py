@@ -177,9 +177,8 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
         expired_lease = first.result(5)  # never released
         eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
-        assert (
-            c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
-        )  # c is the first to notice the expiry
+        # C is the first to notice the expiry.
+        assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
         for waiting_turn in rest:
             with suppress(TimeoutError):
                 waiting_turn.result(2)
@@ -202,9 +201,8 @@ def test_waiters_of_a_paused_process_regain_their_places(
         other = start_waiter(lock, wait=30)
         process.pause()
         lease.release()
-        other_lease = other.result(
-            10
-        )  # it polls once a ttl, and notices that all before it are silent
+        # It polls once a ttl, and notices that all before it are silent.
+        other_lease = other.result(10)
     process.resume()
     wait_until_queued(lock, 8)
     assert lock.inspect().waiters == before

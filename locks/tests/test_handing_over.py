@@ -21,9 +21,8 @@ def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
         for _ in range(3):
             assert not lease.lost_event.wait(0.25)
             lease.extend(0.4)
-        assert lease.lost_event.wait(
-            2
-        )  # the watchdog notices its end, although it does not renew it
+        # The watchdog notices its end, although it does not renew it.
+        assert lease.lost_event.wait(2)
         assert lease.loss is LossReason.EXPIRED
 
 

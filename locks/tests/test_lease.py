@@ -129,9 +129,8 @@ def test_paused_waiter_does_not_trust_an_expired_grant(lock: RedisLock, worker: 
     assert granted.owner is not None
     with held(lock) as lease:  # after the end of the lease that the sleeper was granted
         sleeper.resume()
-        eventually(
-            lambda: lock.inspect().waiters == (granted.owner,)
-        )  # it polled, and is queued again
+        # It polled, and is queued again.
+        eventually(lambda: lock.inspect().waiters == (granted.owner,))
         assert lock.inspect().owner == lease.token
     answer = sleeper.read_answer()
     assert answer["fence"] > (lease.fence or 0)

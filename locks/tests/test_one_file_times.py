@@ -53,9 +53,8 @@ def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) ->
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    assert (
-        time.monotonic() - started < 0.9
-    )  # one timeout of 0.5 s; a blocking cleanup would add another
+    # One timeout of 0.5 s; a blocking cleanup would add another.
+    assert time.monotonic() - started < 0.9
     own_server.signal(signal.SIGCONT)
     eventually(lambda: not client.exists("lock:{x}"))
 
@@ -70,9 +69,8 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    assert (
-        time.monotonic() - started < 4
-    )  # two attempts of 1 s; redis-py's default client takes 55 s
+    # Two attempts of 1 s; redis-py's default client takes 55 s.
+    assert time.monotonic() - started < 4
     own_server.signal(signal.SIGCONT)
     client.close()
 

@@ -1,7 +1,7 @@
 """The decisions that need no server.
 
-Keys, how long a wake-up lets a waiter trust its lease, and when the waiters of one process ask
-whether the holder's lease has ended; where a command goes in a cluster, and what errors mean there.
+They concern keys, the trust in a wake-up, the times at which the waiters of a process poll, and the
+routing of commands and the errors in a cluster.
 """
 
 import math
@@ -43,7 +43,7 @@ from ..sans_io.protocol import (
 )
 from ..sans_io.steps import run_steps
 
-TTL = 10.0
+TTL_SECONDS = 10.0
 QUEUED = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, left=9.0)
 
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
@@ -64,22 +64,25 @@ def test_times_are_rounded_up_to_milliseconds() -> None:
 
 
 def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
-    """The lock is handed over `waited` after the server queued us, which was `sending` after we
-    asked; the wake-up is read `delay` later. On our clock the key expires at `ends`."""
+    """Compare the deadline with the time `ends` at which the key expires on the waiter's clock.
+
+    The request takes `sending` seconds to the server, which queues the waiter and grants the lock
+    `waited` seconds later. The waiter reads the wake-up `delay` seconds after that.
+    """
     chance = random.Random(7)
     for _ in range(5000):
         waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
-        delay, sending = chance.uniform(0, 2 * TTL), chance.uniform(0, 0.2)
+        delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
         granted_at = QUEUED.sent_at + sending + waited
-        ends = granted_at + TTL
+        ends = granted_at + TTL_SECONDS
         wake = Wake(1, QUEUED.clock + int(waited * 1e6))
-        deadline = wake.deadline(QUEUED, TTL, granted_at + delay)
+        deadline = wake.deadline(QUEUED, TTL_SECONDS, granted_at + delay)
         slack = drift(waited + delay + sending)
-        if delay > TTL / 3 or slack > TTL / 3 + 0.001:
+        if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
             assert deadline is None
-        elif delay + sending < TTL / 3 - 0.001 and slack < TTL / 3 - 0.001:
+        elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
             assert deadline is not None
-            cautious = sending + drift(TTL) + drift(waited + delay + sending)
+            cautious = sending + drift(TTL_SECONDS) + drift(waited + delay + sending)
             assert deadline > ends - cautious - 0.0001
         assert deadline is None or deadline <= ends
 
@@ -87,16 +90,13 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
 @pytest.mark.parametrize(
     ("clock", "now"),
     [
-        (QUEUED.clock - 1, 1001.0),  # granted before we queued: of an earlier turn
+        (QUEUED.clock - 1, 1001.0),  # granted before the waiter was queued, so for an earlier turn
         (QUEUED.clock + 60_000_000, 1001.0),  # the server's clock jumped ahead
-        (QUEUED.clock + 1_000_000, 1061.0),  # it jumped back, or we were paused
+        (QUEUED.clock + 1_000_000, 1061.0),  # it jumped back, or the waiter was paused
     ],
 )
 def test_implausible_wake_up_is_verified_at_the_server(clock: int, now: float) -> None:
-    assert Wake(1, clock).deadline(QUEUED, TTL, now) is None
-
-
-TTL = 10.0
+    assert Wake(1, clock).deadline(QUEUED, TTL_SECONDS, now) is None
 
 
 def make_lock_waiters(number: int) -> tuple[LockWaiters, list[float]]:
@@ -104,61 +104,66 @@ def make_lock_waiters(number: int) -> tuple[LockWaiters, list[float]]:
     lock_waiters = LockWaiters()
     tokens = [new_token().encode() for _ in range(number)]
     lock_waiters.mailboxes.update(dict.fromkeys(tokens))
-    return lock_waiters, [lock_waiters.poll_at(token, TTL) for token in tokens]
+    return lock_waiters, [lock_waiters.poll_at(token, TTL_SECONDS) for token in tokens]
 
 
 def test_first_waiter_polls_at_once_and_others_later() -> None:
-    _, asks = make_lock_waiters(10)
-    assert asks == [0.001, *[STAGGER_SECONDS] * 9]
+    _, poll_times = make_lock_waiters(10)
+    assert poll_times == [0.001, *[STAGGER_SECONDS] * 9]
 
 
 def test_polls_of_many_waiters_are_spread() -> None:
-    """With one moment for all, 5,000 commands would go out in one turn of an event loop."""
-    _, asks = make_lock_waiters(5000)
-    assert asks[0] == 0.001
-    assert min(asks[1:]) >= STAGGER_SECONDS
+    """If all polled at once, an event loop would send 5,000 commands in a single turn."""
+    _, poll_times = make_lock_waiters(5000)
+    assert poll_times[0] == 0.001
+    assert min(poll_times[1:]) >= STAGGER_SECONDS
     for start in range(13):
-        assert sum(start <= second < start + 1 for second in asks) < 600
+        assert sum(start <= second < start + 1 for second in poll_times) < 600
 
 
 def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
-    lock_waiters, asks = make_lock_waiters(500)
+    lock_waiters, poll_times = make_lock_waiters(500)
     last = list(lock_waiters.mailboxes)[-1]
-    assert lock_waiters.poll_at(last, TTL) == asks[-1]
+    assert lock_waiters.poll_at(last, TTL_SECONDS) == poll_times[-1]
     lock_waiters.lease_ends_at = 7.0
-    assert abs(lock_waiters.poll_at(last, TTL) - asks[-1] - 7.0) < 1e-6
+    assert abs(lock_waiters.poll_at(last, TTL_SECONDS) - poll_times[-1] - 7.0) < 1e-6
 
 
 def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
-    lock_waiters, asks = make_lock_waiters(2)
+    lock_waiters, poll_times = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
-    due = [lock_waiters.poll_at(token, TTL) - TTL - 5.0 for token in lock_waiters.mailboxes]
-    assert due == pytest.approx(asks)
+    due = [
+        lock_waiters.poll_at(token, TTL_SECONDS) - TTL_SECONDS - 5.0
+        for token in lock_waiters.mailboxes
+    ]
+    assert due == pytest.approx(poll_times)
 
 
 A, B = ("a", 1), ("b", 2)
 SLOT = 7
 
 
-def known(*places: Place) -> Topology:
+def make_topology(*places: Place) -> Topology:
     topology = Topology(list(places))
     topology.learn([[0, 16383, *[[host.encode(), port] for host, port in places]]], places[0])
     return topology
 
 
-def error(cause: Exception, *, sent: bool = True) -> WireError:
+def make_error(cause: Exception, *, sent: bool = True) -> WireError:
     return WireError(cause, sent=sent)
 
 
-def drive(topology: Topology, *answers: Any, until: float = math.inf, **options: Any) -> list[Any]:
-    """The steps, and at the end what came out of them."""
+def run_route(
+    topology: Topology, *answers: Any, until: float = math.inf, **options: Any
+) -> list[Any]:
+    """Return the steps of a route, and last its reply or error."""
     steps: list[Any] = []
-    rest = list(answers)
+    remaining_answers = list(answers)
 
     def do(step: Hop) -> Any:
         steps.append(step)
-        answer = rest.pop(0) if isinstance(step, Send) else None
+        answer = remaining_answers.pop(0) if isinstance(step, Send) else None
         if isinstance(answer, WireError):
             raise answer
         return answer
@@ -170,7 +175,7 @@ def drive(topology: Topology, *answers: Any, until: float = math.inf, **options:
         return [*steps, failed]
 
 
-def sends(steps: list[Any]) -> list[tuple[str, bool]]:
+def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
@@ -181,7 +186,7 @@ def sends(steps: list[Any]) -> list[tuple[str, bool]]:
 def test_slot_follows_the_specification(
     key: bytes,
 ) -> None:
-    """The channel of the same slot has no blanks."""
+    """The channel of the slot contains no blanks."""
     assert slot_of(key) == key_slot(key)
     channel = channel_for(tag_of(key))
     assert key_slot(channel) == key_slot(key)
@@ -191,22 +196,25 @@ def test_slot_follows_the_specification(
 
 @pytest.mark.parametrize("raw", [False, True], ids=["redis-py", "a parser that knows no cluster"])
 def test_moved_is_remembered_and_ask_is_followed_once(raw: bool) -> None:
-    topology = known(A, B)
+    topology = make_topology(A, B)
     moved: Exception = exceptions.MovedError("7 b:2")
     ask: Exception = exceptions.AskError("7 b:2")
     if raw:
         moved = exceptions.ResponseError("MOVED 7 b:2")
         ask = exceptions.ResponseError("ASK 7 b:2")
-    hops = drive(topology, error(ask), "reply")
-    assert sends(hops) == [("a", False), ("b", True)]
+    hops = run_route(topology, make_error(ask), "reply")
+    assert list_sends(hops) == [("a", False), ("b", True)]
     assert topology.place_of(SLOT) == A
-    assert sends(drive(topology, error(moved), "reply")) == [("a", False), ("b", False)]
+    assert list_sends(run_route(topology, make_error(moved), "reply")) == [
+        ("a", False),
+        ("b", False),
+    ]
     assert topology.place_of(SLOT) == B
     assert topology.place_of(SLOT + 1) == A
 
 
 @pytest.mark.parametrize(
-    "passing",
+    "transient_error",
     [
         exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
         exceptions.ClusterDownError("Hash slot not served"),
@@ -217,53 +225,58 @@ def test_moved_is_remembered_and_ask_is_followed_once(raw: bool) -> None:
         exceptions.TimeoutError("silent"),
         exceptions.BusyLoadingError("LOADING"),
     ],
-    ids=lambda passing: type(passing).__name__,
+    ids=lambda transient_error: type(transient_error).__name__,
 )
-def test_temporary_error_is_retried_until_the_wait_ends(passing: Exception) -> None:
-    steps = drive(known(A), error(passing), error(passing), "reply")
+def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Exception) -> None:
+    steps = run_route(
+        make_topology(A), make_error(transient_error), make_error(transient_error), "reply"
+    )
     assert [type(step) for step in steps[:-1]] == [Send, Refresh, Send, Refresh, Send]
     assert steps[-1] == "reply"
     pauses = [step.pause for step in steps if isinstance(step, Refresh)]
     assert pauses == sorted(pauses)
-    late = drive(known(A), error(passing), until=now() + 0.001)
+    late = run_route(make_topology(A), make_error(transient_error), until=now() + 0.001)
     assert isinstance(late[-1], WireError)
-    assert late[-1].__cause__ is passing
+    assert late[-1].__cause__ is transient_error
 
 
 def test_error_of_the_command_is_not_retried() -> None:
     wrong = exceptions.ResponseError("WRONGTYPE Operation against a key")
-    steps = drive(known(A), error(wrong))
-    assert sends(steps) == [("a", False)]
+    steps = run_route(make_topology(A), make_error(wrong))
+    assert list_sends(steps) == [("a", False)]
     assert steps[-1].__cause__ is wrong
 
 
 def test_endless_redirections_are_followed_with_pauses() -> None:
-    ring = [error(exceptions.MovedError("7 b:2")), error(exceptions.MovedError("7 a:1"))] * 4
-    steps = drive(known(A, B), *ring, "reply")
+    ring = [
+        make_error(exceptions.MovedError("7 b:2")),
+        make_error(exceptions.MovedError("7 a:1")),
+    ] * 4
+    steps = run_route(make_topology(A, B), *ring, "reply")
     assert Refresh in [type(step) for step in steps]
     assert steps[-1] == "reply"
 
 
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
-    lost = error(exceptions.ConnectionError("cut"))
-    unsure = drive(known(A), lost, -1, repeatable=False)
-    assert isinstance(unsure[-1], WireError)
-    assert unsure[-1].sent
-    assert drive(known(A), lost, 1, repeatable=False)[-1] == 1
-    refused = error(exceptions.ConnectionError("refused"), sent=False)
-    assert drive(known(A), refused, -1, repeatable=False)[-1] == -1
-    again = error(exceptions.TryAgainError(""))  # not executed
-    assert drive(known(A), again, -1, repeatable=False)[-1] == -1
+    lost = make_error(exceptions.ConnectionError("cut"))
+    steps = run_route(make_topology(A), lost, -1, repeatable=False)
+    assert isinstance(steps[-1], WireError)
+    assert steps[-1].sent
+    assert run_route(make_topology(A), lost, 1, repeatable=False)[-1] == 1
+    refused = make_error(exceptions.ConnectionError("refused"), sent=False)
+    assert run_route(make_topology(A), refused, -1, repeatable=False)[-1] == -1
+    try_again = make_error(exceptions.TryAgainError(""))  # the command was not executed
+    assert run_route(make_topology(A), try_again, -1, repeatable=False)[-1] == -1
 
 
 def test_commands_are_recognized_if_two_threads_read_a_script() -> None:
     """The slower thread's copy is a different object from the cached one."""
-    nodes: Any = SimpleNamespace(topology=known(A), address=SimpleNamespace(timeout=5.0))
+    nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))
     nodes.wakeups_of = lambda _: SimpleNamespace(slot=SLOT)
     for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
         steps = SlotCommands(nodes, b"key").route((Script(*script(name)), (b"key",), args), None)
         next(steps)
-        steps.throw(error(exceptions.ConnectionError("the reply was lost")))
+        steps.throw(make_error(exceptions.ConnectionError("the reply was lost")))
         steps.send(None)
         with pytest.raises(WireError):
             steps.send(-1)
@@ -274,7 +287,7 @@ def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
     assert next(steps) == Refresh(0.0)
     topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
-    assert sends([next(steps)]) == [("a", False)]
+    assert list_sends([next(steps)]) == [("a", False)]
     assert topology.place_of(SLOT) == ("a", 5)
 
 
@@ -287,12 +300,12 @@ def test_addresses_are_remapped() -> None:
 
 
 def test_refusing_node_is_asked_last_for_the_slots() -> None:
-    """A primary that is cut off from its peers, and not from us, still names itself."""
-    topology = known(A, B)
+    """A primary that is cut off from its peers, but reachable, still names itself."""
+    topology = make_topology(A, B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
     steps = route(topology, SLOT, math.inf)
     next(steps)
-    steps.throw(error(down))
+    steps.throw(make_error(down))
     assert topology.places == [B, A]
     topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
     assert topology.places == [B, A]

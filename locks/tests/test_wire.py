@@ -51,11 +51,12 @@ def test_silent_subscription_is_replaced(
         eventually(
             lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
         )
+        # The waiter is queued with the new channel.
         eventually(
             lambda: any(
                 far._wakeups.waiters.channel in place for place in client.hvals(far.keys[2])
             )
-        )  # the waiter is queued with the new channel
+        )
         lease.release()
         assert other.result(2).release() is Release.RELEASED
 

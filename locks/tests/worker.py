@@ -1,7 +1,7 @@
 """A process that tests pause and kill. It answers these commands:
 
 acquire(name, ttl, wait, ...): Acquire a lock; answers {"fence", "token"}.
-async_waiter(name, ttl): Start a waiting task, in a loop in a thread of its own.
+async_waiter(name, ttl): Start a waiting task, in a loop in a separate thread.
 crowd(name, ttl, wait, waiters): Start threads that acquire and release; answers at once.
 fork_idle_child(): Fork a child that does nothing; answers its process id.
 release(): Release the lease; answers the outcome.

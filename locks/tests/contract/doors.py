@@ -1,6 +1,6 @@
 """The doors: each kind of client and its lock behind the same blocking interface.
 
-The locks for asyncio run in a loop in a thread of its own, which executes the tests' calls.
+The locks for asyncio run in a loop in a separate thread, which executes the tests' calls.
 """
 
 import asyncio

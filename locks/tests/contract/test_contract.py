@@ -96,9 +96,8 @@ def test_deleted_or_stolen_lock_is_lost_soon(door: Door, loss: LossReason) -> No
     else:
         door.admin.set(key, "another", px=5000)
     eventually(lambda: lost == [loss])
-    assert (
-        time.monotonic() - started < 0.5
-    )  # one renewal interval, a third of the ttl, and some slack
+    # One renewal interval, a third of the ttl, and some slack.
+    assert time.monotonic() - started < 0.5
     assert lease.lost
     assert lease.release() is Release.EXPIRED
     if loss is LossReason.TAKEN:
@@ -140,9 +139,8 @@ def test_block_exit_releases_and_hides_no_exception(door: Door) -> None:
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
-    with lock.hold(
-        wait=1
-    ) as lease:  # a lost lock does not undo what the block has committed, so nothing is raised
+    # A lost lock does not undo what the block has committed, so nothing is raised.
+    with lock.hold(wait=1) as lease:
         door.admin.delete(derive_keys("raising")[0])
     assert lease.outcome is Release.EXPIRED
 

@@ -42,9 +42,8 @@ def test_only_the_adopter_renews_a_handed_over_lease(door: Door) -> None:
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # the end of the block released nothing
-    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(
-        handed
-    )  # a blocking lock of another client
+    # A blocking lock of another client.
+    adopted = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)
     assert adopted.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
         lock.adopt(handed)

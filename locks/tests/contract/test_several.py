@@ -152,9 +152,8 @@ def test_invalid_locks_and_waits_are_refused(door: Door) -> None:
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
         MultiLock([door.lock("a"), door.lock("a", key="b")])
-    with pytest.raises(
-        ValueError, match="the same key"
-    ):  # the second acquisition would wait for the first
+    # The second acquisition would wait for the first.
+    with pytest.raises(ValueError, match="the same key"):
         MultiLock([door.lock("x", key="k"), door.lock("y", key="k")])
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="must be"):
