@@ -48,7 +48,7 @@ class StoppingActor(testing.actor.Actor):
         """Resume until `point` is reached, and stop there."""
         reached = self._run_to_next_point()
         while reached != point:
-            if reached is None:
+            if reached is ENDED:
                 raise AssertionError(f"{self.name} ended before {point}: {self.error!r}")
             reached = self._run_to_next_point()
         return self
@@ -62,7 +62,7 @@ class StoppingActor(testing.actor.Actor):
         return self.result
 
     def resume(self, error: Exception | None = None) -> Self:
-        """Resume the thread without waiting until it reaches the next point.
+        """Resume the thread, if it is stopped, without waiting until it reaches the next point.
 
         error  an exception that the thread raises at its current point
         """
@@ -72,6 +72,7 @@ class StoppingActor(testing.actor.Actor):
         return self
 
     def _run_to_next_point(self) -> str | None:
+        """Return the point that the thread reaches, or None (ENDED)."""
         previous_point = self.waits_at
         if not self.resume().wait_until_settled(TIMEOUT_SECONDS):
             raise AssertionError(f"{self.name} is stuck after {previous_point}")
@@ -79,7 +80,10 @@ class StoppingActor(testing.actor.Actor):
 
 
 class Interleaving:
-    """Threads that stop at points. `log` lists the stops in order, as in `A after_read`."""
+    """Threads that stop at points. `log` lists the stops in order, as in `A after_read`.
+
+    At the end of the block all threads run to their ends.
+    """
 
     def __init__(self) -> None:
         self.log: list[str] = []

@@ -6,10 +6,10 @@ A schedule names the buyer that moves in each turn: `AABABB`. A purchase has thr
 2. the write of the stock and of the order, up to the COMMIT, which is not sent yet
 3. the COMMIT and everything after it, until the transaction has ended and the lock is released
 
-A buyer that waits in the database or for the lock is blocked, and its turns go to the other buyer.
-The database reports which buyer waits (pg_blocking_pids). For a lock a buyer does not wait
-(SHOP_LOCK_WAIT is 0): if the lock is taken, the buyer is refused, and tries again after each move
-of the other buyer. A blocked buyer continues as soon as it can, as in a rush.
+A buyer that waits in the database or for the lock is blocked, and its turns are passed over. The
+database reports which buyer waits (PostgreSQL by pg_blocking_pids). For a lock a buyer does not
+wait (SHOP_LOCK_WAIT is 0): if the lock is taken, the buyer is refused, and tries again after each
+move of the other buyer. A blocked buyer continues as soon as it can, as in a rush.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +61,7 @@ class ScheduleRun(NamedTuple):
         return bool(self.report.oversold or self.report.lost_updates)
 
 
-#: Every order in which two buyers can make their moves.
+#: All 20 orders in which two buyers can make their moves.
 SCHEDULES = sorted(orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
@@ -70,6 +70,7 @@ class Buyers(Driver):
 
     def __init__(self, lock: str) -> None:
         calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
+        # No points of the plugin: the buyers stop at the shop's points, where at_point() is called.
         super().__init__(calls, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
@@ -132,7 +133,7 @@ class Buyers(Driver):
             raise
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Stop the buyer of this thread at the points of STOPS."""
+        """Stop the buyer of this thread at the points of STOPS. Log `unlocked_before_commit`."""
         actor = self.current_actor()
         if actor is not None and name == "unlocked_before_commit":
             self.log.append(f"{actor.name} {name}")
@@ -149,8 +150,8 @@ class Buyers(Driver):
     def settle(self, actor: Actor, blocked_after: float) -> bool:
         """Wait until a buyer stops or is blocked. Return whether it has stopped.
 
-        `blocked_after` is ignored: a buyer that reports no stop for a while need not be blocked,
-        because the database and the point `refused` tell which buyer is.
+        `blocked_after` is ignored: a buyer that reports no stop for a while need not be blocked.
+        The database, and the point `refused`, report which buyer is blocked.
         """
         was_blocked = actor.is_blocked
         has_stopped = super().settle(actor, TIMEOUT_SECONDS)
@@ -172,7 +173,8 @@ def run_all_schedules(lock: str, units: int) -> Iterator[ScheduleRun]:
 def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     """Return the outcome of one schedule, in a new sale of this many units.
 
-    Raises TimedOut if the database ended a transaction, such as one that was idle for too long.
+    Raises TimedOut if the database ended a transaction, such as one that was idle for too long, and
+    AssertionError if a buyer fails with an error that is no refusal.
     """
     sale = restock(product=PRODUCT, amount=units, lock=lock)
     buyers = Buyers(lock)
@@ -200,4 +202,5 @@ def gate_the_commit(surround: Callable[[], AbstractContextManager[None]] = nullc
         with surround():
             commit()
 
+    # No undo: the connection is this thread's own. setattr(), because mypy refuses an assignment.
     setattr(connection, "commit", gated_commit)  # noqa: B010

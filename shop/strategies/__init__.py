@@ -1,7 +1,8 @@
 """The strategies. Each file has one: how it guards the stock, its flaw, and its properties.
 
 `A0` to `A4` are the articles that docs/sources.md lists. A strategy is sound if no known fault
-makes it oversell or stops it for good. CONTRIBUTING.md says how to add a strategy ("A strategy").
+makes it oversell or stops it for good, except for faults that no lock can survive. CONTRIBUTING.md
+says how to add a strategy ("A strategy").
 """
 
 from dataclasses import replace
@@ -13,11 +14,11 @@ from shop.sale.strategy import STRATEGIES, Strategy
 __all__ = ["STRATEGIES", "Strategy"]
 
 
-#: The STRATEGY of each file in this folder, in the order in which the strategies are shown.
+#: The STRATEGY of each file in this folder. Its name is that of the file, with dashes.
 _strategies: list[Strategy] = [
     replace(import_module(f"{__name__}.{module.name}").STRATEGY, name=module.name.replace("_", "-"))
     for module in iter_modules(__path__)
     if not module.ispkg  # shared/ has no strategy
 ]
-_strategies.sort(key=lambda strategy: strategy.rank)
+_strategies.sort(key=lambda strategy: strategy.rank)  # the order in which they are shown
 STRATEGIES.update((strategy.name, strategy) for strategy in _strategies)

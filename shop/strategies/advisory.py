@@ -17,30 +17,32 @@ from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: Length of a lock's name here; MySQL allows 64 characters.
-NAME_CHARACTERS = 32
+#: Length of the digest by which MySQL knows a lock. The lock's name may be longer than the 64
+#: characters that MySQL allows.
+MYSQL_LOCK_NAME_CHARACTERS = 32
 
 
 @contextmanager
-def get_lock(attempt: Attempt) -> Iterator[None]:
+def hold_mysql_lock(attempt: Attempt) -> Iterator[None]:
     """Hold a named lock of MySQL for a block. Raises LockBusy after SHOP_LOCK_WAIT.
 
     MySQL also releases the lock if the connection ends.
     """
-    name = sha256(attempt.lock_name.encode()).hexdigest()[:NAME_CHARACTERS]
+    name = sha256(attempt.lock_name.encode()).hexdigest()[:MYSQL_LOCK_NAME_CHARACTERS]
     with connection.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, %s)", [name, settings.SHOP_LOCK_WAIT])
-        if not cursor.fetchone()[0]:
+        if not cursor.fetchone()[0]:  # 0 after the wait, NULL after an error
             raise LockBusy
     try:
         yield
     finally:
+        # The connection may be lost by now. Then MySQL has released the lock.
         with suppress(DatabaseError, InterfaceError), connection.cursor() as cursor:
             cursor.execute("DO RELEASE_LOCK(%s)", [name])
 
 
 def buy_on_mysql(attempt: Attempt) -> Receipt:
-    with get_lock(attempt), transaction.atomic(durable=True):
+    with hold_mysql_lock(attempt), transaction.atomic(durable=True):
         return sell_one(attempt)
 
 
@@ -48,7 +50,7 @@ def buy(attempt: Attempt) -> Receipt:
     if connection.vendor == "mysql":
         return buy_on_mysql(attempt)
     with transaction.atomic(durable=True):
-        with connection.cursor() as cursor:
+        with connection.cursor() as cursor:  # 0 is the seed of the hash
             cursor.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [attempt.lock_name]
             )

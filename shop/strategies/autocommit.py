@@ -1,10 +1,10 @@
-"""FLAW: the article's own code, without a transaction: each statement commits by itself.
+"""FLAW: the code of article A1, without a transaction: each statement commits by itself.
 
     A reads 1          B reads 1
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-The shop of article A1 has no @Transactional, and most tutorials have no atomic(). Then no isolation
+The article's shop has no @Transactional, and most tutorials have no atomic(). Then no isolation
 level can help, not even SERIALIZABLE or that of SQLite, whose transactions are serializable
 (docs/databases.md). And if a buyer's process dies between the two writes, a unit is gone without an
 order.

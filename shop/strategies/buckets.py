@@ -1,6 +1,6 @@
 """The stock split over several rows, so that buyers of one product write different rows at once.
 
-Under the other strategies all buyers wait for the same row. Here each buyer takes a unit from a
+Under most other strategies all buyers wait for the same row. Here each buyer takes a unit from a
 random bucket that is not empty, by a conditional UPDATE. If other buyers emptied the bucket first,
 the buyer tries again with another bucket, in a new transaction. A bucket is never refilled, so if a
 query sees that all are empty, the product is sold out. There is a price: the stock is a sum over
@@ -39,20 +39,24 @@ TAKE_UNIT = """
 
 
 def choose_bucket(attempt: Attempt) -> Stock:
-    """Return the stock of all buckets, with the number of a random bucket that is not empty."""
+    """Return the stock of all buckets, with the number of a random bucket that is not empty.
+
+    If all are empty, `amount` is 0. Raises UnknownProduct or WrongStrategy.
+    """
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BUCKETS, [attempt.product])
         rows = cursor.fetchall()
     if not rows:
         raise UnknownProduct
-    product, sale, amount_in_row = rows[0][:3]
+    product_id, sale_id, amount_in_row = rows[0][:3]
     if amount_in_row:  # opened for another strategy: buckets leave no units in the product's row
         raise WrongStrategy
+    # The amount is NULL in the only row if all buckets are empty.
     amounts = {number: amount for _, _, _, number, amount in rows if amount}
     if not amounts:
-        return Stock(product, sale, amount=0)
+        return Stock(product_id, sale_id, amount=0)
     bucket_number = random.choice(list(amounts))
-    return Stock(product, sale, sum(amounts.values()), row_number=bucket_number)
+    return Stock(product_id, sale_id, sum(amounts.values()), row_number=bucket_number)
 
 
 def take_unit(attempt: Attempt, stock: Stock) -> None:
@@ -70,8 +74,9 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def fill_buckets(stock: Stock) -> None:
-    """Spread the units of a new sale over BUCKETS rows."""
+    """Move the units of a new sale from the product's row to BUCKETS rows."""
     units_per_bucket, remainder = divmod(stock.amount, BUCKETS)
+    # The first `remainder` buckets get one unit more.
     Bucket.objects.bulk_create(
         Bucket(sale_id=stock.sale_id, number=number, amount=units_per_bucket + (number < remainder))
         for number in range(BUCKETS)

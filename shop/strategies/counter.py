@@ -1,6 +1,6 @@
 """A counter in Redis hands out the units; PostgreSQL records the orders.
 
-The usual way to keep a rush off the database. Now two systems have to agree:
+This is the usual way to keep a rush off the database. But two systems have to agree:
 
     A reserves the last unit in Redis, and crashes before its order is written
     B is answered `sold_out`, and one unit stays on the shelf until the next restock
@@ -58,11 +58,12 @@ def buy(attempt: Attempt) -> Receipt:
     if reservation is Reservation.SOLD_OUT:
         raise SoldOut
     point.send("reserved")
+    # With the reserved unit: otherwise sell_one() would refuse the buyer of the last unit.
     stock_in_counter = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
-    except BaseException:
+    except BaseException:  # also if the thread is interrupted
         # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
         if reservation is Reservation.MADE_NOW and not attempt.committing:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)

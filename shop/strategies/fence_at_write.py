@@ -10,7 +10,7 @@ refuses a holder once a later holder has written. It does not prevent this sched
     B writes 9: fence 2 > 1, accepted        two orders, one unit less
 
 The fault `pause` shows it. The strategy `redis` writes its fence to the row before the read
-instead.
+instead. As under `redis`, an asgi node takes the lock in its event loop and calls only `sell`.
 """
 
 from django.db import transaction

@@ -7,11 +7,11 @@ snapshot depends on the database (docs/databases.md):
     MySQL, MariaDB before 11.6.2     an UPDATE ignores the snapshot: it waits for the row, changes
                                      the current row, and the transaction then sees that row
     PostgreSQL, MariaDB from 11.6.2  an UPDATE fails if the row is newer than the snapshot, and the
-                                     buyer retries
+                                     buyer has to retry
 
 The UPDATE that claims the fence therefore never uses an old stock. To claim the fence is to write
-the lease's number to the product's row, unless a later holder has written a higher one (`redis`).
-SELECT ... FOR UPDATE reads the current row in the same way.
+the lease's number to the product's row, unless a later holder has written a higher one (see
+redis.py). SELECT ... FOR UPDATE reads the current row in the same way.
 
 Use `redis` if you can: here every buyer who waits for the lock keeps a transaction open.
 """

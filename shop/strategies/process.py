@@ -1,4 +1,4 @@
-"""FLAW: the lock stops the threads of its own process, and no other process.
+"""FLAW: the lock stops the threads of one process, and no other process.
 
 It is `synchronized` of article A1 (docs/sources.md), which is right "if it is a single process",
 but useless for a shop that runs in two processes.
@@ -34,8 +34,10 @@ class ProcessLock(Lock):
     """A threading.Lock per name. It ends with the process, so the `ttl` is not used."""
 
     def acquire(self, wait: float | None) -> Lease:
+        # setdefault() is atomic, so all threads get the same lock.
         lock = _locks.setdefault(self.name, threading.Lock())
         started = now()
+        # A timeout of -1 is no limit.
         if not lock.acquire(timeout=-1 if wait is None else max(0.0, wait)):
             raise LockTimeout(name=self.name)
 

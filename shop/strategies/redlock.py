@@ -40,11 +40,10 @@ MAX_PAUSE_SECONDS = 0.2
 
 
 class RedlockLock(Polling):
-    """The lock of token.py on N servers. A buyer who has it on a majority of them has the lock.
+    """The lock of token.py on N servers. A buyer with the lock on a majority of them holds it.
 
     clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
              well below the ttl, because they limit the time that an unreachable server costs
-    timeout  seconds for the replies of all servers
 
     acquire() raises LockBackendError if fewer servers than a majority answered.
     """
@@ -53,6 +52,7 @@ class RedlockLock(Polling):
         super().__init__(name, ttl=ttl)
         self.clients = list(clients)
         self.key = f"lock:{name}"
+        #: Seconds for the replies of all servers, a small part of the ttl.
         self.timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 
@@ -85,10 +85,12 @@ class RedlockLock(Polling):
     def unlock(self, token: str) -> bool:
         replies = self._delete(self.clients, token)
         deleted = replies.count(1)
-        failed = sum(map(_is_error, replies))
-        if deleted < self.quorum <= deleted + failed:
+        if deleted >= self.quorum:
+            return True
+        failed = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
+        if deleted + failed >= self.quorum:
             raise redis.ConnectionError("too few servers answered")  # reported as Release.UNKNOWN
-        return deleted >= self.quorum
+        return False
 
     def pause(self) -> float:
         """Return a random pause, so that contenders with a split vote do not collide again."""
@@ -125,7 +127,8 @@ def _receive(client: redis.Redis, connection: Any, deadline: float) -> Any:
     if _is_error(connection):
         return connection
     try:
-        # After a timeout redis-py closes the connection, so no late reply is read for another.
+        # After a timeout redis-py closes the connection, so no later command gets this reply.
+        # Even after the deadline, a reply that has arrived is read.
         return connection.read_response(timeout=max(0.001, deadline - now()))
     except redis.RedisError as error:
         return error

@@ -71,7 +71,7 @@ class ReentrantLock(Lock):
 
     @property
     def owner(self) -> str:
-        """The id of this thread as an owner: client id, process and thread."""
+        """The id of this thread as an owner, with its process id: forks share the CLIENT_ID."""
         return f"{CLIENT_ID}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
@@ -83,17 +83,20 @@ class ReentrantLock(Lock):
             with listen(self.client, self.channel) as channel:
                 channel.subscribed.wait(wait)
                 # Try again: the unlock may have been published before the channel was subscribed.
-                lease, seconds_left = self._try_lock(started)
-                while lease is None and (left := deadline - now()) > 0:
+                lease, lock_seconds_left = self._try_lock(started)
+                while lease is None and (wait_left := deadline - now()) > 0:
                     # A holder that dies publishes nothing, so wait no longer than its ttl.
-                    channel.wait(min(left, seconds_left))
-                    lease, seconds_left = self._try_lock(started)
+                    channel.wait(min(wait_left, lock_seconds_left))
+                    lease, lock_seconds_left = self._try_lock(started)
         if lease is None:
             raise LockTimeout(name=self.name)
         return lease
 
     def _try_lock(self, started: float) -> tuple[Lease | None, float]:
-        """Try to take the lock. Return the lease, or None and the seconds until the lock ends."""
+        """Try to take the lock. Return the lease, or None and the seconds until the lock ends.
+
+        started  the time at which the buyer began to wait
+        """
         owner = self.owner
         sent_at = now()
         try:
@@ -101,8 +104,9 @@ class ReentrantLock(Lock):
         except redis.RedisError as error:
             raise LockBackendError(name=self.name) from error
         if left_ms is not None:
-            return None, max(0, left_ms) / 1000
+            return None, max(0, left_ms) / 1000  # PTTL is negative for a key without a ttl
 
+        # `renew` and `release` are called later, when `lease` and `renewal` are assigned.
         def renew() -> bool:
             sent_at = now()
             if not lua("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):

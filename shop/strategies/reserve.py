@@ -6,7 +6,7 @@ One script in Redis takes a unit off the stock and puts a promise on a stream. T
 settling. No buyer waits for a row, a lock or a commit:
 
     A is promised order 12, and answered `sold`
-    Redis fails over to a replica without the promise, or restarts without its last second
+    Redis fails over to a replica without the promise, or restarts without its last second of writes
     B is promised the same unit; A was told the number of an order that will never exist
 
 How many promises can be broken: at most those that were not settled when Redis lost them. Usually
@@ -35,6 +35,7 @@ def buy(attempt: Attempt) -> Receipt:
     point.send("reserve")
     receipt = promises.promise(attempt)
     point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
+    # One script checks and decrements, so the pause between the two can only follow it.
     if attempt.hold and not receipt.replayed:
         time.sleep(attempt.hold)
     return receipt

@@ -24,7 +24,8 @@ MAX_UNITS = 100_000
 #: Rows per INSERT on databases without generate_series().
 UNITS_PER_INSERT = 1_000
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
-#: second, and the ORM's queries took half of it.
+#: second, and the ORM's queries took half of it. The columns are the fields of Stock. `amount` is
+#: the unit's number: the highest is sold first, so it is close to the number of units left.
 LOCK_FREE_UNIT = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
     FROM product CROSS JOIN LATERAL (
@@ -43,7 +44,10 @@ DELETE_UNIT = "DELETE FROM shop_unit WHERE sale_id = %s AND number = %s"
 
 
 def lock_a_unit(attempt: Attempt) -> Stock:
-    """Lock a unit that no other buyer has locked, or wait if there is none."""
+    """Lock a unit that no other buyer has locked, or wait if there is none.
+
+    Return the stock, whose `row_number` is that of the unit. Raises what wait_for_a_unit() raises.
+    """
     if connection.vendor != "postgresql":
         return lock_a_unit_in_two_statements(attempt)
     with connection.cursor() as cursor:
@@ -71,16 +75,20 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait for the buyers that have locked the last units. Return the stock that is left then."""
+    """Wait for the buyers that have locked the last units. Return the stock that is left then.
+
+    If it is not empty, one of its units is locked. Raises UnknownProduct, WrongStrategy or
+    SaleClosed.
+    """
     stock = read_stock(attempt)
-    if stock.amount:
+    if stock.amount:  # opened for another strategy: this one leaves no units in the product's row
         raise WrongStrategy
     unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
     unit = unsold.select_for_update().first()
     if unit is not None:
         return replace(stock, amount=unit.number, row_number=unit.number)
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
-        raise SaleClosed
+        raise SaleClosed  # while this buyer waited
     return stock
 
 

@@ -39,6 +39,7 @@ class TokenLock(PollingLock):
 
 
 def buy(attempt: Attempt) -> Receipt:
+    # A separate setting, because the lock of article A1 lasts 3 s.
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
     with held(lock) as lease:
         with transaction.atomic(durable=True):

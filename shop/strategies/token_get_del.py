@@ -31,6 +31,7 @@ class TokenGetDelLock(PollingLock):
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
 
     def unlock(self, token: str) -> bool:
+        # A client with `decode_responses` returns str, others return bytes.
         if self.client.get(self.key) not in (token, token.encode()):
             return False
         point.send("token-get-del:before_del")

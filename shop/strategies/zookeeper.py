@@ -87,7 +87,7 @@ class ZookeeperLock(Lock):
         try:
             node, stat = self._enter(prefix)
             self._queue(node, math.inf if wait is None else started + wait)
-        except BaseException as error:
+        except BaseException as error:  # also after LockTimeout or Ctrl-C our node must not stay
             self._withdraw(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
@@ -97,6 +97,7 @@ class ZookeeperLock(Lock):
     def _lease(self, node: str, stat: Any, waited: float) -> Lease:
         def on_state(state: str) -> bool:
             """Update the lease. kazoo calls this with each state until it returns True."""
+            # A deadline of 0.0 has passed, so that lease.check() raises.
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
                 lease.mark_lost(LossReason.GONE)
@@ -111,10 +112,11 @@ class ZookeeperLock(Lock):
             waited_seconds=waited,
         )
         self.client.add_listener(on_state)
+        # The state may have changed before the listener was added.
         session = self.client.client_id  # None while the connection is down
         if session is None:
             lease.deadline = 0.0
-        elif session[0] != stat.ephemeralOwner:
+        elif session[0] != stat.ephemeralOwner:  # the session that created the node has ended
             lease.mark_lost(LossReason.GONE)
         return lease
 
@@ -138,23 +140,23 @@ class ZookeeperLock(Lock):
         return node, stat
 
     def _queue(self, node: str, until: float) -> None:
-        """Wait until `node` is the first node. Raises LockTimeout at `until`, a time of `now`."""
+        """Wait until `node` is the first. Raises LockTimeout at the time `until` of now()."""
         while predecessor := self._predecessor(node):
             point.send("zookeeper:before_watch")
-            self._wait_until_gone(predecessor, until)
+            self._wait_for_change(predecessor, until)
 
-    def _wait_until_gone(self, node: str, until: float) -> None:
-        """Wait until another waiter's node is gone. Raises LockTimeout."""
-        node_gone = threading.Event()
+    def _wait_for_change(self, node: str, until: float) -> None:
+        """Wait until another waiter's node is gone, or our connection lost. Raises LockTimeout."""
+        has_changed = threading.Event()
 
         def on_event(event: Any) -> None:
-            node_gone.set()
+            has_changed.set()
 
         watch = partial(self.client.exists_async, node, on_event)
         if self._ask(watch, self.ttl) is None:
             return  # the node was gone before we watched it
         left = until - now()
-        if left <= 0 or not node_gone.wait(None if left == math.inf else left):
+        if left <= 0 or not has_changed.wait(None if left == math.inf else left):
             raise LockTimeout(name=self.name)
 
     def _predecessor(self, node: str) -> str | None:
@@ -187,6 +189,8 @@ class ZookeeperLock(Lock):
         """Delete our node now or, if the server does not answer, as soon as it answers again.
 
         The session lasts as long as the process, so a node that stayed would block the queue.
+
+        prefix  the beginning of the node's name, or its whole name
         """
 
         def delete(within: float | None) -> None:
@@ -195,7 +199,7 @@ class ZookeeperLock(Lock):
                     self._ask(partial(self.client.delete_async, f"{self.path}/{child}"), within)
 
         def delete_when_possible() -> None:
-            with suppress(Exception):  # without the session, or the client, there is no node
+            with suppress(Exception):  # when the session or the client ends, the node is deleted
                 delete(None)
 
         try:
@@ -204,13 +208,17 @@ class ZookeeperLock(Lock):
             self.client.handler.spawn(delete_when_possible)
 
     def _children(self, within: float | None) -> list[str]:
+        """Return the names of the nodes of the holder and all waiters, in no order."""
         try:
             return list(self._ask(partial(self.client.get_children_async, self.path), within))
-        except NoNodeError:
+        except NoNodeError:  # the lock was never taken
             return []
 
     def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
-        """Return the reply. Repeat the request if the connection is lost, but not the session."""
+        """Return the reply. Repeat the request if the connection is lost, not if the session ended.
+
+        within  seconds for each try and for all tries together; None for no limit
+        """
         retry = KazooRetry(
             max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
         )
@@ -222,7 +230,7 @@ def _sequence_number(node: str) -> str:
     return node[-10:]
 
 
-_connecting = Mutex()  # otherwise every thread of a rush would open a session
+_connecting = Mutex()  # one thread connects; otherwise every buyer of a rush would open a session
 
 
 @cache
@@ -231,7 +239,10 @@ def _connected() -> Any:
 
 
 def client() -> Any:
-    """Return this process's client, connected by its first buyer. Raises Unavailable."""
+    """Return this process's client, which its first buyer connects.
+
+    Raises Unavailable if another buyer takes too long to connect, and what connect() raises.
+    """
     if not _connecting.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
         raise Unavailable("ZooKeeper does not answer; nothing was sold: retry with the same key")
     try:
@@ -241,7 +252,7 @@ def client() -> Any:
 
 
 def make_lock(attempt: Attempt) -> Lock:
-    """Return a lock on this process's ZooKeeper session. Raises Unavailable."""
+    """Return a lock on this process's ZooKeeper session. Raises Unavailable or LockBackendError."""
     if not settings.ZOOKEEPER_HOSTS:
         raise Unavailable("there is no ZooKeeper: set ZOOKEEPER_HOSTS; nothing was sold")
     return ZookeeperLock(client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)

@@ -21,7 +21,7 @@ RECONNECT_PAUSE_SECONDS = 0.1
 #: the master has moved.
 CHECK_INTERVAL_SECONDS = 0.5
 
-_mutex = threading.Lock()
+_mutex = threading.Lock()  # guards _channels, and `waiters` of each channel
 
 
 class Channel:
@@ -55,20 +55,22 @@ class Channel:
             except Exception as error:  # after any error the connection is replaced
                 logger.warning("lost the connection that waits for lock releases: %s", error)
                 self.subscribed.set()
-                self._messages.release(max(1, self.waiters))  # wake all: messages may be lost
+                # Wake all waiters, because messages may be lost. release(0) would be an error.
+                self._messages.release(max(1, self.waiters))
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
         message = pubsub.get_message(timeout=CHECK_INTERVAL_SECONDS)
         if message is None:
             if has_moved(pubsub.connection):
-                raise redis.ConnectionError("the connection leads to a master that was replaced")
+                raise redis.ConnectionError("the connection is to a master that has been replaced")
         elif message["type"] == "subscribe":
             self.subscribed.set()
         elif message["type"] == "message":
             self._messages.release()  # for one waiter: only one of them can have the lock
 
     def _is_wanted(self) -> bool:
+        """Return whether a waiter is left. Without one, the next waiter gets a new channel."""
         with _mutex:
             key = (self._client.connection_pool, self.name)
             if not self.waiters and _channels.get(key) is self:
@@ -81,8 +83,11 @@ _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 @contextmanager
 def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
-    """Keep the channel open until the block ends. Wait for `subscribed` before relying on it."""
-    with _mutex:
+    """Keep this process's channel of a name open for a block.
+
+    A message may be missed before `subscribed` is set.
+    """
+    with _mutex:  # the thread of a new channel waits for it, and then finds this waiter
         key = (client.connection_pool, name)
         channel = _channels.get(key) or _channels.setdefault(key, Channel(client, name))
         channel.waiters += 1

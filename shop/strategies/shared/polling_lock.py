@@ -74,7 +74,7 @@ class Polling(Lock):
                     waited_seconds=now() - started,
                 )
             pause = self.pause()
-            if wait is not None:
+            if wait is not None:  # the last try comes when the wait is over
                 pause = min(pause, started + wait - tried_at)
             if pause <= 0:
                 raise LockTimeout(name=self.name)

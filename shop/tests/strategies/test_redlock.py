@@ -95,3 +95,26 @@ def test_majority_slower_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> 
         assert lock.try_acquire() is None
     assert votes_before_the_wait != [None]  # it had won the vote
     assert lock.try_acquire() is not None
+
+
+@pytest.mark.parametrize(
+    ("replies", "outcome"),
+    [
+        ([1, 1, 1, 0, 0], Release.RELEASED),
+        ([1, 1, redis.TimeoutError(), 0, 0], Release.UNKNOWN),
+        ([1, 0, redis.TimeoutError(), 0, 0], Release.EXPIRED),
+        ([1, 1, 0, 0, 0], Release.EXPIRED),
+    ],
+    ids=["majority", "perhaps a majority", "minority and an error", "minority"],
+)
+def test_release_needs_a_majority_of_deletions(
+    replies: list[object],
+    outcome: Release,
+    five_valkeys: list[Valkey],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that did not answer may have deleted the lock, too."""
+    lock = make_lock(five_valkeys, ttl=5.0, timeout=1.0)
+    lease = lock.acquire(0)
+    monkeypatch.setattr(lock, "_delete", lambda clients, token: replies)
+    assert lease.release() is outcome
