@@ -76,10 +76,14 @@ def should_stop_at(name: str) -> bool:
 
 
 class TracedPurchase:
-    """The request of a purchase with an Idempotency-Key, its stops and its recorded events."""
+    """The request of a purchase with an Idempotency-Key, its stops and its recorded events.
 
-    def __init__(self, attempt: str, stops: str) -> None:
-        self.attempt = attempt
+    key    the Idempotency-Key
+    stops  the names of the points at which the purchase stops, with commas between them
+    """
+
+    def __init__(self, key: str, stops: str) -> None:
+        self.key = key
         self.stops = stops.split(",")
         self.folder = Path(settings.SHOP_DEMO_HISTORY)
         self.writes_at_once = (self.folder / "at").is_dir()
@@ -95,7 +99,7 @@ class TracedPurchase:
             self.stop_at(name)
 
     def record(self, event: str, facts: Mapping[str, object]) -> None:
-        """Record an event."""
+        """Write an event of this purchase, or keep it until the request ends."""
         if event == "begins":  # an event loop may have passed the purchase on to a thread
             self.common_fields["thread"] = task_or_thread_id()
         if facts.get("sale") is not None:
@@ -105,7 +109,7 @@ class TracedPurchase:
             "by": "node",
             "node": settings.SHOP_DEMO_NODE,
             "pid": os.getpid(),
-            "attempt": self.attempt,
+            "attempt": self.key,
             "f": event,
             "type": "invoke" if event in INVOKE_EVENTS else "ok",
             **facts,
@@ -130,8 +134,8 @@ class TracedPurchase:
                 )
 
     def stop_at(self, name: str) -> None:
-        """Wait until the file that lets this purchase continue appears."""
-        file_name = f"{self.attempt.replace('/', '+')}@{name}"
+        """Wait until the file that lets this purchase continue appears, or LONGEST_STOP_SECONDS."""
+        file_name = f"{self.key.replace('/', '+')}@{name}"  # a file's name has no slash
         go_file = self.folder / "go" / file_name
         self.record(f"stops at {name}", {})
         (self.folder / "at" / file_name).touch()

@@ -80,6 +80,7 @@ def parse_votes(fields: Sequence[str], *, options: int) -> list[int | None]:
     for field in fields:
         counts += [count.strip() for count in field.split(",")]
     if len(counts) > options or not all(re.fullmatch(r"[0-9]{0,3}", count) for count in counts):
+        # Three digits are a number up to MAX_VOTES_OF_AN_OPTION.
         count_range = f"whole numbers from 0 to {MAX_VOTES_OF_AN_OPTION}"
         raise BadInput("bad votes", allowed=[f"{options} {count_range} with commas between them"])
     if not any(counts):

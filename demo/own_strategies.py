@@ -48,7 +48,7 @@ def install() -> None:
 def make_strategy(name: str, path: Path) -> Strategy:
     """Return a strategy that sells with the code of this file."""
     return Strategy(
-        rank=1000,
+        rank=1000,  # after all strategies of the project
         name=name,
         title=f"Your own ({path.name})",
         summary="Your own file. Run it to see its verdict.",
@@ -77,7 +77,7 @@ class OwnFile:
             receipt = buy(attempt)
         except EXPECTED_ERRORS:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # the file may call sys.exit()
             raise BrokenFile(self._describe(error)) from error
         if not isinstance(receipt, Receipt):
             raise BrokenFile(f"{self.path.name}: buy() returned {receipt!r}, not a Receipt")

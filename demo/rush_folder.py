@@ -68,7 +68,7 @@ def stop(*, product: str) -> None:
 
 
 def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Return the state of the rushes, and the figures of the past rushes, by their sale.
+    """Return the state of the rushes, and the figures of the past rushes by their sale's number.
 
     The figures are those of the rush in `summary.json`. The state is a dict:
 
@@ -77,8 +77,13 @@ def read_state() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     rush    the current rush: sale, lock, buyers, arrived, answered, left_s; None if there is none
     """
     state = {"rush": None, "runs": {}, **_read("state")}
-    runs = {int(sale): run for sale, run in state["runs"].items()}
-    return {"on": bool(_read("wanted")), "number": len(runs), "rush": state["rush"]}, runs
+    past_rushes = {int(sale_id): figures for sale_id, figures in state["runs"].items()}
+    rush_state = {
+        "on": bool(_read("wanted")),
+        "number": len(past_rushes),
+        "rush": state["rush"],
+    }
+    return rush_state, past_rushes
 
 
 def _path(name: str) -> Path:

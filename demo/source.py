@@ -30,10 +30,10 @@ MAX_CLASS_LINES = 30
 def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     """Return blocks of source code. A block has a file, lines and the indexes of highlighted lines.
 
-    The blocks of the strategy's own file come first, without its docstring and its STRATEGY.
-    sell_one() follows, and each other shared function that has a highlighted line. For each text in
-    `marks` of the strategy, the first line that contains the text is highlighted. Raises
-    LookupError if no line contains it.
+    The blocks of the strategy's own file come first, without its docstring and its STRATEGY. Then
+    come the shared functions with a highlighted line, and sell_one(), unless the strategy is
+    `deferred`. For each text in `marks` of the strategy, the first line that contains the text is
+    highlighted. Raises LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_block(strategy.file, part) for part in _split(text)]
@@ -61,7 +61,10 @@ def _mark_line(mark: str, blocks: list[dict[str, Any]]) -> None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield the parts of a file between two empty lines: imports, functions and classes."""
+    """Yield the parts of a file between two empty lines: imports, functions and classes.
+
+    A class of more than MAX_CLASS_LINES is yielded method by method.
+    """
     code = re.sub(r'\A""".*?"""\n', "", text, flags=re.DOTALL).partition("\nSTRATEGY = ")[0]
     for part in code.strip("\n").split("\n\n\n"):
         if part.startswith("class ") and part.count("\n") > MAX_CLASS_LINES:

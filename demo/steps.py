@@ -74,7 +74,7 @@ def begin(lock: str) -> str:
     The buyers of the previous round roll back.
     """
     client = locks_client()
-    client.delete(ROUND_KEY)
+    client.delete(ROUND_KEY)  # so that a buyer with a lock on the product's row rolls back
     opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
     client.set(ROUND_KEY, json.dumps({"round": round_id, "lock": lock}), ex=ROUND_TTL_SECONDS)
@@ -130,19 +130,23 @@ def read_state() -> dict[str, Any] | None:
 
 
 def _shown_state(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a buyer's published state, with the status `blocked` and `left_s` added."""
+    """Return the state of a buyer for the page: the published state, `ready` if there is none.
+
+    A buyer that has been moving for too long is `blocked`. read_state() explains `left_s`.
+    """
     if state is None:
         return {"status": "ready"}
     if state["status"] == "done":
         return state
-    limit = settings.SHOP_DEMO_STEP_TIMEOUT
+    limit_seconds = settings.SHOP_DEMO_STEP_TIMEOUT
     if state["status"] == "moving":
         if time.time() - state["since"] <= BLOCKED_AFTER_SECONDS:
             return state
         state = {"waits_for": "database", **state, "status": "blocked"}
         if state["waits_for"] == "lock":
-            limit = settings.SHOP_LOCK_WAIT
-    return {**state, "left_s": max(0.0, round(state["since"] + limit - time.time(), 1))}
+            limit_seconds = settings.SHOP_LOCK_WAIT
+    seconds_left = state["since"] + limit_seconds - time.time()
+    return {**state, "left_s": max(0.0, round(seconds_left, 1))}
 
 
 def _parse(text: bytes | str | None) -> dict[str, Any] | None:
@@ -182,7 +186,7 @@ class SteppedBuyer:
         Return whether it was this thread. The state contains a unique text, so that the thread
         recognizes its own state if the command is repeated.
         """
-        state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
+        state = json.dumps({"status": "moving", "since": time.time(), "id": uuid.uuid4().hex})
 
         def claim() -> bool:
             self._client.hsetnx(self._board_key, self.name, state)
@@ -259,7 +263,7 @@ def make_connection_options(buyer: str) -> dict[str, Any]:
     if connection.vendor != "postgresql":
         return {}
     lock_ms = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
-    statement_ms = lock_ms + 5_000
+    statement_ms = lock_ms + 5_000  # so that the lock's timeout ends a wait first
     timeouts = (
         f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
         f"-c idle_in_transaction_session_timeout={statement_ms}"

@@ -60,23 +60,23 @@ def index(request: HttpRequest) -> HttpResponse:
 def state(request: HttpRequest) -> HttpResponse:
     """Answer with the latest sale, the rush and the round of steps.
 
-    The page asks up to four times a second, so the answer takes one query and one read of Redis.
+    The page asks up to four times a second, so the answer takes one query and two reads of Redis.
     """
     product = parse_product(request.GET)
     with spare_connection():
         latest_sales = reports.recent_reports(product, steps.PRODUCT)
     sales_by_product = {sale["product"]: sale for sale in latest_sales}
-    rushes, runs = rush_folder.read_state()
+    rush_state, past_rushes = rush_folder.read_state()
     sale = None
     if product in sales_by_product:
-        sale = judge_sale(sales_by_product[product], runs, rushes["rush"])
+        sale = add_rush_facts(sales_by_product[product], past_rushes, rush_state["rush"])
     try:
         current_round = steps.read_state()
     except redis.RedisError:
         current_round = None  # the page can show the stock and the orders without the round
     if current_round is not None:
         current_round["sale"] = sales_by_product.get(steps.PRODUCT)
-    return JsonResponse({"sale": sale, "rush": rushes, "steps": current_round})
+    return JsonResponse({"sale": sale, "rush": rush_state, "steps": current_round})
 
 
 @endpoint("GET")
@@ -85,48 +85,52 @@ def history(request: HttpRequest) -> HttpResponse:
     product = parse_product(request.GET)
     with spare_connection():
         sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
-    rushes, runs = rush_folder.read_state()
-    judged_sales = [
-        judge_sale(sale, runs, rushes["rush"])
+    rush_state, past_rushes = rush_folder.read_state()
+    shown_sales = [
+        add_rush_facts(sale, past_rushes, rush_state["rush"])
         for sale in sales
-        if sale["open"] or sale["orders"] or sale["sale"] in runs
+        if sale["open"] or sale["orders"] or sale["sale"] in past_rushes
     ]
-    return JsonResponse({"sales": judged_sales})
+    return JsonResponse({"sales": shown_sales})
 
 
-def judge_sale(
-    sale: Mapping[str, Any], runs: Mapping[int, dict[str, Any]], rush: dict[str, Any] | None
+def add_rush_facts(
+    sale: Mapping[str, Any],
+    past_rushes: Mapping[int, dict[str, Any]],
+    current_rush: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the sale, and add `verdict`, `lock`, `is_on` (its rush is running) and `run`.
+    """Return the sale with `verdict`, `lock`, `is_on` (its rush is running) and `run` added.
 
-    runs   number of a sale -> the figures of its past rush, as in `summary.json`
-    rush   the current rush; None if there is none
+    past_rushes   number of a sale -> the figures of its past rush, as in `summary.json`
+    current_rush  the current rush, of this or another sale; None if there is none
 
     The verdict is the first of these: `oversold` if there are too many orders, and the rush has no
     verdict that says more; the verdict of a past rush, or `stopped` if it was stopped by hand;
     `running` during a rush; `exact` if every unit was sold once; `open` or `closed`.
     """
-    run = runs.get(sale["sale"], {})
-    current_rush = rush if rush and rush["sale"] == sale["sale"] else {}
-    figures = run or current_rush
+    past_rush = past_rushes.get(sale["sale"], {})
+    running_rush = current_rush if current_rush and current_rush["sale"] == sale["sale"] else {}
+    figures = past_rush or running_rush
     return {
         **sale,
-        "verdict": _verdict(sale, run, is_on=bool(current_rush)),
+        "verdict": _verdict(sale, past_rush, is_rush_running=bool(running_rush)),
         "lock": figures.get("lock") or ", ".join(sale["locks"]),
-        "is_on": bool(current_rush),
+        "is_on": bool(running_rush),
         "run": {name: figures.get(name) for name in ("buyers", "hold_ms", "duration_s")},
     }
 
 
-def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any], *, is_on: bool) -> str:
-    rush_verdict = str(run.get("verdict", ""))
-    if run.get("stopped"):
+def _verdict(
+    sale: Mapping[str, Any], past_rush: Mapping[str, Any], *, is_rush_running: bool
+) -> str:
+    rush_verdict = str(past_rush.get("verdict", ""))
+    if past_rush.get("stopped"):
         rush_verdict = "stopped"
     if sale["oversold"] and rush_verdict in VERDICTS_OVERRIDDEN_BY_OVERSELLING:
         return "oversold"
     if rush_verdict:
         return rush_verdict
-    if is_on:
+    if is_rush_running:
         return "running"
     if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
         return "exact"
@@ -187,7 +191,7 @@ def _answering_without_redis() -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise Unavailable("Redis does not answer; nothing was started") from error
+        raise Unavailable("Redis does not answer; start it and try again") from error
 
 
 def _parse_strategy(form: Mapping[str, str]) -> str:

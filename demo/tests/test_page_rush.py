@@ -9,7 +9,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from demo.tests.page_rushes import Rushes
-from demo.views import judge_sale
+from demo.views import add_rush_facts
 from shop.sale import opening
 from shop.sale.reports import SaleReport
 from shop.tests.purchases import buy, open_sale, rolled_back
@@ -186,7 +186,7 @@ def test_verdict_comes_from_run_rush_or_orders(
     report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
     runs = {1: {**run, "lock": "none"}} if run else {}
-    verdict_fields = judge_sale(report, runs, rush and {**rush, "sale": 1})
+    verdict_fields = add_rush_facts(report, runs, rush and {**rush, "sale": 1})
     lock = ", ".join(report["locks"])
     if rush:
         lock = "redis"
