@@ -3,7 +3,8 @@
 To claim the fence is to write the lease's number to the product's row, unless the row has a higher
 number. So a holder that lost the lock sells nothing.
 
-Copy this file and locks/one_file.py, and add the marked parts of examples/models.py to your models.
+Copy this file and locks/one_file.py, and add what the comments of examples/models.py call `added`
+to your models.
 If many buyers wait for one lock, copy the folder locks/ instead, and replace OneFileLock by
 RedisLock and LockTimeout by LockError. If the stock is one row of one database, no_lock.py is all
 you need.
@@ -53,7 +54,7 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
             with lock.hold(wait=LOCK_WAIT_SECONDS) as lease:  # outside
                 with transaction.atomic(durable=True):  # inside: commits before the release
                     return _sell(product, buyer, key, lease)
-        except (SoldOut, IntegrityError):
+        except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
             order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
             if order is None:
                 raise
@@ -68,6 +69,7 @@ def _sell(product: int, buyer: str, key: str, lease: Lease) -> Order:
     # at the write only would be too late: both holders could have read the same stock.
     product_with_older_fence = Product.objects.filter(pk=product, fence__lt=lease.fence)
     has_claimed = product_with_older_fence.update(fence=lease.fence)
+    # Without such a product no row was updated either. Then get() raises Product.DoesNotExist.
     amount = Product.objects.values_list("amount", flat=True).get(pk=product)
     if not has_claimed:
         raise TryAgain("a newer holder of the lock has claimed this product")

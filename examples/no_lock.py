@@ -23,7 +23,7 @@ def buy(*, product: int, buyer: str, key: str) -> Order:
     """Sell one unit; the same key gets the same order again.
 
     Raises:
-        SoldOut: No unit is left, and this key has bought none.
+        SoldOut: No unit is left, or there is no such product, and this key has bought none.
         TryAgain: Not sold, or unknown; the same key may be tried again.
         IntegrityError: The key has bought something else.
     """
@@ -33,7 +33,7 @@ def buy(*, product: int, buyer: str, key: str) -> Order:
             if not in_stock.update(amount=F("amount") - 1):
                 raise SoldOut
             return Order.objects.create(product_id=product, buyer=buyer, key=key)
-    except (SoldOut, IntegrityError):
+    except (SoldOut, IntegrityError):  # an earlier request with this key may have bought
         order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
         if order is None:
             raise

@@ -38,7 +38,8 @@ from servers.server_errors import EmbeddedError
 
 HERE = Path(__file__).parent
 START_TIMEOUT_SECONDS = 300.0
-#: Name of a shop -> the line by which it oversells, and the line that repairs it.
+#: Name of a shop -> the line by which it oversells, and the line that repairs it. Oscar is repaired
+#: by oscar_project/partner/ instead.
 REPAIRS = {
     "fastapi": (
         'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',
@@ -56,10 +57,10 @@ class ExampleShop:
     """A shop that is installed from packages. Its environment and its data are in var/targets/NAME.
 
     name     name of the shop, of its folder in var/targets/ and of its target file NAME_target.py
-    needs    packages that pip installs
+    needs    requirements of the packages that pip installs
     prepare  creates the shop's files and database, repaired if the second argument is True, and
              returns further environment variables. Raises EmbeddedError
-    serve    arguments of Python that start the shop, with {port}
+    serve    arguments of `python -m` that start the shop, with {port}
     rush     further arguments of the rush
     page     a path that the shop answers once it is ready
     """
@@ -75,7 +76,7 @@ class ExampleShop:
     def folder(self) -> Path:
         return VAR / "targets" / self.name
 
-    def python(self, *arguments: str, **variables: str) -> None:
+    def run_python(self, *arguments: str, **variables: str) -> None:
         """Run the shop's Python in its folder, with further environment variables.
 
         Raises EmbeddedError if the exit code is not 0.
@@ -95,8 +96,11 @@ class ExampleShop:
         Raises EmbeddedError.
         """
         print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
+        # No check: if this fails, it prints the reason, and the next command cannot run.
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
-        self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
+        self.run_python(
+            "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs
+        )
         embedded.attach()
         environment = os.environ | self.prepare(self, repaired)
         port = free_port(8001)
@@ -106,7 +110,7 @@ class ExampleShop:
         process = ServerProcess(self.name, self.folder / "log")
         embedded.kill_at_exit(process.start(command, folder=self.folder, environment=environment))
         try:
-            process.wait_until(
+            process.wait_until(  # close() returns None
                 lambda: urlopen(url + self.page, timeout=60).close() or True,
                 timeout=START_TIMEOUT_SECONDS,
             )
@@ -116,9 +120,9 @@ class ExampleShop:
 
 
 def copy_source(shop: ExampleShop, repaired: bool) -> None:
-    """Copy the source file of a shop in this folder, and repair it if `repaired` is True.
+    """Copy the shop's source file to its folder, and repair the copy if `repaired` is True.
 
-    Raises EmbeddedError if the line to repair is not found.
+    Raises EmbeddedError unless the file has the line to repair exactly once.
     """
     file = f"{shop.name}_shop.py"
     wrong, right = REPAIRS[shop.name]
@@ -142,16 +146,16 @@ def prepare_mysql(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """Copy the shop, and start a MariaDB with its tables."""
     copy_source(shop, repaired)
     data = Path(tempfile.mkdtemp(prefix="mdb-", dir=runtime_folder()))
-    # ON is the default from 11.6.2: a stale read then ends in error 1020.
+    # OFF, so that the shop oversells. ON, the default from 11.6.2, ends a stale read in error 1020.
     options = {"innodb_snapshot_isolation": "OFF"}
     server = MariaDB(data, log=(shop.folder / "mariadb.log").open("ab"), options=options)
     atexit.register(shutil.rmtree, data, ignore_errors=True)
-    atexit.register(server.stop)  # before its folder is removed
+    atexit.register(server.stop)  # runs before rmtree(), which was registered earlier
     embedded.kill_at_exit(server.start())
     server.wait_until_ready()
     (shop.folder / "dsn").write_text(server.url())
     os.environ["SHOP_DATABASE"] = server.url()  # for the shop, and for the target in a rush
-    shop.python("mysql_shop.py")
+    shop.run_python("mysql_shop.py")
     return {}
 
 
@@ -170,8 +174,8 @@ def prepare_oscar(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
         "VARIANT": "repaired" if repaired else "",
     }
     print("migrating the database: the first time this takes minutes")
-    shop.python("-m", "django", "migrate", "--verbosity", "0", **variables)
-    shop.python("-m", "oscar_project.stock_up", **variables)
+    shop.run_python("-m", "django", "migrate", "--verbosity", "0", **variables)
+    shop.run_python("-m", "oscar_project.stock_up", **variables)
     return variables
 
 

@@ -1,4 +1,4 @@
-"""A shop in 40 lines that oversells: it reads the stock, and writes it back less one.
+"""A small shop that oversells: it reads the stock, and writes it back less one.
 
 `WHERE stock > 0` looks like a guard. But the new stock is computed from the stock that was read,
 and other buyers may have changed that since. The repair is one line: let the database compute the

@@ -35,7 +35,7 @@ settings.configure(
             "NAME": address.path.lstrip("/"),
             "USER": unquote(address.username or ""),
             "PASSWORD": unquote(address.password or ""),
-            # Django takes a path for the server's socket.
+            # As a host, Django also takes the path of the server's socket.
             "HOST": parse_qs(address.query).get("unix_socket", [address.hostname])[0],
             "PORT": address.port or "",
             "CONN_MAX_AGE": None,

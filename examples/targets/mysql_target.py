@@ -31,5 +31,6 @@ class MySqlShop(Target):
         return int(self.sql("SELECT stock FROM shop_product")[0][0])
 
     def sql(self, query: str, *values: Any) -> Any:
-        dsn = os.environ.get("SHOP_DATABASE")
-        return sql(dsn or (VAR / "targets" / "mysql" / "dsn").read_text(), query, *values)
+        # examples.targets writes the file when it starts the shop.
+        url = os.environ.get("SHOP_DATABASE") or (VAR / "targets" / "mysql" / "dsn").read_text()
+        return sql(url, query, *values)

@@ -1,4 +1,4 @@
-"""The target for django-oscar: buyers are guests who have filled a basket and place the order."""
+"""The target for django-oscar: buyers are guests with a filled basket, who place the order."""
 
 import re
 from typing import Any
@@ -23,7 +23,8 @@ class OscarShop(Target):
             pass
 
     def prepare(self, buyer: Buyer) -> None:
-        buyer.client.cookiejar.clear()
+        """Fill the basket of a new guest, and load the pages up to the preview of the order."""
+        buyer.client.cookiejar.clear()  # the cookies make the guest
         (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
         page = buyer.client.get(f"/catalogue/apple_{product}/", name="product")
         form = {"csrfmiddlewaretoken": csrf(page), "quantity": "1"}
@@ -74,6 +75,7 @@ class OscarShop(Target):
         return int(unallocated)
 
     def sql(self, query: str, *values: Any) -> Any:
+        # examples.targets writes the file when it starts the shop.
         return sql((VAR / "targets" / "oscar" / "dsn").read_text(), query, *values)
 
 

@@ -1,4 +1,4 @@
-"""The settings that Oscar's own guide asks for. None of them changes how Oscar sells."""
+"""The settings that Oscar's own guide asks for. Only VARIANT=repaired changes how Oscar sells."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,8 @@ SECRET_KEY = "only for the rush on this machine"
 ALLOWED_HOSTS = ["127.0.0.1"]
 SITE_ID = 1
 ROOT_URLCONF = "oscar_project.urls"
-MEDIA_ROOT = Path(oscar.__file__).parent / "static" / "oscar" / "img"  # the product has no picture
+# The folder of Oscar's placeholder, because the product has no picture.
+MEDIA_ROOT = Path(oscar.__file__).parent / "static" / "oscar" / "img"
 STATIC_URL = "/static/"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"

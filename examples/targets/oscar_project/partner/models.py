@@ -17,6 +17,7 @@ class StockRecord(AbstractStockRecord):  # type: ignore[misc]
         """
         allocated = Coalesce(F("num_allocated"), 0)
         free = type(self).objects.filter(pk=self.pk, num_in_stock__gte=allocated + quantity)
+        # The UPDATE leaves the number as it is. Oscar's own method adds `quantity` to it.
         if self.can_track_allocations and not free.update(num_allocated=allocated):
             raise UnableToPlaceOrder("no unit is left")
         return super().allocate(quantity)
