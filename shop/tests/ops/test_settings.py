@@ -191,39 +191,3 @@ def test_redis_password_from_a_file_goes_into_every_url() -> None:
         f"redis://{login}@one",
         "redis://me:mine@two",
     ]
-
-
-PRINT_DEMO_PARTS = """
-import json, sys
-import django
-django.setup()
-from django.urls import Resolver404, resolve
-from shop import asgi, urls, wsgi
-from shop.strategies import STRATEGIES
-def exists(path):
-    try:
-        resolve(path)
-    except Resolver404:
-        return False
-    return True
-paths = ["/buy", "/", "/state", "/rush", "/rush/stop", "/steps", "/strategies/redis/code"]
-print(json.dumps({
-    "modules": [name for name in sys.modules if name.partition(".")[0] == "demo"],
-    "routes": [path for path in paths if exists(path)],
-}))
-"""
-
-
-@pytest.mark.parametrize(
-    ("demo", "routes"),
-    [
-        ("0", ["/buy"]),
-        ("1", ["/buy", "/", "/state", "/rush", "/rush/stop", "/steps", "/strategies/redis/code"]),
-    ],
-)
-def test_only_a_demo_loads_the_demo(demo: str, routes: list[str]) -> None:
-    completed = run("-c", PRINT_DEMO_PARTS, SHOP_DEMO=demo, DJANGO_SETTINGS_MODULE="shop.settings")
-    assert completed.returncode == 0, completed.stderr
-    inspection = json.loads(completed.stdout)
-    assert inspection["routes"] == routes
-    assert bool(inspection["modules"]) is (demo == "1")
