@@ -226,7 +226,7 @@ async def test_lost_release_is_sent_by_the_second_call(
         proxy.black_hole()
         line = shared.connections.current_connection
         releasing = asyncio.create_task(lease.release())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the command is sent, and does not arrive
         line._link.close()
         assert await releasing is Release.UNKNOWN
         proxy.pass_on()

@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock
+from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock, Release
 from ..testing.server import Server, eventually
 from .looped import lock_on
 from .waiting import Start, count_listeners, held, run_in_thread, wait_until_queued
@@ -105,7 +105,7 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
         try:
             process.kill()
             eventually(lambda: count_listeners(lock) == [0])
-            assert lease.release()
+            assert lease.release() is Release.RELEASED
             other = lock.acquire(1)
         finally:
             os.kill(child, signal.SIGKILL)

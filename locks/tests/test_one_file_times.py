@@ -175,7 +175,7 @@ def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
         with OneFileLock(client, "x", ttl=2).hold(wait=1) as lease:
             for _ in range(3):
                 gc.collect()
-                time.sleep(1)
+                time.sleep(1)  # three times, longer than the ttl
                 lease.check()
 
     gc.collect()

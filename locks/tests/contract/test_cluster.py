@@ -56,7 +56,7 @@ def test_waiters_follow_a_moving_slot(door: Door, cluster: ClusterServers) -> No
 
     def release_halfway() -> None:  # half of the keys are at the new node
         released.append(run_in_thread(holder.release))
-        time.sleep(0.05)
+        time.sleep(0.05)  # so that the release meets the half-moved keys
 
     moved = time.monotonic()
     cluster.move(slot, cluster.nodes[1], pause=release_halfway)
@@ -74,6 +74,7 @@ def test_lease_survives_the_move_of_its_slot(door: Door, cluster: ClusterServers
     name = find_name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
     lock, slot = door.lock(name, ttl=1.2), slot_of(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
+        # Both pauses are longer than the ttl, so the lease must be renewed in each.
         cluster.move(slot, cluster.nodes[1], pause=lambda: time.sleep(1.5))
         time.sleep(1.5)
         lease.check()

@@ -42,7 +42,7 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(door: Door) -> None:
                 tokens.add(lease.token)
                 assert inside.acquire(blocking=False)
                 counter_before = counter
-                time.sleep(0.0005)
+                time.sleep(0.0005)  # time for a second holder to enter
                 assert lease.remaining() > 0
                 counter = counter_before + 1
                 inside.release()

@@ -74,7 +74,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(door: Door, own_server: S
     eventually(lambda: lost == [LossReason.EXPIRED])
     assert lease.release() is Release.EXPIRED
     later_lease = lock.acquire(5)
-    time.sleep(1.2)
+    time.sleep(1.2)  # longer than the ttl
     later_lease.check()  # it is renewed
     assert later_lease.release() is Release.RELEASED
 
@@ -172,7 +172,7 @@ def test_exception_of_the_block_survives_a_failed_release(own_server: Server, ki
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.broken = True
         door.admin.client_kill_filter(_type="normal", skipme=True)
-        time.sleep(0.05)
+        time.sleep(0.05)  # so that the client sees the cut at the release
         raise ZeroDivisionError
     assert lease.outcome is Release.UNKNOWN
     with pytest.raises(RuntimeError, match="vault"):
