@@ -74,7 +74,11 @@ def _higher_grant(first: Grant, second: Grant) -> Grant:
 
 @rule("overlap")
 def overlap(record: SaleRecord) -> Iterator[Case]:
-    """No two buyers hold the lock at the same time, unless a fault took it from one of them."""
+    """No two buyers hold the lock at the same time.
+
+    If a fault took the lock from one of them, the sale may still be exact.
+    """
+    # The cases that prevent an exact verdict come first: the first case decides for the finding.
     overlaps = [
         (_is_excused(record, first, second), first, second)
         for first, second in find_overlaps(record.holds)
@@ -102,8 +106,8 @@ def _is_excused(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
 def false_release(record: SaleRecord) -> Iterator[Case]:
     """A release names the token of its grant, and does not succeed after another grant.
 
-    Releases are compared with later grants only if a single server answers: with two servers, as in
-    a split brain, each release may be right.
+    Releases are compared with later grants only if `robbed_buyers` is known, so that a single
+    server answers: with two servers, as in a split brain, each release may be right.
     """
     if not record.evidence.fenced:
         return

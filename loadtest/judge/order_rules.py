@@ -2,7 +2,7 @@
 
 No correct sale breaks these rules: they assume that a missing answer may have had any outcome, and
 that a request may take effect at any time after it was sent. A sale that breaks a rule is not
-exact, because its record is wrong.
+exact: the shop or the record is wrong.
 """
 
 import re

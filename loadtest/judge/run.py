@@ -20,14 +20,15 @@ class Judged(TypedDict, total=False):
     initial_stock: int  # units that the run asked the shop to sell
     orders: int
     stock_left: int | None  # None if the target does not show its stock; then lost_updates is None
-    oversold: int  # orders beyond the stock
-    undersold: int  # units without an order that buyers with an answer could have bought
+    oversold: int  # units sold beyond the stock, missing acknowledged orders included
+    undersold: int  # units without an order that buyers could have bought
     #: Decrements that another write erased. Below 0: units that were decremented without an order.
     lost_updates: int | None
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers of the run who never became ready to buy
     never_asked: int  # buyers who were ready to buy and sent no request
-    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out.
+    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out. Excused
+    #: buyers do not count.
     never_answered: int
     violations: list[str]  # names of the rules that the sale broke
     findings: list[str]  # the evidence of the violations, one sentence per finding

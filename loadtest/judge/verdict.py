@@ -66,7 +66,8 @@ RULES: tuple[Rule, ...] = (
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: A sale is deadlocked if no buyer can buy for this number of ttls after the fault was healed.
+#: A sale is deadlocked if no buyer can buy for this number of ttls. The time begins when the fault
+#: is healed, or with the last purchase if that is later.
 DEADLOCK_AFTER_TTLS = 3
 
 #: What to do about buyers without a final answer, by their last outcome.
@@ -110,7 +111,7 @@ class Judgement(SaleRecord):
 
     @property
     def never_answered(self) -> int:
-        """Number of buyers who asked and got no final answer."""
+        """Number of buyers who asked and got no final answer, without the excused buyers."""
         return self.open_outcomes.total()
 
     @property
@@ -168,8 +169,8 @@ class Judgement(SaleRecord):
     def _is_deadlocked(self) -> bool:
         """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS although stock was left.
 
-        The time counts from the last purchase, not from the end of the fault: a holder may finish
-        its purchase after the fault was healed, and only then leave a lock that stays forever.
+        The time counts from the last purchase if it is later than the end of the fault: a holder
+        may finish its purchase after that, and only then leave a lock that stays forever.
         """
         heals = self._fault_events("heal", "ok")
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
@@ -184,7 +185,7 @@ class Judgement(SaleRecord):
         return end - begin >= DEADLOCK_AFTER_TTLS * self.ttl * 1e9
 
     def _purchase_times(self) -> list[int]:
-        """Return the latest time at which each purchase can have happened."""
+        """Return the last recorded time of each purchase: of its answer, or else of its request."""
         return [
             request.last_seen_at
             for request in self.requests

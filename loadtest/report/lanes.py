@@ -40,7 +40,7 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
     faults    [time, phase, type, what]
     shelf     [time, orders, stock] after each commit
-    end       the time of the last event
+    end       the time of the last event that is not of a fault
     """
     if not history.requests:
         return None

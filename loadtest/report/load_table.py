@@ -60,7 +60,10 @@ def _summarize_rounds(name: str, rounds: Sequence[Any]) -> float | None:
 
 
 def sheet(summary: Summary) -> report.Sheet:
-    """Return a row for each strategy: medians over the rounds, and the worst verdict."""
+    """Return a row for each strategy: medians over the rounds, and a verdict.
+
+    The verdict is the first unexpected one, or else that of the first round.
+    """
     figures_by_strategy = summary["medians"]
     runs = summary["runs"]
     columns = [

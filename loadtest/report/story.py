@@ -46,7 +46,7 @@ class Line:
 def tell_story(sale: Judgement) -> list[str]:
     """Return at most MAX_LINES lines: the seconds since the first line, and the event.
 
-    The buyers of the findings are shown first; see _cast.
+    The story follows a few buyers, first of all those of the findings; see _cast.
     """
     cast = _cast(sale)
     sales = _sales(sale, cast)

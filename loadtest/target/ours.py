@@ -56,7 +56,7 @@ class OurShop(Target):
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
-        """Wait until every promised order is written, and return the units left.
+        """Wait for promised orders, at most SETTLE_TIMEOUT_SECONDS, and return the units left.
 
         The run calls stock() before orders(), so that orders() returns all orders.
         """

@@ -106,7 +106,7 @@ class SaleCounter:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the
-        number of orders, and unsettled() is 0. Returns a sentence for each of these conditions
+        number of orders, and unsettled() is 0. Returns a sentence on the first of these conditions
         that is not met after the wait. Raises ShopUnreachable, TargetError.
 
         sold  how many answers said `sold`
