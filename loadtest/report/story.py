@@ -204,8 +204,13 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
     commits = last_commits(sale)
-    stale_writes = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
-    erased_by_writer = {attempts[0]: attempts[1:] for attempts in stale_writes}
+    # A stale write erased decrements if an update was lost, which does not prevent an exact verdict
+    # by itself. Other findings of the rule concern the stock that an order saw.
+    erased_by_writer = {
+        finding.attempts[0]: finding.attempts[1:]
+        for finding in sale.findings
+        if finding.rule == "stale_write" and not finding.prevents_exact
+    }
     lines = []
     for attempt in cast:
         commit = commits.get(attempt)

@@ -143,6 +143,16 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
     assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
+def test_order_of_a_wrong_stock_erased_no_decrement() -> None:
+    """The finding has the name of the rule on erased decrements, but concerns a single order."""
+    sale = HistoryBuilder(stock=2)
+    sale.buy(1, "victim", 2)
+    sale.buy(5, "rival-1", 7)
+    judgement = sale.judge(left=0)
+    assert "stale_write" in judgement.violations
+    assert "decrement" not in "\n".join(tell_story(judgement))
+
+
 def test_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
     sale = paused_sale()
     for number in range(40):
