@@ -84,6 +84,8 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
                 fact = f"it has order {own_number}"
             elif owner:
                 fact = f"that is {owner}'s"
+            elif number in owners:
+                fact = "that names no buyer"
             else:
                 fact = "there is none"
             yield Case(f"{key} was answered {answer}; {fact}", key)
@@ -147,7 +149,11 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
     for key, requests in record.requests_by_key.items():
         unrefused_requests = [request for request in requests if not _is_refused(request)]
         if unrefused_requests and unrefused_requests[0].replayed:
-            yield Case(f"{key} was only ever refused, and then answered with an earlier order", key)
+            if unrefused_requests[0] is requests[0]:
+                problem = f"{key}'s first answer was a replay of an earlier order"
+            else:
+                problem = f"{key} was only ever refused, and then answered with an earlier order"
+            yield Case(problem, key)
         was_sold_out = any(request.outcome == "sold_out" for request in requests)
         own_number = record.order_numbers_by_key.get(key)
         if not unrefused_requests and not was_sold_out and own_number is not None:
@@ -183,9 +189,10 @@ def double_order(record: SaleRecord) -> Iterator[Case]:
         if not key:  # several orders may name no buyer
             continue
         orders = orders_by_key.get(key, [])
-        acknowledged_numbers = record.acknowledged_numbers_by_key.get(key, set())
+        # An answer without a number, which is None here, names no further order.
+        acknowledged_numbers = record.acknowledged_numbers_by_key.get(key, set()) - {None}
         if len(orders) > 1 or len(acknowledged_numbers) > 1:
-            numbers = {order["order"] for order in orders} | (acknowledged_numbers - {None})
+            numbers = {order["order"] for order in orders} | acknowledged_numbers
             texts = sorted(map(str, numbers), key=_by_length)
             yield Case(f"{key} has the orders {', '.join(texts)}", key)
 

@@ -28,6 +28,21 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     assert finding.attempts == ("rival-3",)
 
 
+def test_acknowledged_order_without_a_buyer_is_told_from_a_missing_one() -> None:
+    sale = sequential_sale()
+    sale.orders[0]["key"] = ""
+    descriptions = [finding.description for finding in sale.judge().findings]
+    assert "victim was answered with order 31; that names no buyer" in descriptions
+
+
+def test_answer_without_a_number_is_no_second_order() -> None:
+    sale = sequential_sale()
+    sale.ask(60, "rival-1")
+    sale.answer(61, "rival-1", "sold")
+    finding = only_finding(sale.judge(), "lost_ack")
+    assert finding.description == "rival-1 was answered sold, without a number; it has order 32"
+
+
 def sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
@@ -63,6 +78,21 @@ def test_refusal_of_a_buyer_with_an_order_is_false() -> None:
         judgement = judge_order_with_answers("busy", outcome)
         assert only_finding(judgement, "false_refusal").attempts == ("rival-1",)
         assert judgement.verdict == "unknown"
+
+
+def test_replay_that_no_earlier_request_explains_is_a_false_refusal() -> None:
+    sale = sequential_sale()
+    for event in sale.events:
+        if event["by"] == "buyer" and event.get("order") == 32:
+            event["replayed"] = True
+    finding = only_finding(sale.judge(), "false_refusal")
+    assert finding.description == "rival-1's first answer was a replay of an earlier order"
+    sale.ask(15, "rival-1")
+    sale.answer(16, "rival-1", "busy")
+    finding = only_finding(sale.judge(), "false_refusal")
+    assert finding.description == (
+        "rival-1 was only ever refused, and then answered with an earlier order"
+    )
 
 
 def test_buyer_with_an_open_request_may_have_an_order() -> None:
