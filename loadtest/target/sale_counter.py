@@ -170,9 +170,15 @@ class SaleCounter:
         orders = self._read_all_orders()
         before = self.orders_before
         if isinstance(orders, int):
-            return max(0, orders - before) if isinstance(before, int) else orders
-        earlier = set() if isinstance(before, int) else {_identity(order) for order in before}
-        return [order for order in orders if _identity(order) not in earlier]
+            return max(0, orders - count_orders(before))
+        if isinstance(before, int) and before > 0:
+            raise TargetError(
+                f"{file_of(self.target)}: orders() returned the number {before} when the sale was "
+                "opened, and a list now: let it always return a list, so that earlier orders are "
+                "told from new ones"
+            )
+        earlier_identities = {_identity(order) for order in _listed(before)}
+        return [order for order in orders if _identity(order) not in earlier_identities]
 
     def find_changed_earlier_orders(self) -> list[str]:
         """Return a sentence if orders from before the sale are gone or have another buyer now.
@@ -313,7 +319,6 @@ def _spell_as_listed(
     answered_numbers = {request.order for request in naming if request.order is not None}
     spelling = common_spelling(answered_numbers, listed)
     if spelling is None:
-        _require_same_spelling(reported, naming)
         _spell_by_buyer(reported, naming)
         spelling = as_written
     new = {spelling(order["order"]): order["order"] for order in reported}
@@ -327,31 +332,33 @@ def _spell_as_listed(
     return requests
 
 
-def _require_same_spelling(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
-    """Raise TargetError if answers and orders() name the same orders in different ways.
-
-    It is certain if each buyer whose answer names an order has exactly one order.
-    """
-    orders_by_key = group_by(reported, itemgetter("key"))
-    orders_of_buyers = [orders_by_key.get(request.attempt, []) for request in naming]
-    if orders_of_buyers and all(len(orders) == 1 for orders in orders_of_buyers):
-        listed_as = orders_of_buyers[0][0]["order"]
-        raise TargetError(
-            f"an answer names an order {naming[0].order!r}, and orders() names that buyer's only "
-            f"order {listed_as!r}: let read() and orders() name it in the same way"
-        )
-
-
 def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
     """Let an answer name its buyer's only order as orders() does if both end with the same digits.
 
     So `7` in an answer is EU-7 if that is the buyer's order, although there may be a US-7.
+
+    Raises TargetError if each buyer whose answer names an order has exactly one order, and not all
+    of them end like their answers: then it is certain that read() and orders() differ.
     """
     orders_by_key = group_by(reported, itemgetter("key"))
-    for request in naming:
-        orders = orders_by_key.get(request.attempt, [])
-        if len(orders) == 1 and as_serial(request.order) == as_serial(orders[0]["order"]):
-            request.order = orders[0]["order"]
+    only_orders = [
+        (request, orders_by_key[request.attempt][0])
+        for request in naming
+        if len(orders_by_key.get(request.attempt, ())) == 1
+    ]
+    matches = [
+        (request, order)
+        for request, order in only_orders
+        if as_serial(request.order) == as_serial(order["order"])
+    ]
+    if len(only_orders) == len(naming) and len(matches) < len(naming):
+        request, order = only_orders[0]
+        raise TargetError(
+            f"an answer names an order {request.order!r}, and orders() names that buyer's only "
+            f"order {order['order']!r}: let read() and orders() name it in the same way"
+        )
+    for request, order in matches:
+        request.order = order["order"]
 
 
 def _require_new(

@@ -191,6 +191,36 @@ def test_equal_serials_are_told_apart_by_their_buyers() -> None:
     assert run["findings"][1] == "rush/buyer-3 was answered with order US-3; there is none"
 
 
+def test_one_serial_of_two_series_is_known_by_its_buyer() -> None:
+    """Both buyers are answered with order 7: one has EU-7, the other US-7."""
+    books = orders_of(["EU-7", "US-7", "EU-8", "US-8"])
+    run = rushed_with(Shown(books, 0), ["7", "7", "8", "8"])
+    assert (run["verdict"], run["findings"]) == ("exact", [])
+
+
+# --- a list at one time, and a number at another --------------------------------------------------
+
+
+def test_number_of_orders_is_counted_from_an_earlier_list() -> None:
+    run = rushed(Shown(STOCK + 2, 0, showed=EARLIER), "ssssoo")
+    assert (run["verdict"], run["orders"]) == ("exact", STOCK)
+
+
+def test_list_of_orders_after_their_number_is_refused() -> None:
+    """Which orders are from before the rush is unknown."""
+    target = Shown([*EARLIER, *listed(0, 1, 2, 3)], 0, showed=2)
+    with pytest.raises(TargetError) as refused:
+        rushed(target, "ssssoo")
+    assert "orders() returned the number 2 when the sale was opened, and a list now" in (
+        str(refused.value)
+    )
+
+
+def test_list_of_orders_after_none_is_accepted() -> None:
+    run = rushed(Shown(listed(0, 1, 2, 3), 0, showed=0), "ssssoo")
+    assert (run["verdict"], run["orders"]) == ("exact", STOCK)
+
+
 # --- orders of earlier customers ------------------------------------------------------------------
 
 EARLIER = [Order("old-1", "ann"), Order("old-2", "bob")]
