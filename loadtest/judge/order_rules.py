@@ -14,6 +14,7 @@ from typing import Any
 
 from loadtest.judge.finding import Case, order_case
 from loadtest.judge.intervals import Request, group_by
+from loadtest.judge.quantity import quantity
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
@@ -32,13 +33,13 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
     if not lost_updates:
         return
     taken_units = record.ordered_units - lost_updates
-    units = "1 unit" if taken_units == 1 else f"{taken_units} units"
     if lost_updates > 0:
-        effect = "decrement was erased" if lost_updates == 1 else "decrements were erased"
+        verb = "was" if lost_updates == 1 else "were"
+        effect = f"{quantity(lost_updates, 'decrement')} {verb} erased"
     else:
-        units_went = "unit went" if lost_updates == -1 else "units went"
-        effect = f"{units_went} without an order"
-    yield Case(f"{len(record.orders)} orders took {units}: {abs(lost_updates)} {effect}")
+        effect = f"{quantity(-lost_updates, 'unit')} went without an order"
+    orders = quantity(len(record.orders), "order")
+    yield Case(f"{orders} took {quantity(taken_units, 'unit')}: {effect}")
 
 
 @rule("wrong_amount")

@@ -21,6 +21,7 @@ from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import FINAL_OUTCOMES
+from loadtest.judge.quantity import quantity
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import SaleRecord
@@ -211,7 +212,7 @@ class Judgement(SaleRecord):
         """Return a sentence on the number of unserved buyers and the reasons; empty without any."""
         parts = []
         if self.never_arrived:
-            parts.append(f"{self.never_arrived} buyers never arrived")
+            parts.append(f"{quantity(self.never_arrived, 'buyer')} never arrived")
         if self.never_asked:
             parts.append(f"{self.never_asked} never asked")
         counts = self.open_outcomes.most_common()

@@ -13,11 +13,13 @@ from loadtest.judge.intervals import Request, group_by
 
 @dataclass(frozen=True)
 class Measurement:
-    """Locust's records from `begin` to `end`, in seconds of the monotonic clock.
+    """Locust's records of a load run.
 
-    requests        by product; the first request of a purchase counts as sent when it was due
-    cpu             processor seconds of the shop, Redis and others in that time; None if they
-                    cannot be read
+    requests        by product, those of the warm-up and of the end included; the first request of
+                    a purchase counts as sent when it was due
+    begin, end      the measured time, in seconds of the monotonic clock
+    cpu             processor seconds from `begin` to `end` of the nodes, PostgreSQL, Valkey and
+                    Locust, by their names; None if they cannot be read
     locust_is_busy  whether Locust computed for more than 90 % of the time
     turned_away     open model: the number of arrivals beyond MAX_CLIENTS waiting buyers
     processes       the number of Locust's processes that have written their requests
@@ -41,7 +43,7 @@ class Measurement:
 
 
 def read_measurement(folder: Path) -> Measurement:
-    """Return the measurement that the processes of a run wrote into its folder."""
+    """Return the measurement of a run from the files that Locust's processes wrote."""
     records = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
     requests: dict[str, list[Request]] = defaultdict(list)
     for record in records:

@@ -12,8 +12,9 @@ from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.stack.client import Shop
 
-#: How long to wait for promised orders, which a consumer writes later.
-SETTLE_TIMEOUT_SECONDS = 30.0
+#: The longest wait for one product's promised orders, which a consumer writes later. A load run
+#: promises more orders than a rush, for which loadtest/stack/client.py has the limit.
+LOAD_SETTLE_TIMEOUT_SECONDS = 30.0
 #: A buyer who came within this time before the end, and got RETRIED_REFUSALS only, had no time to
 #: ask again, so its requests are not judged. If such a request did sell a unit, the judge reports
 #: the order as a `ghost_order`, because no judged request has its key.
@@ -32,7 +33,7 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
     products: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
     for product, sale in plan.sales.items():
-        report = shop.settled_sale(sale, seconds=SETTLE_TIMEOUT_SECONDS)
+        report = shop.settled_sale(sale, seconds=LOAD_SETTLE_TIMEOUT_SECONDS)
         requests = [
             request
             for request in measurement.requests.get(product, ())

@@ -1,8 +1,8 @@
 """Joins ES modules to one script, for a page that is opened from disk and cannot import a file.
 
 Each imported module becomes a function that is called once and returns the module's exports; its
-other names stay local. The entry module comes last and is not wrapped. Comments on lines of their
-own are left out, to make the page smaller.
+other names stay local. The entry module comes last and is not wrapped. Comments that share no line
+with code, `//` and `/** */`, are left out, to make the page smaller.
 """
 
 import re
@@ -71,12 +71,10 @@ def _add(path: Path, modules: dict[Path, Module], importers: list[Path]) -> None
 
 def _read(path: Path) -> Module:
     text = COMMENT.sub("", path.read_text(encoding="utf-8"))
-    imports = {
-        (path.parent / target).resolve(): [
-            name.strip() for name in names.split(",") if name.strip()
-        ]
-        for names, target in IMPORT.findall(text)
-    }
+    imports: dict[Path, list[str]] = {}
+    for imported_names, target in IMPORT.findall(text):
+        names = [name.strip() for name in imported_names.split(",") if name.strip()]
+        imports.setdefault((path.parent / target).resolve(), []).extend(names)
     body = EXPORT.sub("", IMPORT.sub("", text))
     other_form = OTHER_FORM.search(body)
     if other_form:

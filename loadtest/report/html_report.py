@@ -97,8 +97,8 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     """
     fault_events = (event for event in events if event["by"] == "fault")
     events_by_fault = group_by(fault_events, itemgetter("f"))  # "f" is the name of the fault
-    buyer_events = (event for event in events if "attempt" in event)
-    events_by_run = group_by(buyer_events, _run_name)
+    attempt_events = (event for event in events if "attempt" in event)
+    events_by_run = group_by(attempt_events, _run_name)
     run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}
     runs = []
     for run in summary["runs"]:

@@ -6,6 +6,7 @@ from operator import getitem, itemgetter
 from statistics import median
 from typing import Any
 
+from loadtest.judge.quantity import quantity
 from loadtest.judge.run import Summary
 from loadtest.load.plan import WARM_UP_SECONDS
 from loadtest.report import tables as report
@@ -116,12 +117,8 @@ def title(summary: Summary) -> str:
     parts = [products, clients]
     if load["hold_ms"]:
         parts.append(f"hold {load['hold_ms']} ms")
-    parts.append(_count_nodes(load["nodes"]))
+    parts.append(quantity(load["nodes"], "node"))
     return ", ".join(parts)
-
-
-def _count_nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _setup(summary: Summary) -> str:
@@ -143,9 +140,9 @@ def _setup(summary: Summary) -> str:
         f"{repetitions} of "
         f"{load['seconds']:g} s, {WARM_UP_SECONDS:g} s of warm-up before each; "
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
-        f"{_count_nodes(load['nodes'])} of {load['workers']} workers and {summary['threads']} "
+        f"{quantity(load['nodes'], 'node')} of {load['workers']} workers and {summary['threads']} "
         f"threads, Locust in {processes} process{'es' * (processes > 1)}; "
         f"{report.machine_and_date(summary)}. "
-        f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
+        f"{orders:,} orders in {quantity(len(sales), 'exact sale')}; stock asked = "
         f"orders + left in {balanced} of {len(sales)}."
     )

@@ -18,6 +18,7 @@ from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.outcomes import RETRIED_REFUSALS
+from loadtest.judge.quantity import quantity
 from loadtest.judge.verdict import Judgement
 
 #: The maximum number of lines of a story, including the last one, which sums up the rest.
@@ -267,8 +268,9 @@ def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
         refused = sum(sale.outcomes[outcome] for outcome in RETRIED_REFUSALS)
         end = max(request.last_seen_at for request in sale.requests)
         parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
-        parts.append(f"{sale.stock_left} units left")
-    units = f"{len(sale.orders)} orders for {sale.initial_stock} units"
+        parts.append(f"{quantity(sale.stock_left, 'unit')} left")
+    orders = quantity(len(sale.orders), "order")
+    total = f"{orders} for {quantity(sale.initial_stock, 'unit')}"
     if not parts:
-        return units
-    return f"{', '.join(parts)}: {units}"
+        return total
+    return f"{', '.join(parts)}: {total}"

@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from loadtest.judge.quantity import quantity
+
 
 def verdict_text(run: Mapping[str, Any]) -> str:
     """Return the result of a rush in one line, followed by a line for each reason."""
     headline = f"{run['verdict'].upper()} [{run.get('lock', '-')}]"
     if "orders" in run:
-        headline += (
-            f": {run['orders']} orders for {run['initial_stock']} units, "
-            f"{run['stock_left']} left on the shelf"
-        )
+        orders = quantity(run["orders"], "order")
+        units = quantity(run["initial_stock"], "unit")
+        headline += f": {orders} for {units}, {run['stock_left']} left on the shelf"
     lines = [headline]
     lines += [f"not judged: {part}" for part in run.get("not_judged", ())]
     reasons = [run.get("why")] + list(run.get("findings", ())) + [run.get("error")]

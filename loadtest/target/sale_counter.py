@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from loadtest.judge.intervals import Request, group_by
+from loadtest.judge.quantity import quantity
 from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
@@ -142,8 +143,9 @@ class SaleCounter:
             return []
         waited = f"{self.target.settles_s:g} s after the answers (settles_s)"
         if count < sold:
+            orders = "1 order was" if count == 1 else f"{count} orders were"
             return [
-                f"{sold} answers said sold, and {count} orders were there {waited}: where a queue "
+                f"{sold} answers said sold, and {orders} there {waited}: where a queue "
                 "writes them later, set settles_s higher, and where orders() asks for a page of "
                 "them, let it follow the next pages"
             ]
@@ -153,7 +155,7 @@ class SaleCounter:
             decrease = self.opening_stock - left
         if decrease is not None and decrease > count:
             return [
-                f"stock() said {left} {waited}: it fell by {decrease}, and there are {count} orders"
+                f"stock() said {left} {waited}: it fell by {decrease}, and orders() shows {count}"
             ]
         if decrease is not None and decrease != count:
             return [
@@ -232,7 +234,7 @@ def describe_changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
         before, after = count_orders(first), count_orders(now)
         if before == after:
             return []
-        return [f"orders() had {before} orders, and has {after} now"]
+        return [f"orders() had {quantity(before, 'order')}, and has {after} now"]
     identities_first = {_identity(order) for order in first}
     identities_now = {_identity(order) for order in now}
     vanished = [order["order"] for order in first if _identity(order) not in identities_now]

@@ -49,6 +49,15 @@ def test_modules_are_called_once_in_order_of_import(tmp_path: Path) -> None:
     )
 
 
+def test_two_imports_of_one_file_are_joined(tmp_path: Path) -> None:
+    entry = write_modules(
+        tmp_path,
+        main='import { a } from "./a.js";\nimport { b } from "./a.js";\na(b);\n',
+        a="export const a = 1;\nexport const b = 2;\n",
+    )
+    assert bundle(entry).endswith("const { a, b } = a_js;\na(b);\n")
+
+
 def test_comments_are_removed_without_their_neighbours(tmp_path: Path) -> None:
     entry = write_modules(
         tmp_path,

@@ -115,7 +115,7 @@ def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
     assert rush.judge().violations == ("stale_write",)
 
 
-@pytest.mark.parametrize(("arrivals", "why"), [(7, "1 never asked"), (6, "1 buyers never arrived")])
+@pytest.mark.parametrize(("arrivals", "why"), [(7, "1 never asked"), (6, "1 buyer never arrived")])
 def test_buyer_who_never_asked_or_arrived_leaves_no_verdict(arrivals: int, why: str) -> None:
     rush = RecordedRush()
     judgement = rush.judge(buyer_keys=[*rush.keys, "buyer-6"], arrivals=arrivals)

@@ -111,7 +111,7 @@ def test_undersold_sale_follows_the_buyers_who_were_refused() -> None:
     assert judgement.verdict == "undersold"
     lines = tell_story(judgement)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
-    assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
+    assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 order for 2 units"
 
 
 def test_order_unknown_to_its_buyer_is_shown() -> None:
@@ -122,7 +122,7 @@ def test_order_unknown_to_its_buyer_is_shown() -> None:
     assert tell_story(sale.judge()) == [
         " 0.000 s  victim sells order 31 (its buyer does not know)",
         " 0.004 s  victim is answered unknown",
-        " ...      1 orders for 1 units",
+        " ...      1 order for 1 unit",
     ]
 
 

@@ -328,7 +328,7 @@ def test_orders_that_still_arrive_are_not_undersold() -> None:
 def test_stock_that_fell_too_far_names_no_queue() -> None:
     run = rushed(Shown(listed(0, 1, 2), 0), "sssooo")
     assert run["findings"][-1] == (
-        "stock() said 0 0 s after the answers (settles_s): it fell by 4, and there are 3 orders"
+        "stock() said 0 0 s after the answers (settles_s): it fell by 4, and orders() shows 3"
     )
 
 
