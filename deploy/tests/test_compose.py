@@ -1,4 +1,4 @@
-"""The compose files, read without Docker: open ports, secrets, order of stopping."""
+"""The compose files, read without Docker: open ports, secrets, and the order of stopping."""
 
 import os
 import re
@@ -24,7 +24,7 @@ FILES = ("docker-compose.yml", "deploy/docker/production.yml")
 
 
 class Loader(yaml.SafeLoader):
-    """Ignores Compose's own tags: a tagged value counts as the value."""
+    """A YAML loader that reads a value with one of Compose's own tags as if it had none."""
 
 
 def _list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
@@ -73,7 +73,7 @@ OWN = "0a" * 32
 
 
 def defaults(text: object) -> str:
-    """`text` as it is when no variable is set."""
+    """Return a text as Compose reads it if no variable is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(text))
 
 
@@ -137,7 +137,7 @@ def test_production_is_no_demo_and_verifies_its_servers() -> None:
 
 
 def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
-    """But for the host names, which it asks for."""
+    """Only the host names are missing, which the operator has to set."""
     make_secrets(tmp_path)
     settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
     own = {name: defaults(value) for name, value in settings_of_node.items()}
@@ -148,7 +148,7 @@ def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
 
 
 def passes_check_deploy(environment: dict[str, str]) -> None:
-    """Django has no objection to the shop in this environment."""
+    """Return whether Django's deployment checks pass in this environment."""
     plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     done = subprocess.run(
         [sys.executable, "-m", "django", "check", "--deploy", "--fail-level", "WARNING"],
@@ -180,7 +180,7 @@ def test_only_the_shop_reaches_its_servers() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_container_is_bounded(name: str) -> None:
-    """In memory, processes, temporary files and logs."""
+    """Memory, processes, temporary files and logs have a limit."""
     service = SERVICES[name]
     assert re.fullmatch("[12]g", service["mem_limit"])
     assert 0 < service["pids_limit"] <= 2048
@@ -198,7 +198,7 @@ HEALTH_CHECKS = {
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Answers every GET with 200."""
+    """A handler that answers every GET with 200."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -210,7 +210,7 @@ class Healthy(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("name", HEALTH_CHECKS)
 def test_health_check_ignores_a_proxy(name: str) -> None:
-    """Docker puts the HTTP_PROXY of its client's configuration into every container."""
+    """Docker passes the HTTP_PROXY of its client's configuration to every container."""
     dead = "http://127.0.0.1:1"
     environment = {**os.environ, "http_proxy": dead, "HTTP_PROXY": dead, "all_proxy": dead}
     for name_of_exceptions in ("no_proxy", "NO_PROXY"):
@@ -234,7 +234,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
 
 
 def test_nginx_closes_idle_connections_before_the_node_does() -> None:
-    """Else it would send a purchase into a closed connection, or give one up that is sold."""
+    """Otherwise nginx could send a purchase over a connection that the node has closed."""
     upstream = NGINX[NGINX.index("upstream") : NGINX.index("    server {")]
     (idle,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
     (longest,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
@@ -266,12 +266,12 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
 
 
 def rules(name: str) -> list[str]:
-    """Return the commands and keys that one of the ACL files allows the shop."""
+    """Return the commands and keys that an ACL file allows to the shop."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
 def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
-    """A command that a script calls now and then is missed by a short rush, and ends a long one."""
+    """A short rush may not reach a command that a script rarely calls."""
     for name in ("demo", "production", "reserve"):
         shop = rules(name)
         assert shop[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
@@ -310,7 +310,7 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
 
 
 def make_secrets(folder: Path, *extra_folders: Path, **environment: str) -> dict[str, str]:
-    """Everything that the script has made, by its path."""
+    """Run the script, and return everything that it has made, by path."""
     command = [DOCKER / "make_secrets.sh", folder, *extra_folders]
     subprocess.run(command, check=True, env={**os.environ, **environment})
     files = (path for path in folder.rglob("*") if path.is_file())
@@ -346,7 +346,7 @@ def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path:
 
 
 class PasswordListener:
-    """Listens as PostgreSQL would, and asks a client for its password in plain text."""
+    """A server that asks each client for its password in plain text, as PostgreSQL can."""
 
     AUTHENTICATION_CLEARTEXT = b"R" + (8).to_bytes(4) + (3).to_bytes(4)
 

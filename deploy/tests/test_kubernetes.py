@@ -1,5 +1,8 @@
-"""deploy/kubernetes: Django's checks pass, it has no secret, its probes are answered, and kubectl
-renders it, where there is one."""
+"""The manifests in deploy/kubernetes.
+
+Django's checks pass with them, they contain no secret, their probes are answered, and kubectl
+renders them where it is installed.
+"""
 
 import re
 import shutil

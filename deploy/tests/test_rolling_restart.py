@@ -1,4 +1,4 @@
-"""deploy/docker/rolling_restart.sh with a program in Docker's place that notes each command."""
+"""deploy/docker/rolling_restart.sh, with a program in place of Docker that records each command."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from servers.tests.polling import eventually
 
 
 def _heed_interrupts() -> None:
-    """Handle SIGINT, which a shell ignores for its background processes."""
+    """Handle SIGINT in the script, because a shell ignores it in background processes."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -31,7 +31,7 @@ esac
 
 
 class Restart:
-    """One run of the script. `calls` are the commands of Docker that it has run."""
+    """One run of the script. `calls` are the commands of Docker that it ran."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -19,7 +19,7 @@ MISSING = "Chromium is not installed: apt-get install chromium"
 
 
 def needed_chromium() -> str:
-    """The path of Chromium. Without it the test fails in CI and is skipped elsewhere."""
+    """Return the path of Chromium. Without it the test fails in CI, and is skipped elsewhere."""
     browser_path = find_chromium()
     if browser_path is None:
         if os.environ.get("CI"):
@@ -30,7 +30,7 @@ def needed_chromium() -> str:
 
 @contextmanager
 def launched(*arguments: str) -> Iterator[Browser]:
-    """A browser without a window, started with these arguments besides its usual ones."""
+    """Start a browser without a window, with these arguments besides its usual ones."""
     path = needed_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -42,9 +42,11 @@ def launched(*arguments: str) -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """The hosts that a page asked, and its errors and warnings.
+    """The hosts of a page's requests, and the page's errors and warnings.
 
-    refusals  status codes that the test means to provoke; Chromium logs every refusal as an error
+    hosts       the hosts that received requests
+    complaints  errors and warnings of the page
+    refusals    status codes that the test provokes; Chromium logs every refusal as an error
     """
 
     hosts: set[str] = field(default_factory=set)
@@ -63,7 +65,7 @@ class Watched:
 
 
 def assert_accessible(page: Page, width: int) -> None:
-    """axe finds nothing serious on the page, and it cannot be scrolled sideways in this width."""
+    """Assert that axe finds no serious violation, and that the page fits its width."""
     axe_violations = Axe().run(page).response["violations"]
     serious = [
         violation for violation in axe_violations if violation["impact"] in ("serious", "critical")
@@ -85,12 +87,15 @@ WORDS = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr()
 
 
 def words_of(page: Page, chart: str) -> list[dict[str, Any]]:
-    """The words in the chart of this id: `text`, `x`, `y`, `width` and `height` in pixels."""
+    """Return the words of a chart: `text`, and `x`, `y`, `width` and `height` in pixels.
+
+    chart  the id of the chart's element
+    """
     return list(page.evaluate(WORDS, chart))
 
 
 def printed_over_each_other(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The pairs of texts whose boxes overlap."""
+    """Return the pairs of texts whose boxes overlap."""
 
     def overlap(box: dict[str, Any], other: dict[str, Any]) -> bool:
         return all(

@@ -1,9 +1,13 @@
-"""A shop with a login, a CSRF token and a cart, over HTTP, that does what a test says; its target.
+"""A shop with a login, a CSRF token and a cart, and its target.
 
     python -m loadtest.tests.cart_shop PORT MODE
 
-It sells under a mutex. MODE: honest; hiding, which shows no more orders than three; deleting, which
-deletes each order a moment after its answer; or repeating, which writes each order again.
+The shop sells under a mutex. Its modes:
+
+honest     lists all orders
+hiding     lists the first three orders only
+deleting   deletes each order a moment after its answer
+repeating  writes each order again a moment after its answer
 """
 
 import json
@@ -18,7 +22,7 @@ CSRF = "csrf-of-{}"
 
 
 class CartShop(Target):
-    """Three requests before the barrier, one in the rush."""
+    """A target with three requests before the barrier, and one in the rush."""
 
     name = "cart"
 
@@ -103,7 +107,7 @@ class Shop(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: pytest reads the rest."""
+        """Write nothing: the test reads the rest of the output."""
 
 
 def delete(number: str, user: str) -> None:

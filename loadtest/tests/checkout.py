@@ -1,4 +1,4 @@
-"""A copy of the project in its own folder, like a fresh clone."""
+"""Copies of the project, each in its own folder like a fresh clone, and commands that run there."""
 
 import json
 import os
@@ -45,7 +45,7 @@ OWN = {
 
 
 def fresh_copy(folder: Path) -> Path:
-    """Copy every file of the project."""
+    """Copy every file of the project into a folder, and return the folder."""
     for name in files(ROOT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
@@ -53,7 +53,7 @@ def fresh_copy(folder: Path) -> Path:
 
 
 def files(root: Path) -> list[str]:
-    """Every file of the project: all that nothing made (.gitignore)."""
+    """Return the paths of all files of the project, without those that git ignores."""
     return sorted(path.relative_to(root).as_posix() for path in _walk(root))
 
 
@@ -68,7 +68,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def fresh_environment() -> dict[str, str]:
-    """The environment without the variables of this test run and of make, and with a user's own."""
+    """Return the environment of a user, without the variables of this test run and of make.
+
+    It has settings and proxies that must not matter to a demo.
+    """
     ours = (
         "DATABASE_URL",
         "REDIS_",
@@ -91,7 +94,7 @@ def start(
     stdin: int = subprocess.DEVNULL,
     preexec_fn: Callable[[], object] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a Python command there, in its own process group, as a terminal does."""
+    """Start a Python command in a folder, in its own process group, as a terminal does."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
@@ -112,7 +115,7 @@ def finish(command: subprocess.Popen[str]) -> str:
 
 
 def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -> None:
-    """Ended by what a terminal sends, to the whole group, it says so and has stopped all."""
+    """Press Ctrl-C, and assert that the command says so and leaves nothing behind."""
     os.killpg(command.pid, signal.SIGINT)
     assert "stopped; everything that was started is stopped too" in finish(command)
     assert command.returncode == 130
@@ -120,12 +123,12 @@ def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -
 
 
 def runs_of(results: Path) -> list[dict[str, Any]]:
-    """The runs of the newest results."""
+    """Return the runs of the newest results."""
     return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Every process that works in the folder or names it."""
+    """Return every process that works in a folder or names it in its command line."""
     processes = []
     for process in psutil.process_iter():
         try:
@@ -140,7 +143,7 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """No process is left, and nothing half-written in results/."""
+    """Assert that no process is left, and no incomplete result."""
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
     while (left := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -23,9 +23,12 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 
 @pytest.fixture(scope="package", autouse=True)
 def _every_stack_has_servers_of_its_own() -> Iterator[None]:
-    """The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse
+    """Give every stack its own servers.
+
+    The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse
     each other's fences and close each other's sales. With one Redis, the page of a stack would show
-    the round of steps that another module's stack left there, and take its steps in it."""
+    the round of steps that another module's stack left there, and take its steps in it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:
             patch.delenv(name, raising=False)
@@ -34,10 +37,10 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def clone() -> Iterator[Path]:
-    """A copy of the project, in a folder whose name a shell would take apart. One for each module:
-    initdb and the migrations take longer than a demo.
+    """Copy the project into a folder whose name has to be quoted in a shell.
 
-    Not in tmp_path: other pytest runs tidy up there.
+    There is one copy for each module, because initdb and the migrations take longer than a demo. It
+    is not in tmp_path, where other pytest runs remove old folders.
     """
     with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
         yield fresh_copy(Path(folder).resolve())
@@ -45,7 +48,7 @@ def clone() -> Iterator[Path]:
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The results of a command in this process, which uses no server that it did not start."""
+    """Return the results folder of a command that runs in this process, without outside servers."""
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
@@ -55,7 +58,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Real servers to make faults on."""
+    """Start the servers and the nodes of `make faults`."""
     with (
         (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
         Testbed(log=log, threads=THREADS_PER_NODE) as testbed,
@@ -65,7 +68,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a shop that is not ours."""
+    """Start a third-party shop, and yield its address."""
     with cart_shop(tmp_path_factory.mktemp("shop")) as address:
         yield address
 
@@ -87,7 +90,7 @@ def watched() -> Watched:
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One cache for all pages: the charting library is a megabyte."""
+    """Open one browser context for all pages, because the charting library has a megabyte."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield context
     context.close()
@@ -95,7 +98,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
-    """The shop's page, of the module's `stack`."""
+    """Open the page of the module's `stack`."""
     from loadtest.tests.demo_page import opened
 
     with opened(context, stack, watched) as page:

@@ -1,4 +1,4 @@
-"""Actions on the shop's page in a browser, as a person takes them."""
+"""Actions on the shop's page in a browser, as a visitor takes them."""
 
 import json
 import os
@@ -35,9 +35,12 @@ REPORT = """addEventListener("securitypolicyviolation", (event) =>
 def opened(
     context: BrowserContext, stack: Stack, watched: Watched, address: str = "/"
 ) -> Iterator[Page]:
-    """A tab. At the end: it asked no other machine, complained of nothing, and its policy
-    was strict and blocked nothing. What the stack logs meanwhile is printed: pytest shows it where
-    the test failed."""
+    """Open a tab, and check at the end that the page behaved.
+
+    It must have asked no other machine and have logged no complaint, and its policy must have been
+    strict and have blocked nothing. What the stack logs meanwhile is printed, so that pytest shows
+    it if the test fails.
+    """
     log = stack.log.fileno()  # its place is that of the processes that write there: not moved
     begin = os.fstat(log).st_size
     page = context.new_page()
@@ -83,7 +86,7 @@ def press_start(page: Page) -> None:
 
 
 def is_over(page: Page) -> None:
-    """Wait until the button has said that a rush runs, and says that another one can be started."""
+    """Wait until the button has shown a running rush, and then that another one can be started."""
     page.wait_for_function(
         "([runs, idle]) => texts.includes(runs) && texts.at(-1) === idle",
         arg=[RUNS, IDLE],
@@ -107,7 +110,7 @@ def press(page: Page, buyer: str, step: str) -> None:
 
 
 def takes(page: Page, buyer: str, step: str) -> None:
-    """Press the buyer's button, and see it done."""
+    """Press a buyer's button for a step, and wait until the page shows that the step is done."""
     press(page, buyer, step)
     done = column(page, buyer).locator(".passed", has_text=step)
     expect(done).to_be_visible()

@@ -1,4 +1,4 @@
-"""Correct shops of five designs over HTTP, and their targets as docs/your-shop.md has them.
+"""Correct shops of five designs, and their targets as docs/your-shop.md describes them.
 
     python -m loadtest.tests.design_shop PORT DESIGN
 
@@ -49,7 +49,7 @@ class DesignTarget(Target):
 
 
 class ConfirmedTarget(DesignTarget):
-    """A target with two requests in buy(): the reservation is the one that is raced."""
+    """A target with two requests in buy(): the buyers race for the reservation."""
 
     def buy(self, buyer: Buyer) -> Any:
         response = buyer.client.post("/reserve", json={"user": buyer.key})
@@ -70,7 +70,7 @@ class ByName(DesignTarget):
 
 
 class NumberedTarget(DesignTarget):
-    """A target whose answers number the orders of each customer from 1, so none is read."""
+    """A target that reads no order numbers, because each customer's orders are numbered from 1."""
 
     def read(self, response: Any) -> Answer:
         answer = super().read(response)
@@ -79,7 +79,7 @@ class NumberedTarget(DesignTarget):
 
 @dataclass
 class Row:
-    """An order; its id is the primary key."""
+    """An order of the shop; its id is the primary key."""
 
     id: int
     user: str
@@ -87,7 +87,7 @@ class Row:
 
 
 class Shop:
-    """The shop, whatever its design; every method holds the lock."""
+    """The shop of any design. Every method holds the mutex."""
 
     def __init__(self, design: str) -> None:
         self.design = design

@@ -1,6 +1,6 @@
-"""A target whose buyers wait where a test says, and Locust in several processes that rushes it.
+"""A target that holds its buyers until a test lets them go, and Locust processes that rush it.
 
-A buyer that waits goes on when the test removes the file of that place.
+A held buyer continues when the test removes the file that holds it.
 """
 
 import json
@@ -82,7 +82,7 @@ def hold(pool, buyer):
 def cart_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
-    """Start a shop in this mode of this module, and yield its address."""
+    """Start the shop of a module in one of its modes, and yield its address."""
     port = free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
@@ -97,9 +97,9 @@ def cart_shop(
 
 
 class HeldTarget:
-    """A target that records the position of its buyers in a folder, and holds some of them.
+    """A target that records how far its buyers are in a folder, and holds some of them.
 
-    hold  "prepare" or "buy", and which buyers wait there: "0" the even ones, "1" the odd ones
+    hold  "prepare" or "buy", and the buyers who are held there: "0" even numbers, "1" odd numbers
     """
 
     def __init__(self, folder: Path, **hold: str) -> None:
@@ -110,7 +110,7 @@ class HeldTarget:
             (folder / f"hold-{place}").write_text(parity)
 
     def until_there(self, place: str, parity: int, count: int = 4) -> int:
-        """Wait until this many buyers have reached this place. Returns the pid of their process."""
+        """Wait until this many buyers have reached a place, and return the pid of their process."""
 
         def there() -> list[Path]:
             paths = list(self.folder.glob(f"{place}-*"))
@@ -125,12 +125,12 @@ class HeldTarget:
         return pid
 
     def go_on(self, place: str) -> None:
-        """Let the buyers who wait at this place continue."""
+        """Let the buyers who are held at this place continue."""
         (self.folder / f"hold-{place}").unlink()
 
 
 class HeldLocust(HeldTarget):
-    """Locust's own command on a target of which a test holds buyers; a context manager."""
+    """Processes of Locust's own command that rush a HeldTarget; a context manager."""
 
     def __init__(self, folder: Path, host: str, **hold: str) -> None:
         super().__init__(folder, **hold)
@@ -151,7 +151,7 @@ class HeldLocust(HeldTarget):
             process.wait()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start one Locust, of whichever part."""
+        """Start a Locust process with these options besides the common ones."""
         ports = ("--master-port", str(self.port), "--master-bind-port", str(self.port))
         target = ("--target", str(self.target), "--host", self.host)
         with self.log.open("ab") as log:
@@ -168,7 +168,10 @@ class HeldLocust(HeldTarget):
         return process
 
     def headless(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
-        """A master that opens a rush as soon as it has two workers, or one that makes its own."""
+        """Start a master that opens a rush once it has two workers.
+
+        With --processes among the options it starts its own workers.
+        """
         return self.start(
             "--headless",
             "-u",
@@ -188,7 +191,7 @@ class HeldLocust(HeldTarget):
         return [self.start("--worker") for _ in range(count)]
 
     def page(self) -> subprocess.Popen[bytes]:
-        """A master with the web UI."""
+        """Start a master with the web UI."""
         return self.start("--web-port", str(self.web), "--master", "--result", str(self.result))
 
     def wait_for_workers(self, count: int, *states: str) -> None:
@@ -205,7 +208,7 @@ class HeldLocust(HeldTarget):
         eventually(is_so, what=f"{count} workers, {states}", timeout=60)
 
     def swarm(self) -> None:
-        """Start a rush in the web UI, as a program."""
+        """Start a rush by a request to the web UI."""
         form = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
         url = f"http://127.0.0.1:{self.web}/swarm"
         with urlopen(url, urlencode(form).encode(), timeout=30) as answer:
@@ -215,7 +218,7 @@ class HeldLocust(HeldTarget):
         eventually(lambda: text in self.log.read_text(), what=text, timeout=60)
 
     def run(self) -> dict[str, Any]:
-        """The result of a rush, which is read once."""
+        """Wait for the result of a rush, remove its file and return it."""
         eventually(
             lambda: self.result.exists() and self.result.read_text().endswith("}"),
             what="a result",

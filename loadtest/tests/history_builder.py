@@ -1,4 +1,4 @@
-"""Builds made-up histories: one call per event, times in milliseconds."""
+"""Builds artificial histories: one call for each event, with times in milliseconds."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class HistoryBuilder:
         self._add_of_buyer(ms, key, type=event_type(outcome), outcome=outcome, **sold_fields)
 
     def record(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
-        """Record an event of a node: A, process 12, unless `fields` say otherwise."""
+        """Record an event of a node: of process 12 of node A, unless `fields` name others."""
         self._add(ms, by="node", f=f, type=type, attempt=key, **{"node": "A", "pid": 12, **fields})
 
     def acquire(
@@ -86,7 +86,7 @@ class HistoryBuilder:
         self._add(ms, **event, phase=phase, what=what)
 
     def buy(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
-        """Record a whole purchase in 10 ms, alone under the lock, from a stock of `amount`."""
+        """Record a whole purchase of 10 ms, alone under the lock, out of a stock of `amount`."""
         self.ask(ms, key)
         self.acquire(ms + 1, ms + 2, key, fence)
         self.read(ms + 3, key, amount)
@@ -107,7 +107,7 @@ class HistoryBuilder:
     def judge(
         self, *, left: int | None = None, excused: Collection[str] = (), **fields: Any
     ) -> Judgement:
-        """Judge the sale; `fields` are those of the judgement."""
+        """Judge the sale; `fields` are fields of the judgement."""
         return Judgement(
             events=self.build().events,
             stock_left=self.stock_left() if left is None else left,
@@ -139,6 +139,6 @@ def sequential_sale(run: str = "") -> HistoryBuilder:
 
 
 def only_finding(judgement: Judgement, rule: str) -> Finding:
-    """Return the one finding, which must be of this rule."""
+    """Return the only finding, and assert that it is of this rule."""
     assert judgement.violations == (rule,)
     return judgement.findings[0]

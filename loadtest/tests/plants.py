@@ -1,4 +1,4 @@
-"""Violations that are planted in a rush: in events of its nodes, its orders and its answers."""
+"""Violations to plant in a recorded rush: in events of its nodes, its orders and its answers."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ LOOKS = ("after_read", "reserved")
 
 
 def answer_all_at_the_end(rush: RecordedRush) -> None:
-    """Let all requests last for the whole rush: their times show no order of the sales."""
+    """Let all requests last for the whole rush, so that their times show no order of the sales."""
     for event in rush.history.events:
         if event["by"] == "buyer":
             event["t"] = round((1 if event["type"] == "invoke" else 900) * 1e6)
@@ -31,7 +31,7 @@ def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
 
 @plant("unlocked")
 def leave_out_the_lock(rush: RecordedRush) -> None:
-    """The orders are right all the same."""
+    """Remove the events of the lock. The orders are still right."""
     rush.remove_node_events("acquire", "acquired", "release", "released")
 
 
@@ -71,7 +71,7 @@ def use_fence_of_another_grant(rush: RecordedRush) -> None:
 
 @plant("fence_fell", locks=FENCED)
 def raise_one_fence(rush: RecordedRush) -> None:
-    """The grant and its order agree: only the sequence of the fences is wrong."""
+    """Raise the fence of a grant and of its order: only the sequence of the fences is wrong."""
     rush.change_node_events("acquired", 2, fence=100)
     rush.history.orders[2]["fence"] = 100
     rush.change_sold_answers("buyer-2", fence=100)
@@ -122,7 +122,10 @@ def commit_after_the_release(rush: RecordedRush) -> None:
 
 @plant("unlocked", locks=LOCKED)
 def read_and_commit_in_two_holds(rush: RecordedRush) -> None:
-    """The lock was free in between, and no other buyer took it: the totals are right by luck."""
+    """Let a buyer release the lock between its read and its commit.
+
+    No other buyer took the lock in between, so that the totals are right by luck.
+    """
     rush.record(2, 8, "release", "invoke", token="token-2")
     rush.record(2, 8.2, "released", outcome="released", token="token-2")
     rush.record(2, 8.4, "acquire", "invoke")
@@ -139,7 +142,7 @@ def write_stale_and_correct_the_stock(rush: RecordedRush) -> None:
 
 @plant("stale_write", locks=EACH_WAY)
 def see_a_unit_of_another_sale(rush: RecordedRush) -> None:
-    """The sum has a bucket of another sale, say: the stock was never that large."""
+    """Let a buyer read more units than there ever were, as if the sum had a row of another sale."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
@@ -151,7 +154,7 @@ def sell_out_of_an_empty_stock(rush: RecordedRush) -> None:
 
 @plant("stale_write", locks=("skip-locked", "reserve"))
 def sell_one_unit_twice(rush: RecordedRush) -> None:
-    """The totals are right."""
+    """Sell one unit twice. The totals are still right."""
     set_stock_seen(rush, 1, rush.stock)
 
 
@@ -218,7 +221,7 @@ def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
 
 @plant("unrecorded")
 def answer_sold_out_without_a_look(rush: RecordedRush) -> None:
-    """The node never looks at the stock, and the totals come out right."""
+    """Answer `sold_out` without a read of the stock. The totals are still right."""
     rush.history.events = [
         event
         for event in rush.history.events
@@ -265,7 +268,10 @@ def return_a_unit(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
-    """A fourth buyer is answered sold_out: three orders take four units."""
+    """Sell two units in one order, so that three orders take four units.
+
+    The fourth buyer is answered `sold_out`.
+    """
     rush.history.orders[0]["amount"] = 2
     rush.history.final_stock = 0
     del rush.history.orders[3]
@@ -273,7 +279,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
 
 @plant("wrong_amount", locks=ALL)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
-    """Two surplus orders, and one of them counts negatively: the sum is right."""
+    """Sell two surplus orders, one of them with a negative amount, so that the sum is right."""
     for number, amount in ((4, 1), (5, -1)):
         key = f"buyer-{number}"
         order = {"order": 50 + number, "key": key, "lock": rush.lock, "fence": None}
@@ -318,7 +324,7 @@ def sell_to_a_stranger(rush: RecordedRush) -> None:
 
 @plant("foreign_key", locks=EACH_WAY)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
-    """A worker reports the request under a key that no buyer of the rush has."""
+    """Let a worker report a request under a key that belongs to no buyer of the rush."""
     foreign_key = "stranger"
     for event in rush.history.events:
         if event.get("attempt") == "buyer-1":
@@ -340,7 +346,7 @@ def forget_answers(rush: RecordedRush) -> None:
 
 @plant("", locks=ALL)
 def close_the_sale_to_the_last_buyer(rush: RecordedRush) -> None:
-    """A proxy declared the sale closed, and no node knows of it."""
+    """Let a proxy answer that the sale is closed, without the knowledge of any node."""
     rush.change_answer(5, "closed")
 
 
@@ -371,13 +377,13 @@ def answer_with_the_sale_before(rush: RecordedRush) -> None:
 
 @plant("lost_ack", locks=ALL)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
-    """Buyer 5 was refused, and is shown the order of buyer 1."""
+    """Refuse buyer 5, and then show it the order of buyer 1."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=7)
 
 
 @plant("outside_request", locks=ALL)
 def answer_before_the_request(rush: RecordedRush) -> None:
-    """Record the answer before its request, so that the request has no answer."""
+    """Record an answer before its request, so that the request has no answer."""
     for event in rush.history.events:
         if event["by"] == "buyer" and event["attempt"] == "buyer-2" and event["type"] != "invoke":
             event["t"] = 1
@@ -410,14 +416,14 @@ def replay_in_the_first_answer(rush: RecordedRush) -> None:
 
 @plant("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
-    """The answer was lost, the buyer asked again, and the answer names the next sale."""
+    """Lose an answer, and replay the order with the number of the next sale."""
     rush.change_answer(1, "unknown")
     rush.ask_again(1, sold_in=8)
 
 
 @plant("unrecorded", locks=EACH_WAY)
 def refuse_without_a_record(rush: RecordedRush) -> None:
-    """The first request was recorded, and answered busy."""
+    """Answer a second request `busy`, without any event of a node. The first one was recorded."""
     rush.change_answer(5, "busy")
     rush.history.ask(200, "buyer-5")
     rush.history.answer(210, "buyer-5", "sold_out")

@@ -1,4 +1,4 @@
-"""Clients on raw sockets: crowds, and buyers who continue during a server's restart."""
+"""Clients on raw sockets: crowds that occupy a server, and buyers who outlast its restart."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ OBSERVED = 1.5
 
 
 def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """The bytes of one purchase, on its own connection. Without a key each is another one."""
+    """Return the bytes of a purchase on its own connection. Without a key it is not idempotent."""
     content = json.dumps(body).encode()
     key_header = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
@@ -35,20 +35,20 @@ def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
 
 
 def get(path: str) -> bytes:
-    """The bytes of a GET on its own connection."""
+    """Return the bytes of a GET request on a connection of its own."""
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """Clients that all do the same: connect, send `sends`, and neither read nor close."""
+    """Clients that connect, send `sends`, and then neither read nor close."""
 
     size: int
     sends: bytes
 
     @contextmanager
     def at(self, port: int) -> Iterator[list[socket.socket]]:
-        """Connect them all, and disconnect them at the end of the block."""
+        """Connect all clients, and disconnect them at the end of the block."""
         source = (CROWD_ADDRESS, 0) if CROWD_ADDRESS else None
         with ExitStack() as sockets:
             clients: list[socket.socket] = []
@@ -77,15 +77,17 @@ HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
 
 
 def whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
-    """Ask on its own connection and read until the server closes it. Raises OSError."""
+    """Send a request and read until the server closes the connection. Raises OSError."""
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
         client.sendall(question)
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
 def longest_wait(port: int, questions: Sequence[bytes]) -> float:
-    """The longest time that any of these questions waited for its answer, each asked again and
-    again. No answer in DEAD seconds, or a status of 410 and more, is infinitely long."""
+    """Send each question repeatedly, and return the longest time until an answer, in seconds.
+
+    It is infinite if there is no answer within DEAD seconds, or one with a status of 410 or more.
+    """
     end = time.monotonic() + OBSERVED
 
     def ask(question: bytes) -> float:
@@ -107,11 +109,11 @@ def longest_wait(port: int, questions: Sequence[bytes]) -> float:
 
 
 class Customers:
-    """Buyers who buy and buy, and ask again with the same key until they are sold a unit.
+    """Buyers who buy one unit after another, and repeat each request with its key until it is sold.
 
-    answers  of every request: when it was asked and answered, in monotonic seconds, and its outcome
+    answers  of every request: when it was sent and answered, in monotonic seconds, and its outcome
     bought   the keys that were answered `sold`
-    lost     what happened to those that were sent and not answered, by key; the first ends it all
+    lost     the errors of requests without an answer, by key; after the first one all buyers stop
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class Customers:
         return {outcome for _, _, outcome in self.answers}
 
     def wait_for(self, outcome: str, count: int) -> None:
-        """Wait until that many requests, sent from now on, got this outcome."""
+        """Wait until `count` requests, sent from now on, have been answered with this outcome."""
         since, deadline = time.monotonic(), time.monotonic() + 30
         while (
             sum(
@@ -158,7 +160,7 @@ class Customers:
             time.sleep(0.02)
 
     def assert_books_are_exact(self, shop: Shop, sale: int) -> None:
-        """Every key was answered `sold` in the end, and has one order."""
+        """Assert that every key was answered `sold` in the end, and has one order."""
         assert self.lost == {}
         assert sorted(order["key"] for order in shop.orders(sale)) == sorted(self.bought)
         assert shop.sale(sale)["lost_updates"] == 0

@@ -1,4 +1,4 @@
-"""A whole rush as nodes and buyers record it, in which violations are planted."""
+"""A whole rush as nodes and buyers record it, as a base for planted violations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ WHERE: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class RecordedRush:
-    """An exact rush: `buyers` come for `stock` units and are served one by one, 20 ms each."""
+    """An exact rush of `buyers` for `stock` units, who are served one after another, 20 ms each."""
 
     lock: str = "redis"
     stock: int = 4
@@ -109,7 +109,7 @@ class RecordedRush:
         return order
 
     def judge(self, **fields: Any) -> Judgement:
-        """Judge the rush as demo and matrix do; `fields` are those of the judgement."""
+        """Judge the rush as demo and matrix do; `fields` are fields of the judgement."""
         usual_fields: dict[str, Any] = {
             "buyer_keys": self.keys,
             "arrivals": self.buyers,
@@ -175,9 +175,9 @@ class RecordedRush:
         answer.update(fields)
 
     def ask_again(self, number: int, **fields: Any) -> None:
-        """Let a buyer ask a second time, at 200 ms: its order is replayed.
+        """Let a buyer repeat its request at 200 ms; its order is replayed.
 
-        fields  those of the event of the answer
+        fields  fields of the answer's event
         """
         key = f"buyer-{number}"
         order = self.history.orders[number]
@@ -203,7 +203,7 @@ EACH_WAY = ("redis", "row-lock", "conditional", "counter", "buckets", "skip-lock
 
 
 def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
-    """Mark a plant that each of these rules has to find under each of these strategies."""
+    """Register a function that plants a violation of these rules under these strategies."""
 
     def add(change_rush: Plant) -> Plant:
         PLANTS.extend((change_rush, lock, rule) for lock in locks for rule in rules)

@@ -1,8 +1,8 @@
-"""A foreign web page can do nothing to make serve, and reads nothing from it.
+"""A foreign web page can change nothing in `make serve`, and can read nothing from it.
 
-It is open in the browser of the person who gives the demo: Chromium, next to the real stack. It
-knows the ports, may send what a browser lets any page send, and tries to have an effect or to read
-an answer. Where it comes from is one of ORIGINS.
+The page is open in the browser of the person who gives the demo: Chromium, next to the real stack.
+It knows the ports, may send whatever a browser lets a page send, and tries to have an effect or to
+read an answer. It comes from one of ORIGINS.
 """
 
 import json
@@ -73,9 +73,9 @@ _EMBED = """
 
 @dataclass
 class Attacker:
-    """A page of one origin, aimed at one port of this machine.
+    """A page of one origin that attacks one port of this machine.
 
-    statuses  what the target answered, whether the page may see it or not
+    statuses  the status codes that the target answered, even if the page cannot see them
     read      texts of answers that the page could read
     """
 
@@ -106,7 +106,7 @@ class Attacker:
             self._note(self.page.evaluate(_FETCH, [self.target + path, options]))
 
     def embed(self, tag: str, path: str) -> None:
-        """Load it as an image, a script, a style sheet or a frame."""
+        """Load the address as an image, a script, a style sheet and a frame."""
         self.page.evaluate(_EMBED, [tag, self.target + path])
 
     def _note(self, answer: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Attacker:
 
 
 def attacking(context: BrowserContext, origin: str, port: int) -> Attacker:
-    """Open the attacker's page. No server has it: the browser gets its content from the test."""
+    """Open the attacker's page, whose content comes from the test instead of a server."""
     page = context.new_page()
     target = f"http://{NAME if origin == 'DNS rebinding' else '127.0.0.1'}:{port}"
     own = {
@@ -195,7 +195,7 @@ TAGS = ("img", "script", "link", "iframe", "object")
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Stack, str]]:
-    """After one rush, so that there is something to read, to wipe out and to buy."""
+    """Start `make serve`, and make one rush, so that there is something to read and to delete."""
     setting = Setting(buyers=10, nodes=1, workers=1)
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust, _):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
@@ -212,7 +212,7 @@ def context() -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[int]:
-    """The port where the attacker would like requests to go; it gets no connection."""
+    """Open the port to which the attacker wants requests to be sent. It must get no connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
         listening.setblocking(False)
@@ -221,7 +221,7 @@ def sink() -> Iterator[int]:
 
 
 def world(served: tuple[Stack, str], folder: Path) -> dict[str, Any]:
-    """Everything that an attack could change."""
+    """Return all state that an attack could change."""
     stack, locust = served
     with psycopg.connect(stack.database_url) as database:
         (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
@@ -243,7 +243,7 @@ def _port(url: str) -> int:
 
 
 def asked(url: str) -> str:
-    """Return the response that a program gets."""
+    """Return the response that a program, unlike a page, gets."""
     with urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
@@ -252,7 +252,7 @@ def asked(url: str) -> str:
 def test_foreign_page_changes_nothing(
     served: tuple[Stack, str], context: BrowserContext, sink: int, tmp_path: Path, origin: str
 ) -> None:
-    """Not in a frame either, where it could make the teacher press Start."""
+    """A page that frames the shop cannot make the teacher press Start either."""
     (tmp_path / "mine.txt").write_text("my own\n")
     meant = {"FILE": str(tmp_path / "mine.txt"), "SINK": f"http://127.0.0.1:{sink}"}
     before = world(served, tmp_path)

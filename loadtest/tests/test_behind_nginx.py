@@ -1,5 +1,7 @@
-"""Two stock nodes behind nginx with the project's own configuration: slow clients hold up no buyer,
-and no purchase is lost when a node is restarted."""
+"""Two stock nodes behind nginx with the project's own configuration.
+
+Slow clients hold up no buyer, and no purchase is lost when a node is restarted.
+"""
 
 import json
 import os
@@ -59,7 +61,7 @@ def program() -> str | None:
 
 
 class Nginx:
-    """One nginx, and the ports of the two nodes behind it. A context manager."""
+    """A running nginx, and the ports of the two nodes behind it; a context manager."""
 
     def __init__(self, folder: Path, *, nodes: Sequence[int], log: IO[bytes]) -> None:
         self.port = free_port()
@@ -100,7 +102,7 @@ class Nginx:
         return sum(worker.memory_info().rss for worker in self.workers())
 
     def temporary_bytes(self) -> int:
-        """Return what nginx keeps in files, deleted ones that are still open included."""
+        """Return the size of nginx's temporary files, deleted ones that are still open included."""
         open_files = {
             (stat.st_dev, stat.st_ino): stat.st_size
             for worker in self.workers()
@@ -111,7 +113,7 @@ class Nginx:
         return sum(open_files.values())
 
     def send_nothing_to(self, *nodes: int) -> None:
-        """Take these nodes out, by number, and wait until nothing is under way to them, as
+        """Take these nodes out, by number, and wait until they have no request, as
         rolling_restart.sh does."""
         assert self._server.process is not None
         before = self.workers()
@@ -174,8 +176,10 @@ def restart(stack: Stack, number: int) -> None:
 def test_restart_of_each_node_loses_no_purchase(
     stack: Stack, nginx: Nginx, announced: bool
 ) -> None:
-    """A node that is taken out first leaves no answer unknown. Unannounced, an answer may be
-    `unknown`: its key tells its outcome."""
+    """If a node is taken out first, no answer is `unknown`.
+
+    If it is not, an answer may be `unknown`, and the same key then shows the outcome.
+    """
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         customers.wait_for("sold", SOLD)
@@ -210,14 +214,14 @@ def test_sixth_guess_at_the_password_is_429(nginx: Nginx) -> None:
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
 def test_guesses_of_an_ipv6_network_count_as_one(nginx: Nginx, prefix: str) -> None:
-    """An owner of one address of a /64 has all of them."""
+    """Who has one address of a /64 network has all of them."""
     statuses = [guess_from(nginx, f"{prefix}{number}") for number in range(1, 8)]
     assert statuses == [403] * 5 + [429] * 2
     assert guess_from(nginx, "2001:db8:1:3::1") != 429
 
 
 def test_ipv4_in_ipv6_notation_is_an_address_of_its_own(nginx: Nginx) -> None:
-    """All of IPv4 is in one /64 there."""
+    """All IPv4 addresses in IPv6 notation are in one /64 network."""
     statuses = {guess_from(nginx, f"::ffff:10.1.0.{number}") for number in range(1, 8)}
     assert statuses == {403}
 
@@ -226,13 +230,13 @@ def test_ipv4_in_ipv6_notation_is_an_address_of_its_own(nginx: Nginx) -> None:
 
 
 def announce(size: int) -> bytes:
-    """Return the head of a purchase with a body of this size."""
+    """Return the head of a purchase that announces a body of this size."""
     return PURCHASE.partition(b"Content-Length")[0] + b"Content-Length: %d\r\n\r\n" % size
 
 
 @dataclass(frozen=True)
 class OwnAnswer:
-    """A request that nginx answers itself, and the expected answer."""
+    """A request that nginx answers without a node, and the expected answer."""
 
     request: bytes
     status: int
@@ -271,8 +275,10 @@ class RawAnswer:
 
     @classmethod
     def read(cls, client: socket.socket) -> Self:
-        """Read one answer, but not to the end of the connection: nginx may keep it to discard what
-        else the client sends."""
+        """Read one answer, but not to the end of the connection.
+
+        nginx may keep the connection open, to discard what else the client sends.
+        """
         response = HTTPResponse(client)
         response.begin()
         headers = {name: response.headers.get_all(name, []) for name in response.headers}
@@ -289,7 +295,7 @@ class RawAnswer:
 
 
 def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> None:
-    """JSON with an outcome, and every header that each answer of a node has, once."""
+    """They are JSON with an outcome, and have each header of a node's answer once."""
     of_node = RawAnswer.of(stack.nodes[0].port, HEALTH).headers
     promised = {name: of_node[name] for name in of_node if name not in OTHER_HEADERS}
     assert len(promised) == 7
@@ -310,7 +316,7 @@ def test_answers_of_nginx_have_the_shops_form(stack: Stack, nginx: Nginx) -> Non
 
 
 def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
-    """40 clients that announce 15 MB, send 14 and wait."""
+    """40 clients announce 15 MB, send 14 MB, and wait."""
     memory = nginx.memory()
     large = Crowd(40, announce(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
     with large.at(nginx.port) as clients:

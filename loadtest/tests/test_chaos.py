@@ -1,4 +1,4 @@
-"""The conclusions of a run of chaos, from the disturbances that were seen and the canaries."""
+"""The conclusions of a chaos run, from its disturbances and its canaries."""
 
 import io
 import threading
@@ -76,7 +76,7 @@ def test_run_with_too_few_observations_is_inconclusive() -> None:
 
 
 def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
-    """In hours of rushes, some rush meets a server that does not come back in time."""
+    """In hours of rushes, a server may not come back in time for one of them."""
     rushes = [rush("evict", cells=[cell("redis"), *ALL_BREAK]) for _ in range(200)]
     for number in (10, 11):
         rushes[number].failure = "ShopUnreachable: GET /sales/1727: 503"
@@ -170,7 +170,7 @@ def test_every_disturbance_comes_before_they_come_again() -> None:
 
 
 class Nothing:
-    """A testbed that is not needed."""
+    """A testbed for a test that uses none."""
 
     log = io.BytesIO()
 

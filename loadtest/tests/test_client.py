@@ -1,4 +1,4 @@
-"""An answer that ends in its middle is no answer."""
+"""A truncated answer counts as no answer."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""A buyer that is released has nothing left to do but to send its request."""
+"""A released buyer only has to send its request: all else is done before the release."""
 
 import os
 import time
@@ -101,7 +101,7 @@ def rush(request: pytest.FixtureRequest) -> Iterator[Rush]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """All files that select() knows are open."""
+    """Open all files that select() can watch, so that new ones have higher numbers."""
     allow_connections(LAST + 100, process="this test", advice="skip it")
     opened = [os.open(os.devnull, os.O_RDONLY)]
     while opened[-1] <= LAST:

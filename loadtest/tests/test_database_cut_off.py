@@ -27,8 +27,10 @@ LIMITED = {"SHOP_LOCK_TTL": str(TTL), "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD), "SHOP
 
 
 class CutOff(Testbed):
-    """Two nodes with the shop's own settings, but for these; a proxy can cut A off from PostgreSQL.
-    Purchases stop at marks in `records`."""
+    """Two nodes with the settings of a shop, except for the given ones.
+
+    A proxy can cut A off from PostgreSQL. Purchases stop at marks in `records`.
+    """
 
     settings: dict[str, str]
 
@@ -43,7 +45,7 @@ class CutOff(Testbed):
 
 @pytest.fixture
 def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
-    """Start a stack with these settings."""
+    """Start a stack with each of these settings."""
     with ExitStack() as opened:
         log = opened.enter_context((tmp_path / "log").open("wb"))
 
@@ -72,7 +74,7 @@ def cut_off(tmp_path: Path) -> Iterator[Callable[..., CutOff]]:
 def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     cut_off: Callable[..., CutOff], settings: dict[str, str], bounds: dict[tuple[str, str], float]
 ) -> None:
-    """A holds the lock of each, stopped at that point, and is cut off there."""
+    """A holds each lock, is stopped at the given point, and is cut off there."""
     stack = cut_off(**settings)
     a, b = stack.shop(0), stack.shop(1)
     sales = {case: a.restock(product="-".join(case), stock=5)["sale"] for case in bounds}
@@ -106,7 +108,7 @@ def test_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
 
 
 def buy(shop: Shop, case: tuple[str, str], buyer: str, point: str = "") -> tuple[int, str]:
-    """Buy the product that is sold under this lock for this point. Return status and outcome."""
+    """Buy the product of this lock and point, and return status and outcome."""
     product = "-".join(case)
     status, body = shop.buy(
         product=product, lock=case[0], buyer=buyer, key=f"{buyer}-{product}", stop_at=point
@@ -115,5 +117,5 @@ def buy(shop: Shop, case: tuple[str, str], buyer: str, point: str = "") -> tuple
 
 
 def buy_at(shop: Shop, case: tuple[str, str]) -> tuple[tuple[int, str], float]:
-    """The same, and when it was answered."""
+    """Buy like buy(), and return the time of the answer as well."""
     return buy(shop, case, "next"), time.monotonic()

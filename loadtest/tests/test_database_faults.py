@@ -1,4 +1,4 @@
-"""The faults of the database, on MariaDB and SQLite."""
+"""The faults of the database on MariaDB and SQLite."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def on_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def verdicts(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
-    """Return the verdict of each strategy; all of them are as expected."""
+    """Return the verdict of each strategy, and assert that each is as expected."""
     cells = play(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
     return {cell["lock"]: cell["verdict"] for cell in cells}

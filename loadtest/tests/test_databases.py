@@ -1,4 +1,4 @@
-"""The choice of a run's database, and the checks of a server of the user's own."""
+"""The choice of a run's database, and the checks of a user's own server."""
 
 import sys
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_refused_user_is_named(mariadb_server: MariaDB) -> None:
 
 
 def test_mode_that_the_server_lacks_is_named() -> None:
-    """MySQL has no snapshot isolation, so no name of --database would do."""
+    """MySQL has no snapshot isolation, so no other value of --database would help."""
     with pytest.raises(StackError, match="only MariaDB has this mode"):
         require_expected_server("9.7.4", "mariadb@snapshot")
 
@@ -113,7 +113,7 @@ def test_mode_that_the_server_lacks_is_named() -> None:
 def test_collation_that_joins_keys_is_refused(
     mariadb_server: MariaDB, collation: str, is_made: bool
 ) -> None:
-    """utf8mb4_bin drops spaces at the end. A table keeps the collation that it was made with."""
+    """utf8mb4_bin ignores spaces at the end. A table keeps the collation with which it was made."""
     charset = collation.partition("_")[0]
     sql(mariadb_server, f"CREATE DATABASE keys_shop CHARACTER SET {charset} COLLATE {collation}")
     try:

@@ -1,5 +1,7 @@
-"""python -m loadtest in a clone: contrast, Ctrl-C, clean-up. The first test finds it fresh, and the
-last one makes its shop do wrong."""
+"""`python -m loadtest` in a clone: the contrast, Ctrl-C and the clean-up.
+
+The first test needs a fresh clone, and the last one leaves a defective shop in it.
+"""
 
 import json
 import shutil
@@ -29,7 +31,7 @@ def _without_the_results_of_the_test_before(clone: Path) -> None:
 
 
 def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
-    """One Locust makes all rushes of a demo: in one process, or in two workers."""
+    """One Locust makes all rushes of a demo: in a single process, or with two workers."""
     demo = ("-m", "loadtest", "--lock", "none,redis", "--locust-workers")
     demos = [start(clone, *demo, workers) for workers in "12"]
     printed = [finish(demo) for demo in demos]
@@ -50,7 +52,7 @@ def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
 
 
 def assert_recorded(folder: Path, summary: dict[str, Any]) -> None:
-    """Every buyer of every rush asked, read the stock and was answered; report.html draws it."""
+    """Assert that every buyer was recorded: its request, its read of the stock and its answer."""
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
         history = [e for e in events if e.get("attempt", "").startswith(run["attempts"])]

@@ -1,4 +1,4 @@
-"""A server that only one strategy needs and that does not start leaves the other ones running."""
+"""If a server that only one strategy needs does not start, the other strategies still run."""
 
 import io
 import os
@@ -19,7 +19,10 @@ SMALL: dict[str, Any] = {"buyers": 6, "stock": 3}
 def broken_zookeeper(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """A ZooKeeper that ends at its start or never answers. Returns what a run says of it."""
+    """Install a ZooKeeper that ends at its start or never answers.
+
+    Returns the message that a run shows about it.
+    """
     program = tmp_path / "java"
     sleeps = "exec sleep 600" if request.param == "silent" else "exit 1"
     program.write_text(f"#!/bin/sh\necho there is no Java here\n{sleeps}\n")

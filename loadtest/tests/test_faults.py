@@ -1,4 +1,4 @@
-"""Real faults, for strategies with different verdicts; and one rush of chaos."""
+"""Real faults for strategies with different verdicts, and one rush of chaos."""
 
 import io
 import itertools
@@ -108,7 +108,7 @@ def test_rival_slower_than_its_ttl_leaves_a_right_cell_inconclusive(testbed: Tes
 def test_slow_rival_does_not_excuse_a_lock_that_should_be_renewed(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    """token-watchdog oversells under `pause` as token does, but must not in a running process."""
+    """Under `pause` token-watchdog may oversell, but not while its process runs."""
     with changed_nodes(testbed, tmp_path, WITHOUT_RENEWAL):
         cell = cells(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
     assert (cell["verdict"], cell["missing"]) == ("oversold", "")
@@ -151,7 +151,7 @@ def test_removed_or_fenced_flaw_is_reported(testbed: Testbed, tmp_path: Path) ->
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["act_on_servers"], ["clean_up"]])
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """The reason is what broke first, and not what that led to."""
+    """The reason is the first failure, not the failures that follow from it."""
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
 
@@ -173,7 +173,7 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
 def test_key_that_is_left_under_a_fault_is_found(
     testbed: Testbed, key: str, is_everybodys: bool
 ) -> None:
-    """A key that names no product may be any trial's; the next fault is not blamed for it."""
+    """A key that names no product may be of any trial. The next fault is not blamed for it."""
 
     class LeavesKey(SlowFault):
         def resume(self, trial: Trial) -> None:
@@ -235,7 +235,7 @@ def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None
 def fail_every_other_call(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
-    """Raise the error in the first call of a method, the third, and so on."""
+    """Raise the error in the first call of a method, in the third, and so on."""
     method = getattr(owner, name)
     calls = itertools.count(1)
 
@@ -250,7 +250,7 @@ def fail_every_other_call(
 def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To open its sale, to see that no lock is left, and for all that the judge reads."""
+    """It waits before its sale, before it looks for leftover locks, and before the judge reads."""
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")

@@ -35,13 +35,13 @@ Play = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def strategy(name: str) -> StrategyFacts:
-    """A strategy as the command gets it of the testbed."""
+    """Return the facts of a strategy, as the command gets them from the testbed."""
     facts = {"name": name, "available": True, "complaint": "", **asdict(TRAITS[name])}
     return cast(StrategyFacts, facts)
 
 
 class FakeStack(nullcontext[Any]):
-    """A testbed that starts nothing. /readyz answers once."""
+    """A testbed that starts nothing. Its /readyz answers once."""
 
     workers, threads = 1, 1
     nodes = ("A", "B")
@@ -148,7 +148,7 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
 
 
 def test_missed_flaw_is_inconclusive_and_an_oversell_a_failure() -> None:
-    """CI repeats a run on the first of the two codes only."""
+    """CI repeats a run only after the exit code of the first."""
     token, redis = unknown_cells("pause", [strategy(name) for name in LOCKS], "")
     off: dict[str, Any] = {"as_expected": False}
     missed = cast(Cell, {**token, "verdict": "exact", **off})
@@ -201,7 +201,7 @@ def test_choice_without_a_fault_is_refused() -> None:
 
 
 def test_importing_the_faults_opens_no_socket() -> None:
-    """A port that is free at the import may be another process's when its fault is made."""
+    """A port that is free at the import may belong to another process when the fault is made."""
     program = (
         "import sys\n"
         "def forbid(event, arguments):\n"

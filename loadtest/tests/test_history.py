@@ -19,7 +19,7 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
 
 
 def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
-    """Each has a file descriptor as a process would."""
+    """Each thread has a file descriptor, as if it were a process."""
     barrier = threading.Barrier(8)
 
     def record() -> None:
@@ -98,7 +98,7 @@ def test_events_are_grouped_by_product() -> None:
 
 
 def test_reader_returns_each_line_once(tmp_path: Path) -> None:
-    """The histories grow meanwhile."""
+    """The files grow between the reads."""
     reader = Reader(tmp_path)
     assert reader.new_events() == []
     with History(tmp_path / "a.jsonl") as first, History(tmp_path / "b.jsonl") as second:

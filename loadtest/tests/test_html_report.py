@@ -1,4 +1,4 @@
-"""The data of report.html: lanes, marks, and text that stays text."""
+"""The data of report.html: its lanes, its marks, and text that is never interpreted as HTML."""
 
 from pathlib import Path
 from typing import Any

@@ -36,7 +36,7 @@ IS_PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """Yield a page that requests only its own file, and logs no error and no warning."""
+    """Yield a page that may request only its own file, and log no error and no warning."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     watched = Watched()
     watched.watch(page)
@@ -60,7 +60,7 @@ def open_report(page: Page, path: Path) -> None:
 
 
 def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
-    """It is drawn again after a moment without layout, after a zoom and in a narrower window."""
+    """It is drawn again after a moment without layout, after a zoom, and in a narrower window."""
     open_report(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
@@ -186,9 +186,9 @@ def test_report_fits_on_the_screen_and_is_accessible(
 
 
 def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
-    """The signs are explained, and no text is printed over another.
+    """The symbols are explained, and no text overlaps another.
 
-    Twice a fault and its end are 1 ms apart.
+    In two cells a fault and its end are 1 ms apart.
     """
     page.set_viewport_size({"width": 1280, "height": 800})
     open_report(page, write_every_fault(tmp_path))

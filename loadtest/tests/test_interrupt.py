@@ -1,4 +1,4 @@
-"""Ctrl-C before the rush ends Locust, wherever the signal's handler happens to run."""
+"""Ctrl-C before the rush ends Locust, wherever the signal handler happens to run."""
 
 import subprocess
 import sys

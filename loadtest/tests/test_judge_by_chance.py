@@ -1,6 +1,6 @@
-"""Random sales of a simulated shop whose lock works break no rule.
+"""Random sales of a simulated shop with a correct lock break no rule.
 
-Buyers take turns at random, and every turn is recorded. Everything happens that may go wrong in a
+The buyers take turns at random, and every turn is recorded. Everything happens that may happen in a
 correct shop: answers are lost, holders are killed at any step, servers are unreachable, and the
 fence refuses a paused holder whose lease has ended. None of that is a violation.
 """
@@ -64,7 +64,7 @@ class CorrectShop:
         return self.random.random() < probability
 
     def _buyer(self, key: str) -> Iterator[None]:
-        """Ask with the same key until an answer is final, or give up without one."""
+        """Repeat a request with the same key until an answer is final, or give up without one."""
         while True:
             self.history.ask(self.now, key)
             yield
@@ -124,7 +124,8 @@ class CorrectShop:
     def _danger(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
         """Let another buyer take a turn, and perhaps kill or pause the holder.
 
-        Between claim and commit its row lock stops the rest, so it is not paused there.
+        Between its claim and its commit the holder is not paused, because its row lock stops all
+        other buyers.
         """
         yield
         if self._chance(0.05):
@@ -164,7 +165,7 @@ def expected_verdict(sale: HistoryBuilder) -> str:
 
 @pytest.mark.parametrize("pauses", [False, True])
 def test_correct_shop_breaks_no_rule(pauses: bool) -> None:
-    """Its fence keeps the sales exact, though the holds overlap if holders are paused."""
+    """If holders are paused, the holds overlap, and the fence still keeps the sales exact."""
     overlap_count = 0
     for seed, sale in random_sales(pauses=pauses):
         judgement = sale.judge()

@@ -1,7 +1,7 @@
-"""However a command ends, its processes end, or stay registered until the next command ends them.
+"""However a command ends, its processes end, or the next command ends them.
 
-The commands here are real (`python -m loadtest`, its stack, its embedded servers), but for the
-nodes: these ignore SIGTERM, so that stopping takes its time.
+The commands are real (`python -m loadtest`, its stack, its embedded servers), except for the nodes,
+which ignore SIGTERM, so that stopping them takes some time.
 """
 
 import json
@@ -69,7 +69,7 @@ HOLDER = (
 class Command:
     """A command in a checkout, and its output.
 
-    Only the signal `ignoring` is ignored, even if the tests run under nohup.
+    It ignores no signal except `ignoring`, even if the tests run under nohup.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Command:
         return code
 
     def kill(self) -> None:
-        """Kill it, unless it has ended, and close its pipes."""
+        """Kill the command unless it has ended, and close its pipes."""
         self.process.kill()
         self.process.wait()
         self.stdout.close()
@@ -139,7 +139,7 @@ def closed_terminal(command: Command) -> None:
 
 
 def closed_pipe(command: Command) -> None:
-    """Close the reader of the output, as `| head -1` does, and `| tee` after Ctrl-C."""
+    """Close the reading end of the output, as `| head -1` does, and `| tee` after Ctrl-C."""
     command.stdout.close()
     command.print_something()
     assert command.end() == 1
@@ -147,7 +147,7 @@ def closed_pipe(command: Command) -> None:
 
 @pytest.fixture(scope="module")
 def held(clone: Path) -> Iterator[Path]:
-    """The clone, with its servers kept running."""
+    """Yield the clone while its servers are kept running."""
     holder = start(clone, "-uc", HOLDER, stdin=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
@@ -158,7 +158,7 @@ def held(clone: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def start_command(held: Path) -> Iterator[Callable[..., Command]]:
-    """Start a command in the clone and wait until it is ready. A failed test leaves none behind."""
+    """Start a command in the clone, wait until it is ready, and kill it if the test fails."""
     with ExitStack() as cleanup:
 
         def start_one(**options: Any) -> Command:
@@ -203,7 +203,7 @@ def test_nohup_is_respected(start_command: Callable[..., Command]) -> None:
 def test_next_command_cleans_up_after_a_killed_one(
     held: Path, start_command: Callable[..., Command]
 ) -> None:
-    """Processes that were forgotten before their end would run forever."""
+    """A process that is unregistered before it has ended could run forever."""
     killed = start_command(stop_timeout=60)
     left = children(held)[1:]  # the nodes
     killed.send(signal.SIGINT)
@@ -219,7 +219,7 @@ def test_next_command_cleans_up_after_a_killed_one(
 
 @pytest.fixture
 def fill_the_disk(clone: Path) -> Iterator[Callable[[], None]]:
-    """Nothing can be written to the registry any more, once it is called."""
+    """Return a function after whose call nothing can be written to the registry."""
     full = clone / "var" / "users.partial"
 
     def fill() -> None:

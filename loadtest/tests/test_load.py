@@ -1,4 +1,4 @@
-"""python -m loadtest load in a clone: real nodes, servers, and Locust with its own workers."""
+"""`python -m loadtest load` in a clone: real nodes, servers, and Locust with its own workers."""
 
 import json
 import os

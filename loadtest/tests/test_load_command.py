@@ -1,4 +1,4 @@
-"""make load: its options, its figures, its verdict on a run, and its table."""
+"""The command `load`: its options, its figures, its verdict on a run, and its table."""
 
 import json
 from dataclasses import asdict, replace
@@ -138,14 +138,14 @@ def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
 
 
 def test_jains_index() -> None:
-    """It is 1 if all clients bought as much, and 1/n if one of n bought all."""
+    """It is 1 if all clients bought equally often, and 1/n if one of n bought all."""
     assert jain_index([3, 3]) == 1.0
     assert jain_index([4, 0, 0, 0]) == 0.25
     assert jain_index([0, 0]) is None
 
 
 class ShopAfterLoad(Shop):
-    """A shop with one sale of 500 units, and these orders."""
+    """A shop with one sale of 500 units and the given orders."""
 
     def __init__(self, listed_orders: list[dict[str, Any]], stock_left: int) -> None:
         super().__init__("http://127.0.0.1:9")
@@ -234,7 +234,7 @@ def test_buyers_who_had_time_to_ask_again_are_not_left_out(outcome: str) -> None
 
 @pytest.mark.parametrize("name", ["fence", "amount", "product", "lock"])
 def test_load_is_not_exact_without_a_field_of_its_orders(name: str) -> None:
-    """No node records events, so the orders and the answers must have the fields."""
+    """Nodes record no events in a load run, so the orders and the answers must have the fields."""
     shop = ShopAfterLoad([{**make_order(1), name: None}], 499)
     run = judge_load(PLAN, measure(make_purchase(1, 1.0, 0.1, "sold")), shop)
     assert (run["verdict"], run["violations"][0]) == ("unknown", "unrecorded")

@@ -1,4 +1,4 @@
-"""Plain Locust, from its own command line, against a running shop."""
+"""Plain Locust, started by its own command, against a running shop."""
 
 import json
 import os
@@ -28,7 +28,7 @@ FORWARDED = "https://demo-8089.app.example"
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Stack, str]]:
-    """Two nodes with two workers each, and Locust's web UI on them."""
+    """Start two nodes with two workers each, with Locust's web UI."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
         patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
         patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED}, https://*.pages.example")
@@ -221,7 +221,7 @@ def test_form_sets_only_the_options_of_a_rush(web_ui: str, field: str) -> None:
 
 
 def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
-    """The pages of test_attacks_from_the_web.py can be neither sandboxed nor followed as a link."""
+    """test_attacks_from_the_web.py covers neither sandboxed pages nor links."""
     own = {"Host": web_ui.replace("http://", "")}
     assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403
     link = {**own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
@@ -247,7 +247,7 @@ def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
 def test_forwarded_page_of_locust_sends_its_form_once_trusted(
     web_ui: str, origin: str, site: str, status: int
 ) -> None:
-    """The forwarder keeps the browser's Origin and asks for localhost."""
+    """A port forwarder passes the browser's Origin on, and asks for localhost."""
     headers = {"Host": "localhost:8089", "Origin": origin}
     headers |= {"Sec-Fetch-Site": site} if site else {}
     status_answered, answer = ask(web_ui, "POST", "/stop", **headers)

@@ -1,4 +1,4 @@
-"""Locust as a library in one child process: rush after rush, with and without workers."""
+"""Locust as a library in one child process: several rushes, with and without workers."""
 
 import json
 import os

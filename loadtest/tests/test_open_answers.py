@@ -1,4 +1,4 @@
-"""The verdict on buyers without an answer: deadlocked, given up, or served."""
+"""The verdict on buyers without an answer: deadlocked, given up, or served after all."""
 
 from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 
@@ -39,7 +39,7 @@ def test_buyer_who_asked_late_shows_no_deadlock() -> None:
 
 
 def test_deadlock_needs_units_or_stock_that_is_left() -> None:
-    """The stock may show a unit although all were sold."""
+    """The stock may show a unit although all units were sold."""
     sale = deadlocked_sale(end_ms=3100)
     for number in (1, 2):
         key = f"buyer-{number}"
@@ -61,7 +61,7 @@ def test_fault_that_did_not_fire_or_heal_is_no_deadlock() -> None:
 
 
 def test_deadlock_counts_from_the_last_sale_after_the_heal() -> None:
-    """A holder may sell after the heal, and leave its lock."""
+    """A holder may sell after the heal, and never release its lock."""
 
     def verdict_on_sale_at(ms: float, outcome: str) -> str:
         sale = deadlocked_sale(end_ms=3500)

@@ -1,5 +1,8 @@
-"""The shop's page in a browser, as make serve shows it: a rush by button, and what a teacher and a
-participant use: a lesson, presets, and the participant's file."""
+"""The shop's page in a browser, as `make serve` shows it.
+
+A rush by button, and the tools of a teacher and a participant: a lesson, presets, and the
+participant's file.
+"""
 
 import re
 import tempfile
@@ -44,7 +47,7 @@ def stack() -> Iterator[Stack]:
 
 @contextmanager
 def another_holder(stack: Stack) -> Iterator[None]:
-    """Another holder has the lock of `redis` while the block lasts: a rush does not end in it."""
+    """Hold the lock of `redis` during the block, so that no rush under it can end."""
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
         assert client.set("lock:{redis:apple}", "another", nx=True, px=60_000)
         yield
@@ -154,7 +157,7 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, watched: Watched)
 
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
-    """Nothing is started."""
+    """No rush is started."""
     before = newest_sale(stack)["sale"]
     start(page, "none", buyers=0)
     wrong = page.get_by_label("Buyers")
@@ -209,7 +212,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
 def test_table_of_sales_fits_laptop_and_phone(
     page: Page,
 ) -> None:
-    """It has the longest names there are."""
+    """The table has the longest names that exist."""
     rows = [("redis-in-transaction", "oversold", 103), ("setnx-timestamp-del", "undersold", 97)]
     run = {"buyers": 200, "hold_ms": 0, "duration_s": 12.4}
     sales = [
@@ -231,7 +234,7 @@ def test_table_of_sales_fits_laptop_and_phone(
 
 
 def filled_in(page: Page) -> list[str]:
-    """Return the values of the forms."""
+    """Return the values of the forms' fields."""
     fields = ("lock", "step-lock", "buyers", "stock-wanted", "hold_ms")
     return [page.locator(f"#{name}").input_value() for name in fields]
 
@@ -239,7 +242,7 @@ def filled_in(page: Page) -> list[str]:
 def test_projected_lesson_hides_its_answer_and_fills_the_forms(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
-    """The address fills the forms in, and the page scrolls."""
+    """The address of the page sets the fields, and the page scrolls."""
     where = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
     with opened(context, stack, watched, where) as page:
         lesson = page.locator(".lesson")

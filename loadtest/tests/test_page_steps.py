@@ -1,6 +1,6 @@
 """The shop's page in a browser: two buyers step by step, its chart, and its accessibility.
 
-Without Locust: the page is the same, but for its Start button.
+Locust does not run. Without it, the page lacks only its Start button.
 """
 
 import json
@@ -56,7 +56,7 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
 def test_second_buyer_waits_for_the_lock_until_time_runs_out(
     stack: Stack, page: Page, lock: str, waits: str
 ) -> None:
-    """The page shows the wait."""
+    """The page shows that it waits."""
     begin(page, lock)
     takes(page, "A", "read")
     expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
@@ -73,8 +73,11 @@ def test_second_buyer_waits_for_the_lock_until_time_runs_out(
 def test_button_that_moves_while_pressed_is_clicked(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
-    """The code of the lock makes its card 340 pixels longer. The press ends on something else, and
-    would be no click: the step would be lost, and nothing would say so."""
+    """The code of the lock makes its card 340 pixels longer.
+
+    The button is then released over another element. The browser reports no click, and the step
+    would be lost without a message.
+    """
     late: list[Route] = []
     with opened(context, stack, watched, "about:blank") as page:
         page.route("**/strategies/none/code", lambda route: late.append(route))
@@ -97,8 +100,11 @@ def test_button_that_moves_while_pressed_is_clicked(
 
 
 def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> None:
-    """It says that A has not come: the button could be pressed once more, and the page would take
-    back what the person has just seen."""
+    """The reply says that A has not come.
+
+    If it were shown, the button could be pressed again, and the page would undo what the visitor
+    has just seen.
+    """
     begin(page, "none")
     late: list[Route] = []
     page.route("**/state?*", lambda route: late.append(route), times=1)
@@ -119,8 +125,10 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
 
 
 def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
-    """Both look the same, before a buyer has come: the step would be refused, or be lost with the
-    old round."""
+    """Both rounds look the same before a buyer has come.
+
+    The step would be refused, or be lost with the old round.
+    """
     begin(page, "none")
     late: list[Route] = []
     page.route("**/steps", lambda route: late.append(route), times=1)
@@ -163,7 +171,7 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
 
 
 def test_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None:
-    """The counter-test: without it, all tests of pages would pass with a policy that allows all."""
+    """Without this test, all tests of pages would pass under a policy that allows everything."""
     page.evaluate(
         """() => {
           const script = document.createElement("script");

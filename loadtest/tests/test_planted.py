@@ -1,4 +1,4 @@
-"""A violation that is planted in a recorded rush is found, and the rush without it is exact."""
+"""Each violation that is planted in a recorded rush is found, and without it the rush is exact."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_rush_without_a_plant_is_exact(lock: str) -> None:
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
 def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
-    """No verdict but `oversold` remains."""
+    """Afterwards the verdict can only be `oversold` or `unknown`."""
     rush = RecordedRush(lock)
     judgement = rush.judge(**(plant(rush) or {}))
     assert judgement.verdict == ("oversold" if judgement.oversold else "unknown")
@@ -72,7 +72,7 @@ def test_wrong_lock_names_both_sides(plant: Plant, lock: str, difference: str) -
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
 def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
-    """Such a purchase looks first, and the statement that takes the unit finds none."""
+    """The purchase reads a unit, and the statement that would take it finds none."""
     rush = RecordedRush(lock)
     plants.answer_sold_out_with_units_left(rush)
     assert_exact(rush.judge())
@@ -80,7 +80,7 @@ def test_sold_out_after_a_unit_was_seen_is_right(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
 def test_sold_out_after_a_retry_is_right(lock: str) -> None:
-    """The purchase saw a unit, tried again, and then saw none."""
+    """The purchase reads a unit, tries again, and then reads none."""
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
     rush.record(rush.buyers - 1, 5, "after_read", amount=1, sale=7)
@@ -102,7 +102,7 @@ def test_abandoned_request_may_sell_while_a_retry_is_refused() -> None:
 
 @pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
 def test_unit_may_be_promised_again_under_a_fault(lock: str, verdict: str) -> None:
-    """A Redis that lost promises counts anew. A unit that is a row is sold once."""
+    """A Redis that lost its promises counts from the start. A unit that is a row is sold once."""
     rush = RecordedRush(lock)
     plants.sell_one_unit_twice(rush)
     assert rush.judge(undisturbed=False).verdict == verdict
@@ -137,7 +137,7 @@ def test_oversell_is_found_without_node_events() -> None:
 
 
 def test_commit_whose_reply_was_lost_may_lack_its_end() -> None:
-    """The buyer asked again, and was answered with its order."""
+    """The buyer repeated its request, and was answered with its order."""
     rush = RecordedRush()
     [event] = rush.node_events("after_commit", 1)
     rush.history.events.remove(event)
@@ -159,9 +159,9 @@ def test_reentrant_lock_has_one_token_in_one_thread() -> None:
 
 @pytest.mark.parametrize(("first_outcome", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
 def test_number_of_a_commit_in_doubt_may_be_used_again(first_outcome: str, verdict: str) -> None:
-    """The server was killed in the COMMIT, and its successor uses the number again.
+    """The server was killed during the COMMIT, and its successor uses the number again.
 
-    A buyer who was answered `sold` has an order already.
+    A buyer who was answered `sold` already has an order.
     """
     rush = RecordedRush("row-lock", buyers=4)
     order = rush.history.orders[3]["order"]
@@ -213,7 +213,7 @@ def overlapping_rush(lock: str) -> RecordedRush:
 
 @MANY_ROWS
 def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
-    """A buyer reads the sum over many rows, and does not write it back."""
+    """A buyer who reads the sum of many rows does not write it back."""
     assert_exact(overlapping_rush(lock).judge())
     judgement = overlapping_rush(lock).judge(left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
@@ -221,7 +221,7 @@ def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
 
 @MANY_ROWS
 def test_order_answered_before_another_was_read_is_smaller(lock: str) -> None:
-    """The stock is read for order 31 after order 32 was answered: one of their clocks is wrong."""
+    """The stock is read for order 31 after order 32 was answered, so one of the clocks is wrong."""
     rush = overlapping_rush(lock)
     rush.node_events("after_read", 0)[0]["t"] = round(45e6)
     judgement = rush.judge()

@@ -11,9 +11,9 @@ INSTALL = "from loadtest.rush.locust import locust_private; locust_private.insta
 
 
 def install_without(removal: str) -> subprocess.CompletedProcess[str]:
-    """Install the replacements in another process, after the statement `removal`.
+    """Run install() in another process, after the statement `removal`.
 
-    Another process, because to import Locust patches threading.
+    Another process is needed because importing Locust patches threading.
     """
     return subprocess.run(
         [sys.executable, "-c", f"import locust\n{removal}\n{INSTALL}"],
@@ -24,7 +24,7 @@ def install_without(removal: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_libraries_have_every_private_name_that_is_used() -> None:
-    """If this fails, the message names what the library renamed."""
+    """If it fails, its message names what the library has renamed."""
     installation = install_without("")
     assert installation.returncode == 0, installation.stderr.splitlines()[-1]
 

@@ -39,8 +39,8 @@ def events_of_kind(rush: RecordedRush, kind: Kind) -> list[Any]:
 def required_names(record: dict[str, Any], kind: Kind | None) -> list[str]:
     """Return the fields of an order or an event that must not be missing.
 
-    A field that is None says already that there is none. The node that a buyer asked is known in
-    some runs only.
+    A field that is None already means that its value is absent. Only some runs know the node that a
+    buyer asked.
     """
     is_of_node = kind is not None and kind[0] == "node"
     optional_names = OPTIONAL_FIELDS - {"node"} if is_of_node else OPTIONAL_FIELDS
@@ -59,7 +59,7 @@ def required_fields(rush: RecordedRush) -> Iterator[tuple[Kind | None, str]]:
 
 
 def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
-    """Judge a rush. Read it from a file first if a line is damaged now."""
+    """Judge a rush. If one of its lines is damaged, write the history to a file and read it."""
     required: Any = ("t", "by", "f", "type", "attempt")
     if all(event.get(name) is not None for event in rush.history.events for name in required):
         return rush.judge(**fields)
@@ -99,7 +99,7 @@ def test_missing_field_is_never_exact(lock: str, how: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("plant", EACH_PLANT)
 def test_planted_run_without_a_field_is_never_exact(plant: str, tmp_path: Path) -> None:
-    """Leaving out what shows a violation does not hide it."""
+    """A violation is not hidden by a missing field that would show it."""
     planted, lock = EACH_PLANT[plant]
     for kind, name in required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
@@ -135,7 +135,7 @@ def test_value_of_another_type_is_a_finding(name: str) -> None:
 
 
 def test_load_needs_the_fields_of_orders_and_answers() -> None:
-    """No node recorded, but an order of a fenced strategy has a fence all the same."""
+    """No node recorded events, but an order of a fenced strategy still has a fence."""
     for name in ("fence", "amount", "product"):
         rush = RecordedRush("redis")
         rush.remove_node_events()

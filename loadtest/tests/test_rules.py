@@ -1,4 +1,4 @@
-"""Each rule over orders, answers, locks and reads finds its violation, and only that."""
+"""Each rule on orders, answers, locks and reads finds its violation, and no other."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_early_sold_out_is_false() -> None:
 
 
 def judge_order_with_answers(*outcomes: str) -> Judgement:
-    """Judge a sale in which rival-1 has an order and got these answers, one after the other."""
+    """Judge a sale in which rival-1 has an order and got these answers one after another."""
     sale = HistoryBuilder(stock=1)
     sale.commit(5, "rival-1", 1)
     for number, outcome in enumerate(outcomes):
@@ -103,7 +103,7 @@ def test_buyer_with_an_open_request_may_have_an_order() -> None:
 
 
 def test_unit_is_gone_when_a_counter_reserves_it() -> None:
-    """Its node reads the stock only later."""
+    """The node reads the stock only after that."""
     sale = sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)
     sale.record(22.5, "rival-1", "reserve")
@@ -150,7 +150,7 @@ def test_grant_with_a_lower_fence_is_found(
 
 
 def test_fence_is_compared_with_the_highest_before_it() -> None:
-    """After 9, and 5, which was asked for at the same time, 7 is too low."""
+    """After fence 9, and fence 5 that was requested at the same time, fence 7 is too low."""
     sale = sequential_sale()
     sale.acquire(100, 102, "rival-2", 9)
     sale.acquire(101, 110, "victim", 5)
@@ -190,7 +190,7 @@ def test_reentry_counts_as_one_holder() -> None:
 
 
 def judge_two_holders(first: str, *, robbed: str) -> Judgement:
-    """Judge a sale: `first` and rival-2 hold the lock, and that of `robbed` was taken away."""
+    """Judge a sale in which `first` and rival-2 hold the lock, taken from `robbed` by a fault."""
     sale = sequential_sale()
     sale.acquire(101, 102, first, 5)
     sale.acquire(103, 105, "rival-2", 6)
@@ -206,7 +206,7 @@ def test_two_holders_are_excused_if_one_was_robbed() -> None:
 
 
 def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement:
-    """Judge a rush: buyer 0 sold, was paused past its lease, and released inside buyer 1's hold."""
+    """Judge a rush in which buyer 0 is paused past its lease and releases during buyer 1's hold."""
     rush = RecordedRush("redis")
     rush.change_node_events("release", 0, t=round(26e6))
     rush.change_node_events("released", 0, t=round(26e6), outcome=outcome)

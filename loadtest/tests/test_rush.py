@@ -1,4 +1,4 @@
-"""The judgement on a rush, how it reads the orders, and the figures of its requests."""
+"""The judgement of a rush, how it reads the orders, and the figures of its requests."""
 
 import json
 from collections.abc import Callable
@@ -19,8 +19,12 @@ from loadtest.target.ours import OurShop
 
 
 class SoldBoth(Shop):
-    """A shop that sold its two units to the first buyers of a rush: to two, or to more. Each of
-    its orders is on its own page: the first page only would be a sale that lost orders."""
+    """A shop that sold its two units to the first buyers of a rush.
+
+    Each order is on a page of its own. A client that read only the first page would miss orders.
+
+    sold  how many buyers were sold a unit: two, or more
+    """
 
     sold = 2
     unsettled: int | None = 0
@@ -106,7 +110,7 @@ def test_unjudged_rush_names_its_sale_and_lock() -> None:
 
 
 def test_requested_stock_is_the_one_that_counts() -> None:
-    """The shop opened the sale with two units, and three were asked for."""
+    """The shop opened the sale with two units, although three were requested."""
     rush = rush_of_three()
     rush.plan = replace(rush.plan, stock=3)
     run = rush.compute_run()
@@ -118,7 +122,7 @@ def test_requested_stock_is_the_one_that_counts() -> None:
 
 
 def unjudged_rush() -> Rush:
-    """Return a rush of three that is judged by others: its shop is not asked for anything."""
+    """Return a rush of three whose plan does not judge it, so that its shop gets no request."""
     rush = rush_of_three()
     rush.plan = replace(rush.plan, judge=False)
     rush.target = OurShop(Shop("http://127.0.0.1:9", token=""), lock="none", product="apple")
@@ -139,7 +143,7 @@ def test_unjudged_rush_that_failed_is_an_error() -> None:
 
 
 def judge(rush: Rush) -> dict[str, Any]:
-    """Judge a rush by its report, as if its two units were sold to the first two buyers."""
+    """Judge a rush by its report, as if its two units had been sold to the first two buyers."""
     report = rush.report()
     return judge_rush(
         rush.plan,
@@ -161,7 +165,7 @@ def test_rush_has_the_same_fields_wherever_it_is_judged() -> None:
 
 @pytest.mark.parametrize("verdict_on", [Rush.compute_run, judge])
 def test_answer_without_its_order_is_found(verdict_on: Callable[[Rush], dict[str, Any]]) -> None:
-    """The orders have the number: it must not be filled in before the answers are judged."""
+    """The orders have the number, but must not complete the answers before these are judged."""
     rush = rush_of_three()
     rush.requests[0].order = None
     run = verdict_on(rush)
@@ -197,7 +201,7 @@ def test_wrong_plan_is_refused_by_the_name_of_the_field(fields: dict[str, Any]) 
 
 @pytest.mark.parametrize("unsettled", [1, None])
 def test_rush_with_unsettled_promises_has_no_verdict(unsettled: int | None) -> None:
-    """The page and Locust's own tab show this verdict: the nodes' records are not read there."""
+    """The page and Locust's tab show this verdict, which does not use the nodes' records."""
     rush = rush_of_three()
     assert isinstance(rush.target, OurShop)
     assert isinstance(rush.target.shop, SoldBoth)

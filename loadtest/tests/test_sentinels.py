@@ -1,4 +1,4 @@
-"""The shop behind three real Sentinels: the master dies or is replaced, and the shop sells on."""
+"""The shop behind three real Sentinels: the master dies or is replaced, and sales go on."""
 
 import signal
 import time
@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Iterator[IO[bytes]]:
 
 @dataclass
 class Pair:
-    """A master, its replica and the Sentinels that watch them."""
+    """A master, its replica, and the Sentinels that watch them."""
 
     master: embedded.Valkey
     replica: embedded.Valkey
@@ -62,7 +62,7 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
 
 @pytest.fixture
 def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """A node that finds its Redis through the Sentinels only."""
+    """Start a node that finds its Redis only through the Sentinels."""
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
     monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.addresses)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
@@ -74,7 +74,7 @@ def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.fixture
 def sales(stack: Stack) -> dict[str, int]:
-    """The number of an open sale for each lock, under a product of its name."""
+    """Open a sale for each lock, of a product with the lock's name; return the sales' numbers."""
     shop = stack.shop()
     return {lock: int(shop.restock(product=lock, stock=STOCK)["sale"]) for lock in LOCKS}
 
@@ -101,8 +101,10 @@ def assert_the_books_balance(shop: Shop, sales: dict[str, int], crowds: list[Cus
 def test_no_unlocked_sale_while_a_master_is_replaced(
     pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
-    """If it did not ask the Sentinels again, the shop would answer 503 forever; if it sold without
-    a lock, it would sell while there is no master."""
+    """A shop that did not ask the Sentinels again would answer 503 forever.
+
+    A shop that sold without a lock would sell while there is no master.
+    """
     wait_for("sold", 10, crowds)
     pair.master.stop(signal.SIGKILL)
     killed = time.monotonic()

@@ -18,7 +18,7 @@ from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, s
 
 
 def read_until_ready(serving: subprocess.Popen[str]) -> str:
-    """Return what the command printed up to the line about Ctrl-C, its last one."""
+    """Return the output of the command up to its line about Ctrl-C, the last one."""
     assert serving.stdout is not None
     printed = ""
     for line in serving.stdout:

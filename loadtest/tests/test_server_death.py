@@ -1,6 +1,7 @@
-"""A server that dies ends the command at once, which names it and its log, with exit code 2.
+"""A server that dies ends the command at once.
 
-The commands are real. Each kill comes while a buyer is inside the critical section, for seconds.
+The command names the server and its log, and exits with code 2. The commands are real. Each kill
+comes while a buyer is in the critical section, where it stays for seconds.
 """
 
 import json
@@ -28,7 +29,7 @@ Victims = Callable[[psutil.Process, Path], list[psutil.Process]]
 
 
 def nodes_of(command: psutil.Process) -> dict[str, psutil.Process]:
-    """Return gunicorn's master of each node, by the node's name."""
+    """Return gunicorn's master process of each node, by the node's name."""
     nodes = {}
     for child in command.children():
         # A helper process of the command may end between the listing and the look at it.
@@ -47,7 +48,7 @@ def both_nodes(command: psutil.Process, clone: Path) -> list[psutil.Process]:
 
 
 def valkey(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    """Return the Valkey of the nodes, not the one of the checkout."""
+    """Return the Valkey process of the nodes, not the one of the checkout."""
     port = nodes_of(command)["A"].environ()["REDIS_URL"].rpartition(":")[2]
     servers = [child for child in command.children() if child.name() == "valkey-server"]
     return [server for server in servers if f":{port}" in " ".join(server.cmdline())]
@@ -86,7 +87,7 @@ def kill(victims: list[psutil.Process]) -> None:
 
 
 def output_after_death(command: subprocess.Popen[str]) -> str:
-    """Return what the command prints until it ends, soon, with exit code 2 and no traceback."""
+    """Return the output, and assert that the command ends soon with code 2 and no traceback."""
     died_at = time.monotonic()
     printed = command.communicate(timeout=180)[0]
     assert time.monotonic() - died_at < LONGEST_SILENCE_SECONDS, printed

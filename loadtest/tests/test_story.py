@@ -13,8 +13,8 @@ B: dict[str, Any] = {"node": "B", "pid": 22}
 def paused_sale() -> HistoryBuilder:
     """Return a sale whose victim is stopped inside its lock past the ttl.
 
-    A rival sells meanwhile, and the victim sells after it: the rival writes 9 over the victim's 9,
-    so that ten units have eleven orders.
+    A rival sells meanwhile, and the victim sells after it. Both write a stock of 9, so that ten
+    units have eleven orders.
     """
     sale = HistoryBuilder(stock=10, final_stock=0)
     victim = f"{RUN}/victim"
@@ -61,7 +61,7 @@ def test_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
 
 
 def test_story_names_holder_that_sold_without_releasing() -> None:
-    """The lock of a victim ends after its sale and before its release."""
+    """The victim's lock expires after its sale and before its release."""
     sale = HistoryBuilder(stock=2)
     sale.acquire(0, 1, "victim", **A)
     sale.read(2, "victim", 2, **A)
@@ -144,7 +144,7 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
 
 
 def test_order_of_a_wrong_stock_erased_no_decrement() -> None:
-    """The finding has the name of the rule on erased decrements, but concerns a single order."""
+    """The finding is of the rule on erased decrements, but concerns a single order."""
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)
     sale.buy(5, "rival-1", 7)

@@ -99,7 +99,7 @@ def test_missing_field_is_a_complaint() -> None:
 def test_lying_listing_is_found_under_a_fault(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One name is left out, one is called unavailable, one has lost `renewed`."""
+    """It lacks one strategy, calls another unavailable, and calls a third one not renewed."""
     list_strategies = Shop.strategies
 
     def lie(shop: Shop) -> list[Any]:
@@ -145,7 +145,7 @@ def test_strategy_without_expected_verdicts_is_refused(
 def test_unavailable_cell_without_a_complaint_is_as_expected(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Except in CI, where no server may be missing."""
+    """In CI it is not, because no server may be missing there."""
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)

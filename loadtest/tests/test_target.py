@@ -1,5 +1,7 @@
-"""A shop that is not ours: the judge's verdict on it. Here it is a target without a shop: what it
-answers and what it shows are said by the test."""
+"""The judge's verdict on a third-party shop.
+
+The target here has no shop: the test sets what it answers and what it shows.
+"""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ STOCK = 4
 
 
 class Shown(Target):
-    """Shows what it is given: `shows` after the rush, `showed` before it."""
+    """A target that shows the orders `showed` before the rush, and `shows` after it."""
 
     name = "shown"
     settles_s = 0.0
@@ -44,10 +46,11 @@ class Shown(Target):
 def rushed(
     target: Target, answers: str, *, order: bool = False, spelling: str = "no-{}"
 ) -> dict[str, Any]:
-    """The run of a rush in which buyer n got the nth answer: s sold, o sold out, e error, - none.
+    """Return the run of a rush in which buyer n got the nth answer.
 
-    order   whether an answer `sold` names the order of its buyer: n plus 1, as a word
-    spelling  that word
+    answers   a letter for each buyer: s sold, o sold out, e error, - no answer
+    order     whether an answer `sold` names the buyer's order, whose number is n plus 1
+    spelling  the format of that number
     """
     order_numbers = [
         spelling.format(number + 1) if order else None for number in range(len(answers))
@@ -56,18 +59,17 @@ def rushed(
 
 
 def rushed_with(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
-    """Return the run of a rush in which buyer n was answered the nth number, and then two buyers
-    that all is sold out."""
+    """Return the run of a rush in which buyer n got the nth number, and two more `sold out`."""
     return rush_of(target, [*numbers, "", ""]).compute_run()
 
 
 def rush_of(target: Target, numbers: Sequence[str]) -> Rush:
-    """Return a rush in which buyer n was answered the nth number, or sold out where it is empty."""
+    """Return a rush in which buyer n got the nth order number, or `sold out` if it is empty."""
     return _rush(target, "".join("s" if number else "o" for number in numbers), numbers)
 
 
 def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
-    """Return a rush that was answered so, and is not judged yet."""
+    """Return a rush with these answers that is not judged yet."""
     plan = RushPlan(hosts=[target.host], buyers=len(answers), stock=STOCK)
     rush = Rush(plan, target, id="rush")
     rush.sale_counter.open(STOCK)
@@ -85,7 +87,7 @@ OTHER = {"o": sold_out(), "e": error("no such page")}
 
 
 def listed(*buyers: int) -> list[Order]:
-    """An order of each of these buyers, numbered from 1 by buyer."""
+    """Return an order of each of these buyers; the order of buyer n is no-(n + 1)."""
     return [Order(f"no-{number + 1}", f"buyer-{number}") for number in buyers]
 
 
@@ -238,7 +240,7 @@ def test_sentences_of_all_findings_are_in_the_run() -> None:
 
 
 class Queued(Shown):
-    """Has one order more each time that it is asked, as a queue is worked off."""
+    """A target that shows one more order at each request, like a queue that is being written."""
 
     settles_s = 5.0
     written = -1

@@ -1,5 +1,8 @@
-"""Orders of another shop: numbers that are spelled in two ways, orders of before the rush, numbers
-that are given twice, buyers without names, and stock that falls late."""
+"""The orders of third-party shops.
+
+Numbers in two spellings, orders from before the rush, numbers that are used twice, buyers without
+names, and stock that falls late.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -42,7 +45,7 @@ def test_numbers_are_compared_as_the_shop_means_them(spelling: str, books: list[
 
 @pytest.mark.parametrize("books", [["a", "b", "c", "d"], ["A-1", "B-1", "C-1", "D-1"]])
 def test_other_names_of_orders_are_the_targets_fault(books: list[object]) -> None:
-    """Two spellings are quoted, and none is made up."""
+    """The message quotes the two spellings as they are."""
     with pytest.raises(TargetError) as refused:
         rushed(Shown(orders_of(books), 0), "ssssoo", order=True, spelling="KITE-{}")
     assert f"names an order 'KITE-1', and orders() names that buyer's only order {books[0]!r}" in (
@@ -51,7 +54,7 @@ def test_other_names_of_orders_are_the_targets_fault(books: list[object]) -> Non
 
 
 def test_finding_quotes_the_words_of_the_shop() -> None:
-    """Also where one word of several is another, and where only the count is known."""
+    """This holds if one number of several differs, and if only the count is known."""
     books = orders_of(["no-1", "no-2", "no-3", "other"])
     run = rushed(Shown(books, 0), "ssssoo", order=True)
     assert run["findings"] == ["rush/buyer-3 was answered with order no-4; it has order other"]
@@ -65,7 +68,7 @@ def test_finding_quotes_the_words_of_the_shop() -> None:
 @pytest.mark.parametrize("spelling", ["no-{}", "#no-{}"])
 @pytest.mark.parametrize("new", [listed(4, 5), []])
 def test_earlier_order_leaves_no_verdict(new: list[Order], spelling: str) -> None:
-    """The shop shows returning customers the order that they have."""
+    """The shop shows returning customers their existing order."""
     before = listed(0, 1, 2, 3)
     target = Shown([*before, *new], STOCK - len(new), showed=before)
     with pytest.raises(TargetError) as refused:
@@ -101,7 +104,7 @@ def test_number_of_two_buyers_is_a_violation_of_the_shop() -> None:
 
 
 def test_numbers_from_1_for_each_buyer_are_new_in_each_rush() -> None:
-    """An order is known by its number and its buyer."""
+    """An order is identified by its number and its buyer."""
     before = [Order(1, f"buyer-{number}") for number in range(2)]
     new = [Order(2, "buyer-0"), Order(2, "buyer-1"), Order(1, "buyer-2"), Order(1, "buyer-3")]
     run = rushed(Shown([*before, *new], 0, showed=before), "ssssoo")
@@ -119,7 +122,7 @@ def test_order_listed_twice_is_the_targets_fault() -> None:
 
 
 def test_orders_of_guests_are_known_by_their_numbers() -> None:
-    """Some orders name a buyer, others none or a mail address."""
+    """Some orders name a buyer, one names no buyer, and one an e-mail address."""
     books = [*listed(0, 1), Order("no-3", cast(Any, None)), Order("no-4", "a@example.com")]
     run = rushed(Shown(books, 0), "ssssoo", order=True)
     assert (run["verdict"], run["findings"]) == ("exact", [])
@@ -138,7 +141,7 @@ GUESTS = [Order(f"no-{number}", cast(Any, None)) for number in (3, 4, 5, 6)]
 
 
 def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
-    """The numbers of the answers and those of the orders are two sequences that overlap."""
+    """The numbers in the answers and those of the orders are two sequences that overlap."""
     run = rushed(Shown(GUESTS, 0), "ssssoo", order=True)
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_ack", "ghost_order"])
     assert (
@@ -149,13 +152,13 @@ def test_two_numberings_of_guests_orders_are_no_oversell() -> None:
 
 
 def test_more_answers_than_guests_orders_are_an_oversell() -> None:
-    """Four orders explain four answers, whatever their numbers, and two were promised beyond."""
+    """Four orders explain four answers, whatever their numbers. Two more units were promised."""
     run = rushed(Shown(GUESTS, 0), "ssssss", order=True)
     assert (run["verdict"], run["oversold"]) == ("oversold", 2)
 
 
 def test_number_given_to_two_guests_is_no_oversell() -> None:
-    """There are as many orders as answers: the order of one of the two buyers is there, too."""
+    """There are as many orders as answers, so both buyers have an order."""
     target = Shown([Order(f"no-{n}", cast(Any, None)) for n in (1, 2, 3, 4)], 0)
     run = rushed_with(target, ["no-1", "no-2", "no-3", "no-3"])
     assert (run["verdict"], run["oversold"]) == ("unknown", 0)
@@ -254,7 +257,7 @@ def test_earlier_orders_that_stay_or_were_never_listed_are_no_finding(earlier: l
 
 
 class Late(Shown):
-    """A shop whose stock falls only at the third request for it."""
+    """A shop whose stock falls only at the fourth read."""
 
     settles_s = 5.0
     looks = 0
@@ -287,7 +290,7 @@ def test_oversold_sale_is_not_waited_for() -> None:
 
 
 class Cached(Shown):
-    """A shop whose stock is shown from the third request on, and then after the rush."""
+    """A shop whose stock is stale at the first two reads of a new sale."""
 
     settles_s = 5.0
 
@@ -308,8 +311,7 @@ def test_stock_of_none_after_a_rush_is_refused() -> None:
 
 
 class SlowQueue(Shown):
-    """A shop whose third order appears at the second look after the rush, and whose fourth never
-    does."""
+    """A shop whose third order appears at the second read after the rush, and the fourth never."""
 
     settles_s = 2 * POLL_INTERVAL_SECONDS
     looks = 0

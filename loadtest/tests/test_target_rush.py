@@ -1,4 +1,4 @@
-"""python -m loadtest target, against a shop with a login, a CSRF token and a cart."""
+"""`python -m loadtest target` against a shop with a login, a CSRF token and a cart."""
 
 import io
 import json
@@ -26,8 +26,11 @@ Rushing = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def rush(results: Path, tmp_path: Path) -> Rushing:
-    """Rush the shop at `host` with 20 buyers for 8 units; `own` stands in the class of the target.
-    Returns the exit code, and what was printed."""
+    """Return a function that rushes the shop at `host` with 20 buyers for 8 units.
+
+    Its argument `own` is inserted into the class of the target. It returns the exit code and the
+    output.
+    """
 
     def run_it(host: str, own: str = "    pass\n", **options: Any) -> tuple[int, str]:
         file = tmp_path / "my_shop.py"
@@ -92,7 +95,7 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_pa
 def test_orders_that_change_a_moment_later_are_found(
     results: Path, rush: Rushing, tmp_path: Path, mode: str, verdict: str, says: str
 ) -> None:
-    """The finding belongs to the rush whose orders they are."""
+    """The finding belongs to the rush whose orders changed."""
     with cart_shop(tmp_path, mode) as host:
         status, printed = rush(host, repeat=3)
     assert status == 1, printed
@@ -115,7 +118,7 @@ def test_orders_that_change_a_moment_later_are_found(
 def test_correct_foreign_shop_is_never_found_wrong(
     results: Path, tmp_path: Path, design: str, target: str
 ) -> None:
-    """Their targets follow the guide."""
+    """The targets follow docs/your-shop.md."""
     file = tmp_path / "my_shop.py"
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
     printed = io.StringIO()
@@ -127,7 +130,7 @@ def test_correct_foreign_shop_is_never_found_wrong(
 
 
 def test_orders_of_an_earlier_rush_are_no_verdict(results: Path, tmp_path: Path) -> None:
-    """A shop of one order for each customer shows the existing order."""
+    """A shop that sells one order to each customer shows the existing order."""
     file = tmp_path / "my_shop.py"
     file.write_text("from loadtest.tests.design_shop import *\nclass MyShop(ByName): pass\n")
     console = Console(file=io.StringIO(), width=120)

@@ -1,5 +1,7 @@
-"""Messages for a wrong target: its file, how it reads an answer, where it counts, and
-which machine may be rushed."""
+"""Messages about a wrong target.
+
+They concern its file, how it reads an answer, what it counts, and which machine may be rushed.
+"""
 
 import json
 import sqlite3
@@ -140,7 +142,7 @@ def test_missing_answer_and_missing_response_are_refused() -> None:
 
 @pytest.mark.parametrize(("outcome", "status"), [("sold", 503), ("sold_out", 201)])
 def test_answer_of_our_shop_contradicts_its_status(outcome: str, status: int) -> None:
-    """Clients look at the status, others at the body."""
+    """Some clients read the status, others the body."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     answer = shop.read(Response(status, json.dumps({"outcome": outcome, "order": 7})))
     assert (answer.outcome, answer.open) == ("error", True)
@@ -152,7 +154,7 @@ def test_answer_of_our_shop_contradicts_its_status(outcome: str, status: int) ->
 
 @pytest.mark.parametrize("name", ["shop", "a#b.db", "a?b.db", "a%41.db", "a b.db"])
 def test_rows_are_counted_in_sqlite(tmp_path: Path, name: str) -> None:
-    """A name may have characters that a URI gives a meaning."""
+    """The name of the file may have characters with a meaning in a URI."""
     with closing(sqlite3.connect(tmp_path / name)) as shop:
         shop.execute("CREATE TABLE orders (id INTEGER)")
     dsn = f"sqlite:///{tmp_path}/{name}"
@@ -194,7 +196,7 @@ def refuse_connection() -> None:
 
 
 def test_shop_that_died_is_not_the_targets_fault() -> None:
-    """Whatever the target counts with."""
+    """This holds for every way in which a target counts."""
     with pytest.raises(
         TargetError, match=r"URLError: .*Does the shop still run\? Its own log says"
     ):

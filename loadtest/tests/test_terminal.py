@@ -1,4 +1,7 @@
-"""Any terminal will do, an argument that a command does not use is refused, and what tables say."""
+"""What a terminal shows.
+
+Any terminal is supported, unknown arguments are refused, and tables state their facts.
+"""
 
 import inspect
 import io
@@ -30,7 +33,7 @@ from loadtest.tests.sample_reports import run_of, summary_of
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
-    """An exact run: two units for three buyers, in this many seconds."""
+    """Return an exact run of two units for three buyers, which took this many seconds."""
     quick = {"p50": 1000.4, "p95": 1500.0, "max": 1600.0}
     exact = run_of(sequential_sale(), lock, "rush", buy_ms=quick, duration_s=seconds)
     return {**exact, **changes}
@@ -79,8 +82,11 @@ def test_unanswered_buyers_have_a_column_if_any() -> None:
 
 
 def test_reason_is_printed_without_interpreting_markup() -> None:
-    """A key, or an answer of a shop: Rich took it for markup, and the command ended in a traceback.
-    A key may have no blanks, and all of these characters."""
+    """Keys and answers of a shop may look like Rich's markup, which used to end the command in a
+    traceback.
+
+    A key may have all of these characters, but no blanks.
+    """
     console = Console(file=io.StringIO(), width=200)
     odd = run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
     report.print_reasons(console, report.reasons([odd]))
@@ -153,7 +159,7 @@ def test_help_names_the_defaults_of_its_command(
 
 @pytest.mark.parametrize("command", ["faults", "chaos", "target"])
 def test_command_line_has_the_defaults_of_the_function(command: str) -> None:
-    """demo, matrix, load and serve take theirs from a dataclass."""
+    """demo, matrix, load and serve take their defaults from a dataclass."""
     required = ["shop.py", "--host", "http://127.0.0.1:1"] if command == "target" else []
     options = vars(parse([command, *required], ""))
     for name, parameter in inspect.signature(COMMANDS[command]).parameters.items():
@@ -299,7 +305,7 @@ def test_cell_shows_sales_and_recovery_in_figures() -> None:
 
 @pytest.fixture
 def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a command leave the signals and the servers of this process, which all tests use."""
+    """Keep a command from changing the signals and servers of this process, which all tests use."""
     for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
         monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
 
@@ -309,7 +315,7 @@ def _keep_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_error_of_a_server_is_one_line(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no traceback, and no exit code 1, which means an unexpected verdict."""
+    """There is no traceback, and no exit code 1, which would mean an unexpected verdict."""
 
     def run(console: Console) -> int:
         raise error
@@ -347,8 +353,10 @@ def test_results_path_that_is_not_a_folder_is_refused(
 def test_failed_page_hides_no_result(
     monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path
 ) -> None:
-    """The other files are written, and the log has the traceback. An event without its name
-    stands for a defect of the page."""
+    """The other files are written, and the log has the traceback.
+
+    An event without its name stands for any defect of the page.
+    """
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     printed = io.StringIO()
     request: Any = {"by": "buyer", "attempt": "x/buyer-0", "t": 1, "type": "invoke", "f": "buy"}

@@ -1,4 +1,4 @@
-"""The verdict on a sale: from its figures, its findings, its open answers and its close."""
+"""The verdict on a sale, from its figures, its findings, its open answers and its close."""
 
 import re
 from importlib import import_module
@@ -23,7 +23,7 @@ from loadtest.tests.history_builder import HistoryBuilder
 def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgement:
     """Judge a sale of two units to three buyers: two orders, and one buyer is sold out.
 
-    answers  a letter for each buyer (s sold, o sold_out); after a comma, the outcome of a last one
+    answers  a letter for each buyer (s sold, o sold_out); after a comma, one more buyer's outcome
     changes  fields of the judgement
     """
     letters, _, last = answers.partition(",")
@@ -58,7 +58,7 @@ def test_more_orders_than_units_are_oversold(
 
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
-    """The same holds if all units were sold, one is left, or one left without an order."""
+    """This holds if all units were sold, if one is left, and if one left without an order."""
     judgement = exact_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
     assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
@@ -176,7 +176,7 @@ def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(shape: Any) -> 
 def test_orders_that_change_later_are_found(
     shape: Any, orders: int, verdict: str, is_open: bool
 ) -> None:
-    """Every fifth order is deleted after the answers, or a consumer writes one again."""
+    """Every fifth order is deleted after the answers, or a consumer writes one order again."""
     run = exact_run(**shape)
     reread_closed_sales(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])

@@ -19,7 +19,7 @@ DEAD = "node A ended; see the log"
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """An event that nothing sets before the end of the test."""
+    """Return an event that is set only at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -64,7 +64,7 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
 def test_work_ends_when_the_disk_is_full(
     full_folder: str, never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All servers still run: they may answer nothing more, and say so only in their logs."""
+    """All servers still run. They may not answer any more, and say why only in their logs."""
     with tempfile.TemporaryFile() as log:
         stack = Stack(count=0, workers=1, threads=1, log=log)
         folder = {"var": VAR, "records": stack.records.parent}[full_folder]

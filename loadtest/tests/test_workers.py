@@ -1,6 +1,7 @@
 """The rush in several processes of Locust: --processes, --master with --worker, and the web UI.
 
-Two workers with four buyers each, for three units. Worker 1 has those with odd numbers.
+Unless a test says otherwise, two workers have four buyers each, for three units. Worker 1 has the
+buyers with odd numbers.
 """
 
 import json
@@ -112,7 +113,10 @@ def test_death_after_the_report_keeps_the_verdict(tmp_path: Path, host: str) -> 
 
 
 def test_workers_never_get_the_restock_token(tmp_path: Path, host: str) -> None:
-    """A process that reaches the master's port may call itself a worker; this one only listens."""
+    """Any process that reaches the master's port may register as a worker.
+
+    The spy here registers and only listens.
+    """
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:
         locust.headless("--master", "--expect-workers", "1", "--restock-token", secret)

@@ -1,4 +1,4 @@
-"""Ways to make a fault that looks made and is not, on real servers."""
+"""Faults that are made ineffective, so that they only appear to happen, on real servers."""
 
 import os
 import signal
@@ -35,10 +35,14 @@ SHORT = "local n = 0 while n < 5000000 do n = n + 1 end"
 
 @dataclass(frozen=True, slots=True)
 class WeakenedFault:
-    """How a fault is neutered: what it has under this name is something else instead.
+    """A way to make a fault ineffective: an attribute of its code is replaced.
 
-    faults    names of the faults, each of which is neutered in this way
-    only_ttl  whether only locks that end by themselves notice: all other locks have no ttl
+    faults    names of the faults that are weakened in this way, separated by spaces
+    how       the way in words, for the test's id
+    owner     the class or module whose attribute is replaced
+    name      the name of the attribute
+    instead   the replacement
+    only_ttl  whether only locks that expire are affected: other locks have no ttl
     """
 
     faults: str
@@ -59,7 +63,7 @@ _match_rules = Connection._match_rules
 
 
 def release_victims(prove: Callable[[F], str]) -> Callable[[F], str]:
-    """The victims go on as soon as it is proved that they are stopped, and are answered."""
+    """Let the victims continue, and be answered, as soon as it is proved that they are stopped."""
 
     def prove_and_release(fault: F) -> str:
         evidence = prove(fault)
@@ -74,14 +78,14 @@ _prove_slow_write = SlowWriteFault.prove
 
 
 def lift_delay(fault: SlowWriteFault) -> str:
-    """The network is fast again as soon as its delay is proved."""
+    """Remove the delay of the network as soon as it is proved."""
     evidence = _prove_slow_write(fault)
     fault.testbed.database_proxy.pass_on()
     return evidence
 
 
 def too_late(fault: ShutdownFault) -> None:
-    """SIGTERM when everybody has been answered."""
+    """Send SIGTERM only when all buyers have been answered."""
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
         trial.guest.is_done.wait(10)
@@ -89,7 +93,7 @@ def too_late(fault: ShutdownFault) -> None:
 
 
 def for_a_moment(fault: PauseFault) -> None:
-    """SIGCONT as soon as it is proved, and SIGSTOP again just before anybody looks."""
+    """Send SIGCONT once the pause is proved, and SIGSTOP again just before its end is checked."""
 
     def go_on() -> None:
         wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)
@@ -108,24 +112,24 @@ def kill_master(fault: CrashFault) -> None:
 
 
 def signal_master(testbed: Testbed, node: int, what: signal.Signals) -> None:
-    """Only the first process of a node gets a signal."""
+    """Send a signal to the first process of a node only."""
     os.kill(testbed.pids(node)[0], what)
 
 
 def master_only(testbed: Testbed, node: int) -> list[int]:
-    """The list of pids that fires and proves knows the master alone."""
+    """Return the pid of the master only, to the code that fires and proves the fault."""
     return _whole_pids(testbed, node)[:1]
 
 
 def long_ttl(testbed: Testbed, seconds: float) -> None:
-    """Locks live for 60 s, whatever the fault asks for."""
+    """Let locks live for 60 s, whatever the fault sets."""
     testbed.ttl = 60
     for node in (VICTIMS_NODE, RIVALS_NODE):
         testbed.restart(node)
 
 
 def drop_request(connection: Connection, request: bytes) -> None:
-    """The proxy drops the request and not its reply, and says that it dropped the reply."""
+    """Drop the request instead of its reply, and report the reply as dropped."""
     _match_rules(connection, request)
     if connection._pending_rule is not None:
         connection._pending_rule.fire(b"+OK")
@@ -133,20 +137,20 @@ def drop_request(connection: Connection, request: bytes) -> None:
 
 
 def deliver_reply(connection: Connection, reply: bytes) -> None:
-    """The proxy delivers the reply, and says that it dropped it."""
+    """Deliver the reply, and report it as dropped."""
     rule, connection._pending_rule = connection._pending_rule, None
     assert rule is not None
     rule.fire(reply)
 
 
 def cut_off_both(fault: PartitionFault) -> None:
-    """The black hole swallows what both nodes send to Redis."""
+    """Swallow what both nodes send to Redis."""
     for proxy in fault.testbed.redis:
         proxy.black_hole()
 
 
 def ask_node_b(trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-    """The buyer of the node that will be cut off asks the other node, and buys a unit."""
+    """Send the purchase of the cut-off buyer to the other node, where it buys a unit."""
     return _send(trial, buyer, RIVALS_NODE if buyer.attempt.endswith("cut-off") else node)
 
 
@@ -165,7 +169,7 @@ def end_nothing(fault: ShutdownFault) -> None:
 
 
 def no_switch() -> Callable[[Proxy, Any], None]:
-    """The nodes' proxies are not sent to the new master."""
+    """Return a Proxy.switch() that leaves the nodes' proxies at the old master."""
     left = [2]
 
     def ignore(proxy: Proxy, target: Any) -> None:

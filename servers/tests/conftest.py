@@ -1,4 +1,4 @@
-"""Fixtures: a copy of the project; a Valkey, and a proxy before it."""
+"""Fixtures: a copy of the project, and a Valkey with a proxy in front of it."""
 
 import tempfile
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey
 
 @pytest.fixture
 def direct(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
-    """A client past the proxy."""
+    """Connect a client to Valkey itself, past the proxy."""
     with client_at(valkey.port) as client:
         client.flushall()
         yield client
@@ -46,6 +46,6 @@ def proxy(valkey: embedded.Valkey) -> Iterator[Proxy]:
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[redis.Redis]:
-    """A client that waits 0.3 s for an answer."""
+    """Connect a client to the proxy. It waits 0.3 s for an answer."""
     with client_at(proxy.port, timeout=0.3) as client:
         yield client

@@ -35,11 +35,12 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py and what it needs, copied and used by an ordinary user: a hundred characters down,
-    and a shell would take the path apart.
+    """A copy of manage.py and what it needs, used by an ordinary user.
 
-    For root that is `nobody`, who may read what root's Python is made of and nothing else; without
-    setpriv (util-linux) it is root.
+    Its path has more than a hundred characters, and some that have to be quoted in a shell.
+
+    If the tests run as root, the user is `nobody`, who may read only the files that root's Python
+    needs. Without setpriv (util-linux) the user is root.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +84,7 @@ class Copy:
         return psutil.Process(registry["valkey"]["pid"])
 
     def kill(self) -> None:
-        """Kill what a failed test left."""
+        """Kill the processes that a failed test left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
             known_paths = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
             if str(self.root) in " ".join(known_paths):  # Valkey writes over its command line
@@ -120,7 +121,7 @@ class User:
         return self._answer()
 
     def leave(self) -> int:
-        """End its input and wait until it ends. Returns its exit code."""
+        """End the input of the process, wait until it ends, and return its exit code."""
         self.input.close()
         code = self.process.wait(30)
         self.output.close()  # not read to its end: a child of a killed user has it too

@@ -1,4 +1,4 @@
-"""Waits for a condition that nothing announces."""
+"""Waits for a condition about which there is no notification."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A MariaDB for a test."""
+"""A MariaDB server for a test."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ from servers.mariadb import MariaDB
 
 
 def require_mariadb() -> None:
-    """Skip the test where MariaDB or its client is not installed; fail it there in CI."""
+    """Skip the test if MariaDB or its client is not installed; in CI fail instead."""
     missing = "" if mariadb.is_installed() else mariadb.MISSING
     if find_spec("pymysql") is None:
         missing = mariadb.CLIENT_MISSING

@@ -1,4 +1,4 @@
-"""make doctor: with everything, with nothing but Python, and on machines that are not this one."""
+"""`make doctor` with everything, with Python alone, and on other kinds of machines."""
 
 import ast
 import inspect

@@ -1,5 +1,7 @@
-"""The servers from the wheels, for an ordinary user: shared, stopped by the last one, and usable
-after any crash."""
+"""The servers from the wheels, used by an ordinary user.
+
+They are shared, stopped by their last user, and usable after any crash.
+"""
 
 import os
 import re
@@ -79,8 +81,11 @@ def test_postgresql_keeps_its_data_over_restart_and_sigkill(copy: Copy) -> None:
 def test_stale_pid_of_another_program_does_not_prevent_start(
     copy: Copy,
 ) -> None:
-    """After a reboot, or in a new container, small pids are soon used again. Here by another
-    PostgreSQL: taken for ours, its socket would be looked for in the wrong folder."""
+    """After a reboot, or in a new container, small pids are soon used again.
+
+    Here another PostgreSQL has the pid. If it were taken for ours, its socket would be looked for
+    in the wrong folder.
+    """
     with User(copy):
         pid = copy.data / "postmaster.pid"
         files = (pid, Path(pid.read_text().splitlines()[4]) / ".s.PGSQL.5432.lock")
@@ -146,7 +151,7 @@ def test_unwritable_files_are_refused_with_advice(copy: Copy) -> None:
 
 
 def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """initdb passes the path of its programs to a shell: they are copied to a path without `$`."""
+    """initdb passes the path of its programs to a shell, so they are copied to a plain path."""
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         server = Postgres(tmp_path / "data", runtime=Path(folder))

@@ -1,4 +1,4 @@
-"""MariaDB starts, answers on its socket only, and leaves nothing."""
+"""MariaDB starts, listens on its socket only, and leaves nothing behind."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ with open(sys.argv[2], "wb") as log:
 
 @pytest.fixture
 def installed() -> None:
-    """Skip where MariaDB is not installed; fail there in CI."""
+    """Skip the tests if MariaDB is not installed; in CI fail instead."""
     if mariadb.is_installed():
         return
     if os.environ.get("CI"):
@@ -80,7 +80,7 @@ def test_second_start_keeps_the_data(folder: Path) -> None:
 def test_temporary_tables_of_another_server_stay(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server deletes the temporary tables of its own folder only."""
+    """A server deletes temporary tables in its own folder only."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     foreign_table = tmp_path / "#sql-temptable-14db-1-3.MAI"
     foreign_table.touch()

@@ -1,4 +1,4 @@
-"""A server's process, the way to this machine, and what a refused file means."""
+"""A server's process, its port on this machine, and the errors about a file that is refused."""
 
 import errno
 import os
@@ -172,7 +172,7 @@ def test_folder_of_sockets_is_short_whatever_tmpdir_is(
 def test_runtime_folder_that_is_a_link_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user may have put it into a shared folder, to have one of ours opened to all."""
+    """Another user may have put the link into a shared folder, to gain access to our folder."""
     ours = tmp_path / "ours"
     ours.mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
@@ -215,7 +215,7 @@ def test_runtime_folder_writable_by_others_is_refused(
 def test_only_an_unnamed_server_is_started(
     names_set: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container has neither server in it: `manage.py migrate` failed there for want of one."""
+    """A container has neither server. `manage.py migrate` must not start what a URL names."""
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)

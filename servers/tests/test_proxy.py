@@ -1,4 +1,4 @@
-"""The proxy before a real Valkey: every mode, a replica behind it, and its own end."""
+"""The proxy in front of a real Valkey: every mode, a replica behind it, and its own end."""
 
 import socket
 import tempfile
@@ -48,7 +48,7 @@ def test_everything_is_passed_on_in_order_whatever_its_size(
 
 
 def test_server_may_speak_first() -> None:
-    """MySQL greets its clients, which send nothing before."""
+    """MySQL greets its clients, which send nothing before that."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         Proxy(server.getsockname(), server_speaks_first=True) as proxy,
@@ -182,7 +182,7 @@ def test_bytes_before_a_close_reach_a_late_server() -> None:
 def test_replica_behind_a_black_hole_loses_the_last_write(
     proxy: Proxy, direct: redis.Redis, tmp_path: Path
 ) -> None:
-    """Without the black hole the bytes are in the replica's socket already, and nothing is lost."""
+    """Without the black hole, the bytes are already in the replica's socket; nothing is lost."""
     replica = embedded.Valkey(tmp_path, replica_of=("127.0.0.1", proxy.port))
     embedded.kill_at_exit(replica.start())
     try:

@@ -1,4 +1,4 @@
-"""Replies of real servers that get lost: the command was carried out, the client does not know."""
+"""Lost replies of real servers: the command was executed, but the client does not know it."""
 
 import socket
 
@@ -13,7 +13,7 @@ from servers.valkey import client_at
 def test_set_nx_with_a_lost_reply_leaves_the_key(
     proxy: Proxy, client: redis.Redis, direct: redis.Redis
 ) -> None:
-    """With redis-py's ten retries the client would ask again, and find its own key in the way."""
+    """redis-py's ten retries would repeat the command, and its own key would refuse it."""
     client.ping()
     lost, other = proxy.lose_reply(b"lock:42"), proxy.lose_reply(b"lock:43")
     cancelled = proxy.lose_reply(b"lock:41")

@@ -1,4 +1,4 @@
-"""ZooKeeper starts whatever the path and the locale of its user are."""
+"""ZooKeeper starts with any path and any locale of its user."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, open(sys.argv[2], "
 def test_zookeeper_starts_in_a_folder_beyond_ascii(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under LC_ALL=C Java has no name for such a working directory, and does not start there."""
+    """Under LC_ALL=C Java cannot represent such a working directory, and would not start in it."""
     checkout = tmp_path / "ü"
     checkout.mkdir()
     monkeypatch.setenv("LC_ALL", "C")

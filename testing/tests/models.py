@@ -1,4 +1,4 @@
-"""A shop as plain as they come, in the test's own database."""
+"""The simplest shop, in the test's own database."""
 
 from django.db import models, transaction
 
@@ -36,7 +36,7 @@ def one_unit() -> None:
 
 
 def buy_plainly() -> int:
-    """FLAW: reads, checks and writes back."""
+    """Buy a unit. FLAW: it reads, checks and writes back without a guard."""
     stock = Stock.objects.get(pk=1)
     if stock.amount < 1:
         return 409
@@ -47,7 +47,7 @@ def buy_plainly() -> int:
 
 
 def buy_with_a_condition() -> int:
-    """The check and the write are one statement."""
+    """Buy a unit: one statement checks and writes."""
     with transaction.atomic():
         if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=models.F("amount") - 1):
             return 409

@@ -1,4 +1,4 @@
-"""A project on another database: its lost update is found, and its repairs pass.
+"""A project on another database, in which the plugin finds a lost update, and repairs pass.
 
     python other_database.py SETTINGS
 
@@ -36,7 +36,7 @@ from testing.tests.models import (  # noqa: E402
 
 
 def buy_with_a_row_lock() -> int:
-    """The row is locked from the read on."""
+    """Buy a unit; the row is locked from the read on."""
     with transaction.atomic():
         stock = Stock.objects.select_for_update().get(pk=1)
         if stock.amount < 1:

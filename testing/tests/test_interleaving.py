@@ -1,4 +1,4 @@
-"""A lost update is found and shown, its repair passes, and a serial failure is no race."""
+"""A lost update is found and shown, its repair passes, and a failure without a race is no race."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ def test_lost_update_is_shown_between_two_statements() -> None:
 
 
 def test_conditional_update_passes_every_order_soon() -> None:
-    """20 orders take about a second; a busy machine may need more."""
+    """20 orders take about a second, and longer on a busy machine."""
     began = time.monotonic()
     runs = interleave(*TWO, before=one_unit, check=sold_once)
     assert time.monotonic() - began < 30
@@ -89,7 +89,7 @@ def test_lock_outside_the_database_counts_as_waiting() -> None:
 
 
 def test_slow_statement_does_not_count_as_waiting() -> None:
-    """Before its first statement a call may count as waiting, if it takes long to connect."""
+    """Before its first statement, a call may count as waiting if its connection takes long."""
 
     def sleep() -> None:
         with connection.cursor() as cursor:
@@ -201,7 +201,7 @@ def test_asyncio_calls_are_interleaved_in_separate_threads() -> None:
 
 
 def test_sold_out_is_answered_while_another_payment_fails() -> None:
-    """A takes the unit, its payment is refused, and it rolls back: the unit is there again."""
+    """A takes the unit, its payment is refused, and it rolls back, so that the unit is back."""
 
     class Refused(Exception):
         pass
@@ -269,7 +269,7 @@ def raise_generator_exit(run: Run) -> None:
     ],
 )
 def test_check_may_fail_with_a_base_exception(check: Check, message: str) -> None:
-    """The order counts as failed, all later ones are run, and the timeline is shown."""
+    """The order counts as failed, later orders are run, and the timeline is shown."""
     with pytest.raises(InterleavingFailed, match=rf"^{message}(.|\n)*Between [AB]'s") as failed:
         interleave(buy_plainly, buy_plainly, before=one_unit, check=check)
     count = re.search(r"in (\d+) of (\d+) orders", str(failed.value))
@@ -286,7 +286,7 @@ def test_keyboard_interrupt_in_check_ends_everything() -> None:
 
 
 def test_check_that_returns_false_fails() -> None:
-    """A check without an assert would pass for every shop."""
+    """Otherwise a check without an assert would pass for every shop."""
     message = "AssertionError: check returned False: use assert, or return nothing"
     with pytest.raises(InterleavingFailed, match=f"^{message}"):
         interleave(
@@ -308,7 +308,7 @@ def test_coroutine_function_as_check_or_before_is_refused() -> None:
 
 
 def test_stuck_calls_are_shown_as_a_timeline() -> None:
-    """A takes the lock and waits for B's event, and B waits for A's lock."""
+    """A holds the lock and waits for B's event, and B waits for A's lock."""
     lock = threading.Lock()
     is_over = threading.Event()
 
@@ -358,7 +358,7 @@ def test_serial_failure_of_several_steps_is_no_race() -> None:
 
 
 def test_equal_orders_are_counted_once() -> None:
-    """Those of a call that waits come to the same turns; two calls of three steps have 20."""
+    """Orders in which a call waits lead to the same turns. Two calls of three steps have 20."""
 
     def locked() -> int:
         with transaction.atomic():

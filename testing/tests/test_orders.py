@@ -1,4 +1,4 @@
-"""The orders: all of them, none twice, simplest first."""
+"""The orders of steps: each of them once, the simplest first."""
 
 from testing.orders import count_orders, orders
 from testing.run import switches

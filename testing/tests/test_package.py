@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parents[1]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the sdist as the release does, and from it, where nothing is known of that, a wheel."""
+    """Build the sdist as the release does, and from it a wheel, outside of the repository."""
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
     release = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
     environment = {name: value for name, value in os.environ.items() if "GITHUB" not in name}

@@ -1,4 +1,4 @@
-"""The fixtures, as a project that has installed them uses them, over live_server too."""
+"""The fixtures, used as in a project that has installed them, also with live_server."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ pytest_plugins = ["testing.plugin"]
 
 
 def post(url: str) -> int:
-    """The status of one POST over HTTP."""
+    """Return the status of one POST request."""
     try:
         with build_opener(ProxyHandler({})).open(
             Request(url, method="POST"), timeout=20

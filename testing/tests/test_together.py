@@ -1,4 +1,4 @@
-"""n calls at once, against a plain shop and a repaired one."""
+"""Several calls at once, against a plain shop and a repaired one."""
 
 import threading
 
@@ -19,7 +19,7 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 @pytest.mark.usefixtures("_tables")
 def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
-    """The oversell itself is luck in a rush; `interleave` is for the proof. Here all is forced."""
+    """An oversell in a rush is a matter of luck, and `interleave` proves it. Here it is forced."""
     Stock.objects.create(pk=1, amount=1)
     have_read = threading.Barrier(4)
 

@@ -1,4 +1,4 @@
-"""The views of these tests, for live_server."""
+"""The views for the tests with live_server."""
 
 from django.http import HttpResponse
 from django.urls import path

@@ -8,7 +8,7 @@ __all__ = ["clone", "summary"]
 
 
 def summary(*runs: dict[str, Any]) -> Any:
-    """The summary.json of these runs."""
+    """Return the summary.json of these runs."""
     return {
         "started": "2026-01-02T03:04:05",
         "machine": {"cpus": 2, "python": "3.13.1", "postgres": "18.1", "redis": "Valkey 9"},

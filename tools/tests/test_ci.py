@@ -1,4 +1,4 @@
-"""`.ci/run` repeats a run that shows nothing, and no failure."""
+"""`.ci/run` repeats a run that is inconclusive, and never a failure."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Every link, command, option, setting, file and name that the documents show is there."""
+"""Every link, command, option, setting, file and name in the documents exists."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", 
 
 
 def code(text: str) -> str:
-    """The parts of a page that are set as code, one a line."""
+    """Return the parts of a page that are marked as code, one on each line."""
     fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return "\n".join(
@@ -57,7 +57,7 @@ def is_module(name: str) -> bool:
 
 
 def commands_that_are_not_there(text: str) -> Iterator[str]:
-    """The commands in a page that make, manage.py or Python would not find."""
+    """Return the commands in a page that make, manage.py or Python would not find."""
     code_shown = code(text)
     for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", code_shown):
         if target not in make_targets():
@@ -71,7 +71,7 @@ def commands_that_are_not_there(text: str) -> Iterator[str]:
 
 
 def arguments(text: str) -> Iterator[list[str]]:
-    """The words of every command of loadtest in a page."""
+    """Return the words of every command of loadtest in a page."""
     code_shown = code(text)
     for command, _, quoted, plain in re.findall(
         r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", code_shown
@@ -83,8 +83,10 @@ def arguments(text: str) -> Iterator[list[str]]:
 
 
 def paths_that_are_not_there(text: str) -> Iterator[str]:
-    """The files in a page, each alone or as `file::name`, that the repository does not have. A path
-    may leave out the folders above."""
+    """Return the files named in a page, alone or as `file::name`, that the repository lacks.
+
+    A path may omit the folders above.
+    """
     for path, name in re.findall(
         r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", code(text), re.MULTILINE
     ):
@@ -98,13 +100,13 @@ def paths_that_are_not_there(text: str) -> Iterator[str]:
 
 
 def defined(path: Path) -> set[str]:
-    """The functions and classes of a file."""
+    """Return the names of the functions and classes of a file."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
 def settings_that_are_not_there(text: str) -> set[str]:
-    """The variables of the environment in a page that no code and no configuration has."""
+    """Return the environment variables in a page that appear in no code or configuration."""
     return set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - variables()
 
 
@@ -145,12 +147,12 @@ def test_every_option_in_a_page_exists(page: Path) -> None:
 
 
 def prose(text: str) -> str:
-    """The text without its blocks of code, whose brackets are no links."""
+    """Return a page without its blocks of code, whose brackets are no links."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def links(text: str) -> list[str]:
-    """The targets of links and pictures that are not on the web."""
+    """Return the targets of links and pictures within the repository."""
     link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
     return [
         target
@@ -164,13 +166,13 @@ def headings(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that a page's headings have on GitHub."""
+    """Return the anchors that a page's headings have on GitHub."""
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(text))
     return {word.strip().replace(" ", "-") for word in words}
 
 
 def broken(page: Path, text: str) -> list[str]:
-    """The links of a page that lead nowhere."""
+    """Return the links of a page that lead nowhere."""
     broken_links = []
     for target in links(text):
         path, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""The tables that `growth` computes from its samples and rushes, without a server."""
+"""The tables that `growth` computes from its samples and rushes; no server is needed."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
 def test_tables_come_from_the_newest_whole_run(
     tmp_path: Path,
 ) -> None:
-    """Each table of the page is taken by itself."""
+    """Each table of the page comes from the newest run that has it."""
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
     tables = ("growth", "growth-asgi")

@@ -1,4 +1,4 @@
-"""A strategy that lacks a step of CONTRIBUTING.md ("A strategy") is named with that step."""
+"""A strategy that lacks a step of "A strategy" in CONTRIBUTING.md is named with that step."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def missing_steps(strategy: Strategy) -> Iterator[str]:
 
 
 def faults_in_docstring(docstring: str) -> Iterator[str]:
-    """Yield the faults of the clauses by which a fault shows a flaw, as "`pause` shows it"."""
+    """Yield the faults in the clauses that name how a flaw shows, such as "`pause` shows it"."""
     for clause in re.split(r"[.;](?:\s|$)", " ".join(docstring.split())):
         if re.search(r"\bshows?\b", clause) and "fault" in clause:
             yield from (name for name in re.findall(r"`([a-z-]+)`", clause) if name in FAULTS)

@@ -1,6 +1,6 @@
 """The load test's table of outcomes has a row for each outcome that the shop answers.
 
-This is no test of loadtest/, which imports nothing of the shop.
+This test is not in loadtest/, which imports nothing of the shop.
 """
 
 import ast
@@ -52,7 +52,7 @@ def test_metrics_count_every_outcome() -> None:
 
 
 def test_buyers_retry_if_the_shop_asks_for_it() -> None:
-    """`throttled` alone is not retried: its pause may be longer than the run."""
+    """Only `throttled` is not retried, because its pause may be longer than the run."""
     outcomes = {error.outcome for error in shop_errors() if issubclass(error, errors.RetryLater)}
     outcomes.remove(errors.RetryLater.outcome)  # only its subclasses are raised
     assert outcomes | {errors.WaitingRoomFull.outcome} == RETRIED_OUTCOMES
@@ -67,7 +67,7 @@ def test_only_a_broken_commit_leaves_the_sale_of_the_unit_open() -> None:
 
 
 def test_sets_of_outcomes() -> None:
-    """A change of a row shows here which sets it moves into."""
+    """If a row changes, this test shows which sets change."""
     assert {"sold", "sold_out"} == FINAL_OUTCOMES
     assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES
     assert {"sold", "sold_out", "closed", "busy", "lost"} == BEGUN_OUTCOMES
@@ -76,6 +76,6 @@ def test_sets_of_outcomes() -> None:
 
 
 def test_every_outcome_that_leaves_a_buyer_unserved_has_a_remedy() -> None:
-    """`error` has the shop's own words instead."""
+    """`error` has none, because the shop's own message is shown."""
     assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
     assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)

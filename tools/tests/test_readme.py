@@ -1,4 +1,4 @@
-"""The README is true: its commands run, its table is a result, it is short."""
+"""The README is true: its commands run, its table is a result, and it is short."""
 
 import json
 import re

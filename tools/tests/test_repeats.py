@@ -1,4 +1,4 @@
-"""A test of a module that a busy machine may fail is run once more, and named."""
+"""A failed test is run once more, and named, if a busy machine may fail its module."""
 
 import subprocess
 import sys

@@ -1,9 +1,11 @@
-"""python -m tools.site.tests.slow_machine: replays recorded schedules on a machine that is slow.
+"""Replays recorded schedules on a machine that is slow.
 
-Each buyer sleeps at its read for longer than a buyer that waits for the other is silent. Prints
-whether the schedule does what was recorded; the same if the recording is changed in one state; and
-whether the first turn is the recorded one if the recording is not known. At last each buyer sleeps
-before each command to Redis, and the server restarts while B asks for the lock.
+    python -m tools.site.tests.slow_machine
+
+Each buyer sleeps at its read, for longer than the silence after which a buyer counts as waiting. It
+prints whether a schedule has the recorded turns; the same for a recording that was changed in one
+state; and whether the first turn is as recorded if the recording is unknown. In the last run, each
+buyer sleeps before each command to Redis, and the server restarts while B requests the lock.
 """
 
 import time

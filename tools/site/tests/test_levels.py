@@ -1,4 +1,4 @@
-"""The levels agree with the recording: goals are reachable, impossible moves not recorded."""
+"""The levels agree with the recording: goals are reachable, impossible moves unrecorded."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_goal_can_be_reached(level: Level) -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_wrong_way_does_not_reach_the_goal(level: Level) -> None:
-    """A level names a whole schedule that does not, unless every one reaches the goal."""
+    """A level names a whole schedule that misses the goal, unless every schedule reaches it."""
     moves = moves_of(level)
     ways = tuple(level.schedules_reaching(moves, level.goal))
     schedules = whole_schedules(level.offered_moves(moves))
@@ -46,7 +46,7 @@ def test_level_names_an_offered_event(level: Level) -> None:
     "level", [level for level in LEVELS if level.impossible], ids=lambda level: level.slug
 )
 def test_impossible_is_not_recorded(level: Level) -> None:
-    """No event of its world records it."""
+    """No event of the level's world records the move."""
     assert level.schedules_reaching(moves_of(level), level.impossible) == []
 
 
@@ -57,7 +57,7 @@ def test_levels_have_one_slug_each() -> None:
 
 
 def test_named_fault_has_the_verdict_of_the_level() -> None:
-    """The cell that a level links to is oversold or a deadlock where the level's goal is."""
+    """The cell to which a level links is an oversell or a deadlock, as the level's goal is."""
     verdicts = {
         f"{run['lock']}/{run['fault']}": run["verdict"] for run in recorded_faults()["runs"]
     }
@@ -68,7 +68,7 @@ def test_named_fault_has_the_verdict_of_the_level() -> None:
 
 
 def test_every_turn_is_narrated() -> None:
-    """Each turn has a line, but for a wait of the world."""
+    """Each turn has a line, except for a wait of the world."""
     for name, moves in RECORDED.items():
         words = narrate(moves, WORLDS[name])
         assert set(words) == {"", *moves}

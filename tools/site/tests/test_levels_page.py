@@ -1,4 +1,4 @@
-"""Every level in a browser: won by key and by touch, its wrong way tried, and read as text."""
+"""Every level in a browser: won by key and by touch, played in a wrong way, and read as text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def phone(browser: Browser) -> Iterator[Page]:
 
 
 def press_key(page: Page, turn: str) -> None:
-    """Make a turn by its key: a buyer's letter, or the number of the event's button."""
+    """Make a turn by its key: a buyer's letter, or the number on the event's button."""
     if turn in "AB":
         page.keyboard.press(turn.lower())
         return

@@ -1,4 +1,4 @@
-"""Every move of the other strategies again, from the live shop, compared with the recording."""
+"""Every recorded move of the other strategies, made again by the live shop."""
 
 from concurrent.futures import ThreadPoolExecutor
 

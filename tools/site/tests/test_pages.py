@@ -1,4 +1,4 @@
-"""The pages of the faults, of the lessons and of the search, and the step-through's sentences."""
+"""The pages of the faults, the lessons and the search, and the sentences of the step-through."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ def opened_cell(page: Page) -> Locator:
 def test_faults_open_on_token_under_pause(
     site: Path, browser: Browser, width: int, height: int
 ) -> None:
-    """The code that decides is on the screen at once."""
+    """The deciding lines of the code are on the screen at once."""
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto((site / "faults.html").as_uri())
     expect(opened_cell(page)).to_contain_text("token under pause")
@@ -67,7 +67,7 @@ def test_opened_cell_shows_its_code_on_a_phone(site: Path, browser: Browser) -> 
 
 
 def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
-    """Each has a sentence, and the columns have the order of docs/faults.md."""
+    """Each fault has a sentence, and the columns have the order of docs/faults.md."""
     page.goto((site / "faults.html").as_uri())
     opened_cell(page)
     explained = page.locator("#faults-list")
@@ -81,7 +81,7 @@ def test_faults_are_explained_before_a_click(site: Path, page: Page) -> None:
 
 
 def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> None:
-    """One more strategy comes before it, and every number of a cell changes."""
+    """A new strategy comes before the cell's, so that the number of every cell changes."""
     data = pages.recorded_faults()
     new = [{**run, "lock": "novelty"} for run in data["runs"] if run["lock"] == "redis"]
     written = tmp_path / "faults.html"
@@ -104,7 +104,7 @@ def test_recorded_figures_have_right_plurals() -> None:
 
 
 def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
-    """The options come first; the answer, what was observed and why are folded."""
+    """The options come first. The answer, the observation and the reason are folded."""
     for lesson in lessons().values():
         page.goto((site / "workshop" / "lessons" / f"{lesson.slug}.html").as_uri())
         assert page.locator(".options li").all_inner_texts() == lesson.options

@@ -1,4 +1,4 @@
-"""The recording is whole, and agrees with what the shop does when it is asked again."""
+"""The recording is complete, and agrees with the shop when it is made again."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The site opens from a folder, loads nothing from elsewhere, and has no broken links."""
+"""The site opens from a folder, loads nothing from other hosts, and has no broken links."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def targets(path: Path) -> list[str]:
 
 
 def markup(path: Path) -> str:
-    """The page without its scripts and its code, whose text is no markup."""
+    """Return a page without its scripts and its code, whose text is no markup."""
     return re.sub(r"<(script|pre)\b(?![^>]*src).*?</\1>", "", path.read_text(), flags=re.DOTALL)
 
 
@@ -60,7 +60,7 @@ def test_page_loads_only_local_files(site: Path, page: Page) -> None:
 
 
 def test_it_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
-    """The other build has another order of its sets."""
+    """The second build iterates over its sets in another order."""
     assert size(site) < MAX_BYTES
     again = tmp_path / "again"
     code = (
@@ -91,7 +91,7 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
 
 
 def test_code_to_copy_is_shown_whole(site: Path) -> None:
-    """Every source page of a file under locks/, examples/ and the other folders of COPIED."""
+    """It concerns the source pages of files in locks/, examples/ and the other COPIED folders."""
     published = {
         str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
         for page in (site / "source").rglob("*.html")
@@ -105,7 +105,7 @@ def test_code_to_copy_is_shown_whole(site: Path) -> None:
 
 
 def text_of(source_page: str) -> str:
-    """The text of the file that a source page shows."""
+    """Return the text of the file that a source page shows."""
     (text,) = re.findall(r"<pre>(.*?)</pre>", source_page, re.DOTALL)
     return unescape(text)
 
@@ -132,7 +132,7 @@ def test_folder_pages_link_to_their_files(site: Path) -> None:
 
 
 def test_every_page_has_the_same_frame(site: Path) -> None:
-    """One navigation and one stylesheet; the page of the faults brings its own copy of it."""
+    """There is one navigation and one stylesheet. The page of the faults has its own copy of it."""
     links = {
         page: [Path(target).name for target in targets(page)[:10]]
         for page in html(site)

@@ -1,4 +1,4 @@
-"""The step-through and the pages around it in a browser: by key, by touch, in every size."""
+"""The step-through and its neighbouring pages in a browser: by key, by touch, in every size."""
 
 from pathlib import Path
 from typing import Literal
@@ -36,7 +36,7 @@ def shows(page: Page, text: str) -> None:
 
 
 def test_two_keys_sell_the_last_unit_twice(site: Path, page: Page) -> None:
-    """The first move is made, and there is no lock."""
+    """The page has made the first move, and there is no lock."""
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator(".track[data-buyer=A] .did")).to_contain_text("reads 1")
@@ -100,7 +100,7 @@ def test_cell_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -
 
 
 def test_no_page_logs_an_error(site: Path, page: Page) -> None:
-    """axe, which fetches what a page refuses to fetch, is in another test."""
+    """axe is used in another test, because it requests files that a page refuses."""
     watched = Watched()
     watched.watch(page)
     for name in PAGES:

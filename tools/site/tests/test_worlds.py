@@ -1,4 +1,4 @@
-"""The recorded worlds are whole, and agree with the matrix of the faults."""
+"""The recorded worlds are complete, and agree with the matrix of the faults."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ def test_sample_has_at_least_200_schedules() -> None:
 
 
 def test_every_schedule_comes_to_an_end() -> None:
-    """Both buyers have ended, or one was killed, or one waits forever."""
+    """Both buyers have ended, one was killed, or one waits forever."""
     for name, moves in read_moves().items():
         for schedule in worlds.whole_schedules(moves):
             turns = [moves[schedule[:length]] for length in range(1, len(schedule) + 1)]
@@ -85,7 +85,7 @@ def verdicts_of_the_document() -> dict[Cell, str]:
 
 @pytest.mark.parametrize("verdicts_of", [verdicts_of_the_site, verdicts_of_the_document])
 def test_schedules_agree_with_the_matrix(verdicts_of: Callable[[], dict[Cell, str]]) -> None:
-    """A schedule that oversells, or waits forever, exists exactly where the matrix says so."""
+    """Some schedule oversells, or waits forever, exactly where the matrix says so."""
     verdicts = verdicts_of()
     deviations = {}
     missing = set()

@@ -1,4 +1,4 @@
-"""A sample of every strategy and event again, on real servers, compared with the recording."""
+"""A sample of every strategy and event, played again on real servers."""
 
 import os
 import subprocess
@@ -27,6 +27,6 @@ def test_sample_is_played_again_as_recorded() -> None:
 
 
 def test_slow_machine_does_not_change_a_replay() -> None:
-    """A buyer that is late is waited for, and a turn that differs is found all the same."""
+    """The replay waits for a late buyer, and still finds a turn that differs."""
     done = run_module("tools.site.tests.slow_machine")
     assert done.stdout.split() == ["True", "False", "False", "True"], done.stderr[-2000:]
