@@ -176,8 +176,8 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
         True,
         False,
     )
-    filled_in = Client().get("/?lesson=5&lock=none").content.decode()
-    assert "make faults" not in filled_in, "the page itself runs the rush"
+    read_form_values = Client().get("/?lesson=5&lock=none").content.decode()
+    assert "make faults" not in read_form_values, "the page itself runs the rush"
     page = Client().get("/?lesson=5&answer").content.decode()
     assert re.search(r'<li class="right">\s*<b>b</b>\s*<span[^>]*><code>much</code> &lt; all', page)
     assert ("Too much." in page, "make faults" in page) == (True, False)

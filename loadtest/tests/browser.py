@@ -18,7 +18,7 @@ expect.set_options(timeout=20_000)  # milliseconds: a browser on a busy machine
 MISSING = "Chromium is not installed: apt-get install chromium"
 
 
-def needed_chromium() -> str:
+def require_chromium() -> str:
     """Return the path of Chromium. Without it the test fails in CI, and is skipped elsewhere."""
     browser_path = find_chromium()
     if browser_path is None:
@@ -29,9 +29,9 @@ def needed_chromium() -> str:
 
 
 @contextmanager
-def launched(*arguments: str) -> Iterator[Browser]:
+def launch_browser(*arguments: str) -> Iterator[Browser]:
     """Start a browser without a window, with these arguments besides its usual ones."""
-    path = needed_chromium()
+    path = require_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=path, args=[*CHROMIUM_ARGUMENTS, *arguments]
@@ -41,7 +41,7 @@ def launched(*arguments: str) -> Iterator[Browser]:
 
 
 @dataclass
-class Watched:
+class PageLog:
     """The hosts of a page's requests, and the page's errors and warnings.
 
     hosts       the hosts that received requests
@@ -86,7 +86,7 @@ WORDS = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr()
     })"""
 
 
-def words_of(page: Page, chart: str) -> list[dict[str, Any]]:
+def read_chart_words(page: Page, chart: str) -> list[dict[str, Any]]:
     """Return the words of a chart: `text`, and `x`, `y`, `width` and `height` in pixels.
 
     chart  the id of the chart's element
@@ -94,7 +94,7 @@ def words_of(page: Page, chart: str) -> list[dict[str, Any]]:
     return list(page.evaluate(WORDS, chart))
 
 
-def printed_over_each_other(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def find_overlapping_texts(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the pairs of texts whose boxes overlap."""
 
     def overlap(box: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -44,15 +44,15 @@ OWN = {
 }
 
 
-def fresh_copy(folder: Path) -> Path:
+def copy_project(folder: Path) -> Path:
     """Copy every file of the project into a folder, and return the folder."""
-    for name in files(ROOT):
+    for name in list_files(ROOT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
     return folder
 
 
-def files(root: Path) -> list[str]:
+def list_files(root: Path) -> list[str]:
     """Return the paths of all files of the project, without those that git ignores."""
     return sorted(path.relative_to(root).as_posix() for path in _walk(root))
 
@@ -67,7 +67,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def fresh_environment() -> dict[str, str]:
+def user_environment() -> dict[str, str]:
     """Return the environment of a user, without the variables of this test run and of make.
 
     It has settings and proxies that must not matter to a demo.
@@ -98,7 +98,7 @@ def start(
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
-        env=fresh_environment(),
+        env=user_environment(),
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -122,12 +122,12 @@ def assert_ctrl_c_leaves_nothing(command: subprocess.Popen[str], folder: Path) -
     assert_nothing_is_left(folder)
 
 
-def runs_of(results: Path) -> list[dict[str, Any]]:
+def read_newest_runs(results: Path) -> list[dict[str, Any]]:
     """Return the runs of the newest results."""
     return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
 
 
-def processes_of(folder: Path) -> list[str]:
+def find_processes(folder: Path) -> list[str]:
     """Return every process that works in a folder or names it in its command line."""
     processes = []
     for process in psutil.process_iter():
@@ -145,7 +145,7 @@ def processes_of(folder: Path) -> list[str]:
 def assert_nothing_is_left(folder: Path) -> None:
     """Assert that no process is left, and no incomplete result."""
     deadline = time.monotonic() + 15  # Valkey ends a moment after SIGTERM
-    while (left := processes_of(folder)) and time.monotonic() < deadline:
+    while (left := find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == [], left
     results = folder / "results"

@@ -10,7 +10,7 @@ import pytest
 from loadtest.commands import output
 from loadtest.commands.faults import EXTERNAL_SERVER_VARIABLES, THREADS_PER_NODE
 from loadtest.faults.testbed import Testbed
-from loadtest.tests.checkout import fresh_copy
+from loadtest.tests.checkout import copy_project
 from loadtest.tests.held_target import cart_shop
 from servers import embedded
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
     from playwright.sync_api import Browser, BrowserContext, Page
 
     from loadtest.stack.stack import Stack
-    from loadtest.tests.browser import Watched
+    from loadtest.tests.browser import PageLog
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -43,7 +43,7 @@ def clone() -> Iterator[Path]:
     is not in tmp_path, where other pytest runs remove old folders.
     """
     with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
-        yield fresh_copy(Path(folder).resolve())
+        yield copy_project(Path(folder).resolve())
 
 
 @pytest.fixture
@@ -75,17 +75,17 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from loadtest.tests.browser import launched
+    from loadtest.tests.browser import launch_browser
 
-    with launched() as running:
+    with launch_browser() as running:
         yield running
 
 
 @pytest.fixture
-def watched() -> Watched:
-    from loadtest.tests.browser import Watched
+def page_log() -> PageLog:
+    from loadtest.tests.browser import PageLog
 
-    return Watched()
+    return PageLog()
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
+def page(stack: Stack, context: BrowserContext, page_log: PageLog) -> Iterator[Page]:
     """Open the page of the module's `stack`."""
-    from loadtest.tests.demo_page import opened
+    from loadtest.tests.demo_page import open_page
 
-    with opened(context, stack, watched) as page:
+    with open_page(context, stack, page_log) as page:
         yield page

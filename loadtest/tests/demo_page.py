@@ -10,7 +10,7 @@ from urllib.request import urlopen
 from playwright.sync_api import BrowserContext, Locator, Page, Response, expect
 
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import Watched
+from loadtest.tests.browser import PageLog
 
 BUYERS, STOCK = 60, 30
 #: Milliseconds for a rush to begin and to end.
@@ -32,8 +32,8 @@ REPORT = """addEventListener("securitypolicyviolation", (event) =>
 
 
 @contextmanager
-def opened(
-    context: BrowserContext, stack: Stack, watched: Watched, address: str = "/"
+def open_page(
+    context: BrowserContext, stack: Stack, page_log: PageLog, address: str = "/"
 ) -> Iterator[Page]:
     """Open a tab, and check at the end that the page behaved.
 
@@ -46,7 +46,7 @@ def opened(
     page = context.new_page()
     page.add_init_script(RECORD)
     page.add_init_script(REPORT)
-    watched.watch(page)
+    page_log.watch(page)
     policies: dict[str, str] = {}
 
     def inspect(answer: Response) -> None:
@@ -58,10 +58,12 @@ def opened(
     try:
         yield page
     finally:
-        print(*watched.complaints, os.pread(log, 100_000, begin).decode(errors="replace"), sep="\n")
+        print(
+            *page_log.complaints, os.pread(log, 100_000, begin).decode(errors="replace"), sep="\n"
+        )
         page.close()
-    assert watched.hosts == {"127.0.0.1"}
-    assert watched.complaints == []
+    assert page_log.hosts == {"127.0.0.1"}
+    assert page_log.complaints == []
     for url, policy in policies.items():
         assert "default-src 'self'" in policy, url
         assert "unsafe" not in policy, url
@@ -72,7 +74,7 @@ def newest_sale(stack: Stack, product: str = "apple") -> dict[str, Any]:
         return dict(json.load(answer))
 
 
-def start(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:
+def start_rush(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:
     page.get_by_label("Lock").first.select_option(lock)
     page.get_by_label("Buyers").fill(str(buyers))
     page.get_by_label("Stock", exact=True).fill(str(stock))
@@ -85,7 +87,7 @@ def press_start(page: Page) -> None:
     page.get_by_role("button", name=IDLE).click()
 
 
-def is_over(page: Page) -> None:
+def wait_for_rush_end(page: Page) -> None:
     """Wait until the button has shown a running rush, and then that another one can be started."""
     page.wait_for_function(
         "([runs, idle]) => texts.includes(runs) && texts.at(-1) === idle",
@@ -94,14 +96,14 @@ def is_over(page: Page) -> None:
     )
 
 
-def begin(page: Page, lock: str) -> None:
+def begin_round(page: Page, lock: str) -> None:
     page.locator("#step-lock").select_option(lock)
     page.get_by_role("button", name="New round").click()
     for buyer in "AB":
-        expect(column(page, buyer)).to_contain_text("Not started.")
+        expect(find_column(page, buyer)).to_contain_text("Not started.")
 
 
-def column(page: Page, buyer: str) -> Locator:
+def find_column(page: Page, buyer: str) -> Locator:
     return page.locator(f"[data-buyer={buyer}]")
 
 
@@ -109,8 +111,8 @@ def press(page: Page, buyer: str, step: str) -> None:
     page.get_by_role("button", name=f"{buyer}: {step}", exact=True).click()
 
 
-def takes(page: Page, buyer: str, step: str) -> None:
+def take_step(page: Page, buyer: str, step: str) -> None:
     """Press a buyer's button for a step, and wait until the page shows that the step is done."""
     press(page, buyer, step)
-    done = column(page, buyer).locator(".passed", has_text=step)
+    done = find_column(page, buyer).locator(".passed", has_text=step)
     expect(done).to_be_visible()

@@ -76,14 +76,14 @@ CROWDS = {
 HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
 
 
-def whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
+def read_whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
     """Send a request and read until the server closes the connection. Raises OSError."""
     with socket.create_connection(("127.0.0.1", port), timeout) as client:
         client.sendall(question)
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def longest_wait(port: int, questions: Sequence[bytes]) -> float:
+def measure_longest_wait(port: int, questions: Sequence[bytes]) -> float:
     """Send each question repeatedly, and return the longest time until an answer, in seconds.
 
     It is infinite if there is no answer within DEAD seconds, or one with a status of 410 or more.
@@ -95,7 +95,7 @@ def longest_wait(port: int, questions: Sequence[bytes]) -> float:
         while time.monotonic() < end:
             began = time.monotonic()
             try:
-                status = int(whole_answer(port, question).split(b" ", 2)[1])
+                status = int(read_whole_answer(port, question).split(b" ", 2)[1])
             except (OSError, IndexError, ValueError):
                 return math.inf
             if status >= 410:
@@ -177,7 +177,7 @@ class Customers:
         purchase = {"buyer": buyer, "lock": self.lock, "product": self.product}
         asked_at, outcome = time.monotonic(), ""
         try:
-            answer = whole_answer(self.port, post_buy(purchase, key=key), LOST)
+            answer = read_whole_answer(self.port, post_buy(purchase, key=key), LOST)
             outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
         except (OSError, ValueError, KeyError) as error:
             self.lost[key] = repr(error)

@@ -22,7 +22,7 @@ from playwright.sync_api import BrowserContext, Page, Response
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import launched
+from loadtest.tests.browser import launch_browser
 from servers.tests.polling import eventually
 
 #: A name that Chromium is made to resolve to 127.0.0.1.
@@ -206,7 +206,7 @@ def served() -> Iterator[tuple[Stack, str]]:
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[BrowserContext]:
-    with launched(*ARGUMENTS) as browser:
+    with launch_browser(*ARGUMENTS) as browser:
         yield browser.new_context()
 
 

@@ -29,9 +29,9 @@ from loadtest.tests.raw_clients import (
     Crowd,
     Customers,
     get,
-    longest_wait,
+    measure_longest_wait,
     post_buy,
-    whole_answer,
+    read_whole_answer,
 )
 from servers import embedded
 from servers.embedded import ROOT
@@ -86,7 +86,7 @@ class Nginx:
         command: list[str | Path] = [program() or "nginx", "-c", configuration, *options]
         embedded.kill_at_exit(self._server.start(command))
         self._server.wait_until(
-            lambda: whole_answer(self.port, HEALTH).startswith(b"HTTP/1.1 200"), timeout=15
+            lambda: read_whole_answer(self.port, HEALTH).startswith(b"HTTP/1.1 200"), timeout=15
         )
         return self
 
@@ -202,14 +202,14 @@ def guess_from(nginx: Nginx, address: str) -> int:
     """Return the status of a guess at the admin's password from this address."""
     head = f"Content-Length: 0\r\n{ADDRESS_HEADER}: {address}\r\nHost:"
     form = get("/admin/login/?next=/admin/").replace(b"GET", b"POST")
-    return status_of(whole_answer(nginx.port, form.replace(b"Host:", head.encode())))
+    return status_of(read_whole_answer(nginx.port, form.replace(b"Host:", head.encode())))
 
 
 def test_sixth_guess_at_the_password_is_429(nginx: Nginx) -> None:
     assert [guess_from(nginx, "10.0.0.1") for _ in range(7)] == [403] * 5 + [429] * 2
     assert guess_from(nginx, "10.0.0.2") == 403
     form = get("/admin/login/?next=/admin/")
-    assert status_of(whole_answer(nginx.port, form)) == 200  # the form itself is no guess
+    assert status_of(read_whole_answer(nginx.port, form)) == 200  # the form itself is no guess
 
 
 @pytest.mark.parametrize("prefix", ["2001:db8:1:2::", "2001:db8::1:2:3:"])
@@ -320,7 +320,7 @@ def test_large_bodies_are_413_and_held_nowhere(nginx: Nginx) -> None:
     memory = nginx.memory()
     large = Crowd(40, announce(ANNOUNCED_BYTES) + bytes(SENT_BYTES))
     with large.at(nginx.port) as clients:
-        assert longest_wait(nginx.port, [HEALTH]) <= SOON
+        assert measure_longest_wait(nginx.port, [HEALTH]) <= SOON
         assert nginx.temporary_bytes() < MEGABYTE
         assert nginx.memory() - memory < 32 * MEGABYTE
         answers = [RawAnswer.read(client) for client in clients]
@@ -352,6 +352,6 @@ def test_other_requests_are_answered_soon_beside_a_crowd(
     waits = [inf]
     with CROWDS[crowd].at(nginx.port):
         while waits[-1] > SOON and len(waits) <= TRIES:
-            waits.append(longest_wait(nginx.port, questions))
+            waits.append(measure_longest_wait(nginx.port, questions))
     print(f"{stack.server}: {crowd}: {waits[1:]}")
     assert waits[-1] <= SOON

@@ -17,7 +17,7 @@ from loadtest.tests.checkout import (
     assert_ctrl_c_leaves_nothing,
     assert_nothing_is_left,
     finish,
-    runs_of,
+    read_newest_runs,
     start,
 )
 
@@ -115,7 +115,7 @@ def test_planted_defect_leaves_the_demo_without_a_verdict(clone: Path) -> None:
     printed = finish(demo)
     assert demo.returncode == 1, printed
     assert "Traceback" not in printed
-    runs = {run["lock"]: run for run in runs_of(clone / "results")}
+    runs = {run["lock"]: run for run in read_newest_runs(clone / "results")}
     verdicts = {lock: run["verdict"] for lock, run in runs.items()}
     assert verdicts == {"none": "oversold", "token": "unknown", "redis": "unknown"}
     rules = {"none": "broken_history", "token": "unrecorded", "redis": "unlocked"}

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.commands import faults, rushes
-from loadtest.tests.checkout import runs_of
+from loadtest.tests.checkout import read_newest_runs
 from servers import zookeeper
 
 SMALL: dict[str, Any] = {"buyers": 6, "stock": 3}
@@ -41,7 +41,7 @@ def test_matrix_leaves_out_a_strategy_whose_server_did_not_start(
     printed = io.StringIO()
     locks = ("zookeeper", "conditional")
     code = rushes.matrix(Console(file=printed, width=200), locks=locks, **SMALL)
-    missing, sold = runs_of(results)
+    missing, sold = read_newest_runs(results)
     assert (missing["verdict"], missing["as_expected"]) == ("not_run", not ci)
     assert missing["why"].startswith(f"ZooKeeper did not start: {broken_zookeeper}")
     assert missing["why"].endswith("; see run.log")
@@ -57,6 +57,6 @@ def test_faults_leave_out_a_strategy_whose_server_did_not_start(
     printed = io.StringIO()
     console = Console(file=printed, width=200)
     faults.run(console, faults=("slow",), locks=("zookeeper", "conditional"))
-    cells = {cell["lock"]: cell for cell in runs_of(results)}
+    cells = {cell["lock"]: cell for cell in read_newest_runs(results)}
     assert cells["zookeeper"]["verdict"] == "not_run"
     assert cells["zookeeper"]["missing"].startswith("ZooKeeper did not start")

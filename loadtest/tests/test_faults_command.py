@@ -28,7 +28,7 @@ from loadtest.report import tables
 from loadtest.stack.client import StrategyFacts
 from loadtest.stack.databases import POSTGRES
 from loadtest.stack.stack import ROOT, StackError
-from loadtest.tests.checkout import runs_of
+from loadtest.tests.checkout import read_newest_runs
 
 LOCKS = ("token", "redis")
 Play = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
@@ -102,7 +102,7 @@ def test_after_two_faults_with_broken_servers_the_rest_is_not_tried(
     code, printed = run(monkeypatch, play, "crash", "slow", "pause", "clock", "stall")
     assert tried == ["crash", "slow", "pause", "clock"]
     assert code == EXIT_CODES["unknown"]
-    outcomes = {(run["fault"], run["verdict"], run["missing"]) for run in runs_of(results)}
+    outcomes = {(run["fault"], run["verdict"], run["missing"]) for run in read_newest_runs(results)}
     why = "StackError: node A did not start"
     assert {
         ("crash", "unknown", why),
@@ -130,7 +130,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     with pytest.raises(KeyboardInterrupt):
         run(monkeypatch, play, "crash", "slow", "pause", "stall")
     assert kept == [{"crash"}, {"crash", "slow"}]
-    assert {run["fault"] for run in runs_of(results)} == {"crash", "slow"}
+    assert {run["fault"] for run in read_newest_runs(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")
     assert (results / "latest" / "report.html").exists()
 

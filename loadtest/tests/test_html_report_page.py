@@ -8,7 +8,12 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
-from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
+from loadtest.tests.browser import (
+    PageLog,
+    assert_accessible,
+    find_overlapping_texts,
+    read_chart_words,
+)
 from loadtest.tests.sample_reports import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
@@ -38,8 +43,8 @@ IS_PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
 def page(browser: Browser) -> Iterator[Page]:
     """Yield a page that may request only its own file, and log no error and no warning."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    watched = Watched()
-    watched.watch(page)
+    page_log = PageLog()
+    page_log.watch(page)
     requested_urls: set[str] = set()
 
     def add_url(request: Request) -> None:
@@ -49,7 +54,7 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     url = page.url.partition("#")[0]
     page.close()
-    assert watched.complaints == []
+    assert page_log.complaints == []
     assert requested_urls == {url}
     assert url.startswith("file://")
 
@@ -198,10 +203,10 @@ def test_every_fault_fits_on_1280_pixels(page: Page, tmp_path: Path) -> None:
     assert box.evaluate("it => it.scrollWidth") <= box.evaluate("it => it.clientWidth")
     key = page.locator("#verdicts-key li")
     expect(key).to_contain_text(["exact", "oversold", "undersold", "deadlock"])
-    texts = words_of(page, "lanes")
+    texts = read_chart_words(page, "lanes")
     assert {"fault", "healed"} <= {text["text"] for text in texts}
     marks = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
-    assert printed_over_each_other(marks) == []
+    assert find_overlapping_texts(marks) == []
 
 
 def test_names_stay_while_the_cells_move_on_a_phone(page: Page, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from loadtest.stack.stack import ROOT
 from loadtest.tests.checkout import (
     assert_ctrl_c_leaves_nothing,
     assert_nothing_is_left,
+    find_processes,
     finish,
-    processes_of,
-    runs_of,
+    read_newest_runs,
     start,
 )
 from servers.tests.polling import eventually
@@ -81,7 +81,7 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
     printed = finish(loading)
     assert loading.returncode == 0, printed
     assert_nothing_is_left(clone)
-    by_lock = {run["lock"]: run for run in runs_of(clone / "results")}
+    by_lock = {run["lock"]: run for run in read_newest_runs(clone / "results")}
     assert by_lock["row-lock"]["verdict"] == "exact"
     assert by_lock["none"]["lost_updates"] > 0
     for run in by_lock.values():
@@ -109,7 +109,7 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     loading = start(clone, *SMALL, *options)
     printed = finish(loading)
     assert loading.returncode == 0, printed
-    (run,) = runs_of(clone / "results")
+    (run,) = read_newest_runs(clone / "results")
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
     assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
     assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
@@ -142,7 +142,7 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
     assert loading.stdout is not None
     assert any("row-lock" in line for line in loading.stdout)
     eventually(
-        lambda: sum("load/clients.py" in process for process in processes_of(clone)) == 3,
+        lambda: sum("load/clients.py" in process for process in find_processes(clone)) == 3,
         what="Locust and its two workers",
         timeout=30,
     )

@@ -17,21 +17,21 @@ from playwright.sync_api import BrowserContext, Page, expect
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import ADMIN_NAME, make_admin, serving
 from loadtest.stack.stack import ROOT, Stack
-from loadtest.tests.browser import Watched, assert_accessible
+from loadtest.tests.browser import PageLog, assert_accessible
 from loadtest.tests.demo_page import (
     BUYERS,
     PLACES,
     RUSH_MS,
     STOCK,
-    begin,
-    column,
-    is_over,
+    begin_round,
+    find_column,
     newest_sale,
-    opened,
+    open_page,
     press,
     press_start,
-    start,
-    takes,
+    start_rush,
+    take_step,
+    wait_for_rush_end,
 )
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
@@ -55,8 +55,8 @@ def another_holder(stack: Stack) -> Iterator[None]:
 
 
 def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
-    start(page, "none")
-    is_over(page)
+    start_rush(page, "none")
+    wait_for_rush_end(page)
     orders = newest_sale(stack)["orders"]
     assert orders > STOCK
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
@@ -77,8 +77,8 @@ def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> No
 
 def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> None:
     """The second rush is under `redis`, and exact."""
-    start(page, "redis")
-    is_over(page)
+    start_rush(page, "redis")
+    wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
     for name, number in (("stock", 0), ("orders", STOCK), ("oversold", 0)):
         expect(page.locator(f"#{name}")).to_have_text(str(number))
@@ -96,21 +96,21 @@ def test_contrast_of_two_rushes_is_above_the_fold(stack: Stack, page: Page) -> N
 
 def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) -> None:
     with another_holder(stack):
-        start(page, "redis", stock=20)
+        start_rush(page, "redis", stock=20)
         button = page.locator("#start")
         expect(button).to_have_text("A rush is running")
         page.reload()
         expect(button).to_have_text("A rush is running")
         expect(button).to_have_attribute("aria-disabled", "true")
         expect(page.locator("#progress")).to_contain_text(f"of {BUYERS} buyers have")
-    is_over(page)
+    wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
     expect(page.locator("#orders")).to_have_text("20")  # the rush's, not the form's
 
 
 def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: Page) -> None:
     page.get_by_label("Payment").fill("1000")
-    start(page, "redis")
+    start_rush(page, "redis")
     progress_text = re.compile("^[1-9].* buyers have their answer")
     expect(page.locator("#progress")).to_have_text(progress_text, timeout=RUSH_MS)
     page.get_by_role("button", name="Stop").click()
@@ -120,8 +120,8 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
     assert not stopped["open"]
     assert 0 < stopped["orders"] < STOCK
     page.get_by_label("Payment").fill("0")
-    start(page, "none")
-    is_over(page)
+    start_rush(page, "none")
+    wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
     after = stack.shop().sale(stopped["sale"])["orders"]
     assert after == stopped["orders"], "the closed sale has sold nothing more"
@@ -131,9 +131,9 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator("#start").scroll_into_view_if_needed()
     expect(page.locator("#verdict")).not_to_be_in_viewport()
-    start(page, "redis", buyers=10, stock=5)
+    start_rush(page, "redis", buyers=10, stock=5)
     expect(page.locator("#verdict")).to_be_in_viewport(ratio=1)
-    is_over(page)
+    wait_for_rush_end(page)
 
 
 def test_payment_longer_than_the_deadline_is_reported_at_once(page: Page) -> None:
@@ -143,7 +143,7 @@ def test_payment_longer_than_the_deadline_is_reported_at_once(page: Page) -> Non
     expect(page.locator("#hold-warning")).to_be_empty()
 
 
-def test_button_shows_that_the_shop_is_unreachable(page: Page, watched: Watched) -> None:
+def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog) -> None:
     expect(page.locator("#start")).to_have_text("Start the rush")
     page.route("**/state?*", lambda route: route.abort())
     expect(page.locator("#start")).to_have_text("The shop does not answer")
@@ -151,15 +151,15 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, watched: Watched)
     expect(page.locator("#offline")).to_contain_text("is make serve still running?")
     page.unroute("**/state?*")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    watched.complaints = [
-        complaint for complaint in watched.complaints if "ERR_FAILED" not in complaint
+    page_log.complaints = [
+        complaint for complaint in page_log.complaints if "ERR_FAILED" not in complaint
     ]
 
 
 def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
     """No rush is started."""
     before = newest_sale(stack)["sale"]
-    start(page, "none", buyers=0)
+    start_rush(page, "none", buyers=0)
     wrong = page.get_by_label("Buyers")
     expect(wrong).to_be_focused()
     assert wrong.evaluate("it => it.validity.rangeUnderflow && it.matches(':user-invalid')")
@@ -167,8 +167,8 @@ def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
     assert newest_sale(stack)["sale"] == before
 
 
-def test_one_unit_can_be_bought_by_hand(page: Page, watched: Watched) -> None:
-    watched.refusals.add(409)  # sold out is a refusal, too
+def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
+    page_log.refusals.add(409)  # sold out is a refusal, too
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
 
@@ -191,7 +191,7 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.type("7")
     tab_to("#start")
     page.keyboard.press("Enter")
-    is_over(page)
+    wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under row-lock")
     expect(page.locator("#orders")).to_have_text("7")
     tab_to("#code summary")
@@ -201,12 +201,12 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
     page.keyboard.type("none")
     tab_to("#begin")
     page.keyboard.press("Enter")
-    expect(column(page, "A")).to_contain_text("Not started.")
+    expect(find_column(page, "A")).to_contain_text("Not started.")
     tab_to("[data-buyer=A] .step")
     for done in PLACES:
         page.keyboard.press("Enter")  # the focus stays where it is from step to step
-        expect(column(page, "A").locator(".passed", has_text=done)).to_be_visible()
-    expect(column(page, "A")).to_contain_text("SOLD")
+        expect(find_column(page, "A").locator(".passed", has_text=done)).to_be_visible()
+    expect(find_column(page, "A")).to_contain_text("SOLD")
 
 
 def test_table_of_sales_fits_laptop_and_phone(
@@ -233,26 +233,26 @@ def test_table_of_sales_fits_laptop_and_phone(
     expect(page.locator(".history .hint")).to_contain_text("closed: sold without a rush")
 
 
-def filled_in(page: Page) -> list[str]:
+def read_form_values(page: Page) -> list[str]:
     """Return the values of the forms' fields."""
     fields = ("lock", "step-lock", "buyers", "stock-wanted", "hold_ms")
     return [page.locator(f"#{name}").input_value() for name in fields]
 
 
 def test_projected_lesson_hides_its_answer_and_fills_the_forms(
-    stack: Stack, context: BrowserContext, watched: Watched
+    stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
     """The address of the page sets the fields, and the page scrolls."""
     where = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
-    with opened(context, stack, watched, where) as page:
+    with open_page(context, stack, page_log, where) as page:
         lesson = page.locator(".lesson")
         expect(lesson).to_contain_text("Lesson 5: The late DEL")
         expect(lesson.locator("li")).to_have_count(4)
         expect(lesson).not_to_contain_text("make faults")  # the form is filled in: Start runs it
-        assert filled_in(page) == ["redis", "redis", "40", "7", "5"]
+        assert read_form_values(page) == ["redis", "redis", "40", "7", "5"]
         expect(page.locator(".steps")).to_contain_text("no next step for 10 minutes")
         page.goto(f"{stack.nodes[0].url}/?lock=nothing&buyers=many&stock=-1#steps")
-        assert filled_in(page) == ["none", "none", "200", "100", "0"]
+        assert read_form_values(page) == ["none", "none", "200", "100", "0"]
         expect(lesson).to_have_count(0)
         expect(page.locator("#code-marked mark").first).to_be_attached()  # it moves the steps down
         expect(page.locator("#steps-title")).to_be_in_viewport()
@@ -260,9 +260,9 @@ def test_projected_lesson_hides_its_answer_and_fills_the_forms(
 
 
 def test_facilitator_types_the_votes_and_then_shows_the_answer(
-    stack: Stack, context: BrowserContext, watched: Watched
+    stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    with opened(context, stack, watched, "/?lesson=4&lock=redis") as page:
+    with open_page(context, stack, page_log, "/?lesson=4&lock=redis") as page:
         lesson = page.locator(".lesson")
         expect(lesson.locator("meter")).to_have_count(0)
         for letter, votes in {"a": 3, "b": 9, "c": 1, "d": 2}.items():
@@ -283,12 +283,12 @@ def test_facilitator_types_the_votes_and_then_shows_the_answer(
 
 
 def test_admin_works_from_the_login_to_a_list_and_back_out(
-    stack: Stack, context: BrowserContext, watched: Watched
+    stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    watched.refusals.add(404)  # the admin has no icon, and a browser asks for one
+    page_log.refusals.add(404)  # the admin has no icon, and a browser asks for one
     password = make_admin(stack)
     stack.shop().restock(product="apple", stock=3)
-    with opened(context, stack, watched, "/admin/") as page:
+    with open_page(context, stack, page_log, "/admin/") as page:
         page.get_by_label("Username").fill(ADMIN_NAME)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Log in").click()
@@ -302,14 +302,16 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
 
 
 def test_own_file_is_stepped_through_and_rushed(stack: Stack, context: BrowserContext) -> None:
-    with opened(context, stack, Watched(), "/?lock=mine&buyers=10&stock=5") as page:
-        begin(page, "mine")
-        takes(page, "A", "read")
+    with open_page(context, stack, PageLog(), "/?lock=mine&buyers=10&stock=5") as page:
+        begin_round(page, "mine")
+        take_step(page, "A", "read")
         press(page, "B", "read")
-        expect(column(page, "B")).to_contain_text("waits until the other buyer releases the lock")
+        expect(find_column(page, "B")).to_contain_text(
+            "waits until the other buyer releases the lock"
+        )
         for step in ("write", "commit"):
-            takes(page, "A", step) if step != "commit" else press(page, "A", step)
-        expect(column(page, "B")).to_contain_text("found no unit left")
+            take_step(page, "A", step) if step != "commit" else press(page, "A", step)
+        expect(find_column(page, "B")).to_contain_text("found no unit left")
         press_start(page)
-        is_over(page)
+        wait_for_rush_end(page)
         expect(page.locator("#verdict")).to_contain_text("EXACT")

@@ -13,8 +13,21 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
-from loadtest.tests.demo_page import PLACES, begin, column, newest_sale, opened, press, takes
+from loadtest.tests.browser import (
+    PageLog,
+    assert_accessible,
+    find_overlapping_texts,
+    read_chart_words,
+)
+from loadtest.tests.demo_page import (
+    PLACES,
+    begin_round,
+    find_column,
+    newest_sale,
+    open_page,
+    press,
+    take_step,
+)
 
 #: Settled when what has come by now is drawn.
 DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
@@ -33,14 +46,14 @@ def stack() -> Iterator[Stack]:
 
 
 def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) -> None:
-    begin(page, "none")
+    begin_round(page, "none")
     for step in PLACES:
         for buyer in "AB":
             if (buyer, step) == ("B", "write"):  # PostgreSQL makes it wait for A's commit
                 press(page, buyer, step)
-                expect(column(page, "B")).to_contain_text("BLOCKED")
+                expect(find_column(page, "B")).to_contain_text("BLOCKED")
             else:
-                takes(page, buyer, step)
+                take_step(page, buyer, step)
     expect(page.locator("#step-verdict")).to_contain_text("OVERSOLD")
     expect(page.locator("#step-orders")).to_have_text("2")
     assert newest_sale(stack, "last-unit")["orders"] == 2
@@ -57,21 +70,21 @@ def test_second_buyer_waits_for_the_lock_until_time_runs_out(
     stack: Stack, page: Page, lock: str, waits: str
 ) -> None:
     """The page shows that it waits."""
-    begin(page, lock)
-    takes(page, "A", "read")
-    expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
+    begin_round(page, lock)
+    take_step(page, "A", "read")
+    expect(find_column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
     press(page, "B", "read")
-    expect(column(page, "B")).to_contain_text(f"BLOCKED waits {waits}")
-    expect(column(page, "B").locator(".left")).to_contain_text("s left")
+    expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits}")
+    expect(find_column(page, "B").locator(".left")).to_contain_text("s left")
     for step in PLACES[1:]:
-        takes(page, "A", step)
-    expect(column(page, "B")).to_contain_text("SOLD OUT")
+        take_step(page, "A", step)
+    expect(find_column(page, "B")).to_contain_text("SOLD OUT")
     expect(page.locator("#step-verdict")).to_contain_text("EXACT")
     assert newest_sale(stack, "last-unit")["orders"] == 1
 
 
 def test_button_that_moves_while_pressed_is_clicked(
-    stack: Stack, context: BrowserContext, watched: Watched
+    stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
     """The code of the lock makes its card 340 pixels longer.
 
@@ -79,11 +92,11 @@ def test_button_that_moves_while_pressed_is_clicked(
     would be lost without a message.
     """
     late: list[Route] = []
-    with opened(context, stack, watched, "about:blank") as page:
+    with open_page(context, stack, page_log, "about:blank") as page:
         page.route("**/strategies/none/code", lambda route: late.append(route))
         page.goto(stack.nodes[0].url)
-        begin(page, "none")
-        button = column(page, "A").get_by_role("button")
+        begin_round(page, "none")
+        button = find_column(page, "A").get_by_role("button")
         button.scroll_into_view_if_needed()
         box = button.bounding_box()
         assert box is not None
@@ -95,7 +108,7 @@ def test_button_that_moves_while_pressed_is_clicked(
         page.evaluate(DRAWN)
         assert button.bounding_box() != box, "it was not moved: this shows nothing"
         page.mouse.up()
-        expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
+        expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
         expect(page.locator("#code-marked pre").first).to_be_visible()
 
 
@@ -105,7 +118,7 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
     If it were shown, the button could be pressed again, and the page would undo what the visitor
     has just seen.
     """
-    begin(page, "none")
+    begin_round(page, "none")
     late: list[Route] = []
     page.route("**/state?*", lambda route: late.append(route), times=1)
     with page.expect_request("**/state?*"):
@@ -118,7 +131,7 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
     answer.value.finished()
     page.evaluate(DRAWN)
     route.fulfill(response=old)
-    expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
+    expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
     clicks = page.evaluate("window.seen")
     assert clicks[-1] == "false A: write"
     assert "false A: read" not in clicks
@@ -129,39 +142,39 @@ def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
 
     The step would be refused, or be lost with the old round.
     """
-    begin(page, "none")
+    begin_round(page, "none")
     late: list[Route] = []
     page.route("**/steps", lambda route: late.append(route), times=1)
     with page.expect_request("**/steps"):
         page.get_by_role("button", name="New round").click()
-    button = column(page, "A").get_by_role("button")
+    button = find_column(page, "A").get_by_role("button")
     with page.expect_response("**/state?*") as answer:  # a look at the old one, meanwhile
         pass
     answer.value.finished()
     page.evaluate(DRAWN)
-    expect(column(page, "A")).to_contain_text("Not started.")
+    expect(find_column(page, "A")).to_contain_text("Not started.")
     expect(button).to_have_attribute("aria-disabled", "true", timeout=1)
     late.pop().continue_()
-    takes(page, "A", "read")
+    take_step(page, "A", "read")
 
 
-def test_refused_step_is_shown_as_refused(page: Page, watched: Watched) -> None:
-    watched.refusals.add(503)
-    begin(page, "none")
+def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None:
+    page_log.refusals.add(503)
+    begin_round(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
     page.route("**/steps/step", lambda route: route.fulfill(status=503, body=body))
     press(page, "A", "read")
-    expect(column(page, "A")).to_contain_text("Not done: Redis does not answer")
+    expect(find_column(page, "A")).to_contain_text("Not done: Redis does not answer")
     page.unroute("**/steps/step")
-    takes(page, "A", "read")
-    expect(column(page, "A")).not_to_contain_text("Not done")
+    take_step(page, "A", "read")
+    expect(find_column(page, "A")).not_to_contain_text("Not done")
 
 
 def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
-    begin(page, "redis")
-    takes(page, "A", "read")
+    begin_round(page, "redis")
+    take_step(page, "A", "read")
     press(page, "B", "read")
-    expect(column(page, "B")).to_contain_text("BLOCKED")
+    expect(find_column(page, "B")).to_contain_text("BLOCKED")
     page.locator("#code summary").click()
     expect(page.locator("#code-rest pre").first).to_be_visible()
     for scheme, width in SCREENS:
@@ -170,7 +183,7 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
         assert_accessible(page, width)
 
 
-def test_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None:
+def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> None:
     """Without this test, all tests of pages would pass under a policy that allows everything."""
     page.evaluate(
         """() => {
@@ -183,9 +196,9 @@ def test_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None
     assert page.locator("body").get_attribute("data-ran") is None
     colour = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
     assert colour != "rgb(255, 0, 0)"
-    blocked = [complaint for complaint in watched.complaints if complaint.startswith("blocked: ")]
+    blocked = [complaint for complaint in page_log.complaints if complaint.startswith("blocked: ")]
     assert [complaint.split()[1] for complaint in blocked] == ["script-src-elem", "style-src-attr"]
-    watched.complaints.clear()
+    page_log.complaints.clear()
 
 
 @pytest.mark.parametrize(
@@ -221,6 +234,6 @@ def test_no_text_of_the_chart_is_printed_over_another(
         "aria-label",
         f"Chart: {orders} orders against the line of 100 units; {stock_left} left in stock.",
     )
-    texts = words_of(page, "chart")
+    texts = read_chart_words(page, "chart")
     assert {text["text"] for text in texts} >= {f"orders {orders}", f"stock {stock_left}"}
-    assert printed_over_each_other(texts) == []
+    assert find_overlapping_texts(texts) == []

@@ -47,7 +47,7 @@ class SoldBoth(Shop):
         return {"orders": [order], "next": n + 1 if n + 1 < self.sold else None}
 
 
-def rush_of(buyers: int, orders: int = 2) -> Rush:
+def make_rush(buyers: int, orders: int = 2) -> Rush:
     shop = SoldBoth()
     shop.sold = orders
     target = OurShop(shop, lock="none", product="apple")
@@ -59,7 +59,7 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
 
 def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     """Return a rush of three buyers, of whom two asked and one was answered."""
-    rush = rush_of(3, orders)
+    rush = make_rush(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
     rush.arrived, rush.requests = arrived, [first, second]
@@ -99,7 +99,7 @@ def test_order_with_only_a_buyers_name_is_a_strangers() -> None:
 
 
 def test_unjudged_rush_names_its_sale_and_lock() -> None:
-    rush = rush_of(2)
+    rush = make_rush(2)
     rush.failure = ShopUnreachable("no answer")
     assert rush.conclude() == {
         "lock": "none",

@@ -14,7 +14,7 @@ import pytest
 
 from loadtest.commands import serve
 from loadtest.stack.stack import Stack
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, start
+from loadtest.tests.checkout import assert_nothing_is_left, start, user_environment
 
 
 def read_until_ready(serving: subprocess.Popen[str]) -> str:
@@ -45,7 +45,7 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
         f"{command} --users 60 --stock 30",
         shell=True,
         cwd=clone,
-        env=fresh_environment(),
+        env=user_environment(),
         capture_output=True,
         text=True,
         timeout=60,

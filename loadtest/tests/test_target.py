@@ -22,7 +22,7 @@ from loadtest.target.target import Orders
 STOCK = 4
 
 
-class Shown(Target):
+class ShownTarget(Target):
     """A target that shows the orders `showed` before the rush, and `shows` after it."""
 
     name = "shown"
@@ -43,7 +43,7 @@ class Shown(Target):
         return self.lefts.pop(0) if len(self.lefts) > 1 else self.lefts[0]
 
 
-def rushed(
+def rush_and_judge(
     target: Target, answers: str, *, order: bool = False, spelling: str = "no-{}"
 ) -> dict[str, Any]:
     """Return the run of a rush in which buyer n got the nth answer.
@@ -58,12 +58,12 @@ def rushed(
     return _rush(target, answers, order_numbers).compute_run()
 
 
-def rushed_with(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
+def rush_with_numbers(target: Target, numbers: Sequence[str]) -> dict[str, Any]:
     """Return the run of a rush in which buyer n got the nth number, and two more `sold out`."""
-    return rush_of(target, [*numbers, "", ""]).compute_run()
+    return make_rush(target, [*numbers, "", ""]).compute_run()
 
 
-def rush_of(target: Target, numbers: Sequence[str]) -> Rush:
+def make_rush(target: Target, numbers: Sequence[str]) -> Rush:
     """Return a rush in which buyer n got the nth order number, or `sold out` if it is empty."""
     return _rush(target, "".join("s" if number else "o" for number in numbers), numbers)
 
@@ -86,7 +86,7 @@ def _rush(target: Target, answers: str, numbers: Sequence[str | None]) -> Rush:
 OTHER = {"o": sold_out(), "e": error("no such page")}
 
 
-def listed(*buyers: int) -> list[Order]:
+def list_orders(*buyers: int) -> list[Order]:
     """Return an order of each of these buyers; the order of buyer n is no-(n + 1)."""
     return [Order(f"no-{number + 1}", f"buyer-{number}") for number in buyers]
 
@@ -97,14 +97,14 @@ NUMBERED = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
 BY_UUID = [Order(cast(Any, UUID(int=number)), f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
 AS_TEXT = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
 #: Two of the orders belong to another buyer.
-SWAPPED = [*listed(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
+SWAPPED = [*list_orders(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
 LOST = ("lost_update", "lost_ack", "false_sold_out")
 NAMED: dict[str, Any] = {"order": True}
 
 
 def case(
     name: str,
-    target: Shown,
+    target: ShownTarget,
     answers: str,
     verdict: str,
     *violations: str,
@@ -117,10 +117,10 @@ def case(
 @pytest.mark.parametrize(
     ("target", "answers", "options", "found"),
     [
-        case("it sells its stock", Shown(listed(0, 1, 2, 3), 0), "ssssoo", "exact"),
+        case("it sells its stock", ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssoo", "exact"),
         case(
             "more orders than units",
-            Shown(listed(0, 1, 2, 3, 4, 5), 3),
+            ShownTarget(list_orders(0, 1, 2, 3, 4, 5), 3),
             "ssssss",
             "oversold",
             "lost_update",
@@ -128,15 +128,15 @@ def case(
         ),
         case(
             "orders of before",
-            Shown([*BEFORE, *listed(0, 1, 2, 3)], 0, showed=BEFORE),
+            ShownTarget([*BEFORE, *list_orders(0, 1, 2, 3)], 0, showed=BEFORE),
             "ssssoo",
             "exact",
         ),
-        case("as many of before", Shown(11, 0, showed=7), "ssssoo", "exact"),
+        case("as many of before", ShownTarget(11, 0, showed=7), "ssssoo", "exact"),
         # Four orders for four units: only the answers show that six were promised one.
         case(
             "numbers of orders that are not there",
-            Shown(listed(0, 1, 2, 3), 0),
+            ShownTarget(list_orders(0, 1, 2, 3), 0),
             "ssssss",
             "oversold",
             "lost_ack",
@@ -145,13 +145,17 @@ def case(
         ),
         # The shop lied, or read() took a refusal for a sale: that is not known.
         case(
-            "sold without a number", Shown(listed(0, 1, 2, 3), 0), "ssssss", "unknown", "lost_ack"
+            "sold without a number",
+            ShownTarget(list_orders(0, 1, 2, 3), 0),
+            "ssssss",
+            "unknown",
+            "lost_ack",
         ),
-        case("sold, in the numbers", Shown(4, 0), "ssssss", "unknown", "lost_ack"),
-        case("matched by their numbers", Shown(NUMBERED, 0), "ssssoo", "exact", **NAMED),
+        case("sold, in the numbers", ShownTarget(4, 0), "ssssss", "unknown", "lost_ack"),
+        case("matched by their numbers", ShownTarget(NUMBERED, 0), "ssssoo", "exact", **NAMED),
         case(
             "one too many by number",
-            Shown([*NUMBERED, Order("no-9", "7009")], 0),
+            ShownTarget([*NUMBERED, Order("no-9", "7009")], 0),
             "ssssoo",
             "oversold",
             "lost_update",
@@ -160,11 +164,16 @@ def case(
             **NAMED,
         ),
         case(
-            "a number given as text", Shown(AS_TEXT, 0), "ssssoo", "exact", spelling="{}", **NAMED
+            "a number given as text",
+            ShownTarget(AS_TEXT, 0),
+            "ssssoo",
+            "exact",
+            spelling="{}",
+            **NAMED,
         ),
         case(
             "a UUID",
-            Shown(BY_UUID, 0),
+            ShownTarget(BY_UUID, 0),
             "ssssoo",
             "exact",
             spelling=str(UUID(int=0))[:-1] + "{}",
@@ -172,7 +181,7 @@ def case(
         ),
         case(
             "under the names of others",
-            Shown(SWAPPED, 0),
+            ShownTarget(SWAPPED, 0),
             "sssseo",
             "unknown",
             "lost_ack",
@@ -180,19 +189,25 @@ def case(
         ),
         case(
             "under other names and numbers",
-            Shown(SWAPPED, 0),
+            ShownTarget(SWAPPED, 0),
             "sssseo",
             "unknown",
             "lost_ack",
             "false_sold_out",
             **NAMED,
         ),
-        case("an order is hidden", Shown(listed(0, 1, 2), 0), "ssssoo", "undersold", *LOST),
-        case("one order fewer", Shown(3, 0), "ssssoo", "undersold", *LOST),
+        case(
+            "an order is hidden",
+            ShownTarget(list_orders(0, 1, 2), 0),
+            "ssssoo",
+            "undersold",
+            *LOST,
+        ),
+        case("one order fewer", ShownTarget(3, 0), "ssssoo", "undersold", *LOST),
         # Three orders are shown, and four units are gone.
         case(
             "an order of the refused is hidden",
-            Shown(listed(0, 1, 2), 0),
+            ShownTarget(list_orders(0, 1, 2), 0),
             "sssooo",
             "undersold",
             "lost_update",
@@ -200,15 +215,15 @@ def case(
         ),
         case(
             "sold out with an order",
-            Shown(listed(0, 1, 2, 5), 0),
+            ShownTarget(list_orders(0, 1, 2, 5), 0),
             "sssooo",
             "unknown",
             "false_sold_out",
         ),
-        case("more orders than buyers", Shown(4, 0), "sssooo", "unknown", "ghost_order"),
+        case("more orders than buyers", ShownTarget(4, 0), "sssooo", "unknown", "ghost_order"),
         case(
             "another number than answered",
-            Shown([Order("no-9", "buyer-0"), *listed(1, 2, 3)], 0),
+            ShownTarget([Order("no-9", "buyer-0"), *list_orders(1, 2, 3)], 0),
             "ssssoo",
             "unknown",
             "lost_ack",
@@ -216,7 +231,7 @@ def case(
         ),
         case(
             "two orders of one buyer",
-            Shown([*listed(0, 1, 2), Order("no-9", "buyer-0")], 0),
+            ShownTarget([*list_orders(0, 1, 2), Order("no-9", "buyer-0")], 0),
             "sssooo",
             "unknown",
             "double_order",
@@ -224,22 +239,22 @@ def case(
     ],
 )
 def test_shop_is_judged_by_its_orders_and_its_answers(
-    target: Shown, answers: str, options: dict[str, Any], found: tuple[str, int, list[str]]
+    target: ShownTarget, answers: str, options: dict[str, Any], found: tuple[str, int, list[str]]
 ) -> None:
-    run = rushed(target, answers, **options)
+    run = rush_and_judge(target, answers, **options)
     assert (run["verdict"], run["oversold"], run["violations"]) == found
 
 
 def test_sentences_of_all_findings_are_in_the_run() -> None:
-    run = rushed(Shown(listed(0, 1, 2), 0), "ssssoo")
+    run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "ssssoo")
     lost = "rush/buyer-3 was answered sold, without a number; there is none"
     assert run["findings"][1] == lost
     assert f"shown: {lost}" in sentences(cast(Run, run))
-    why = rushed(Shown(listed(0, 1, 2, 3), 0), "ssssss")["why"]
+    why = rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssss")["why"]
     assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
 
 
-class Queued(Shown):
+class Queued(ShownTarget):
     """A target that shows one more order at each request, like a queue that is being written."""
 
     settles_s = 5.0
@@ -247,25 +262,25 @@ class Queued(Shown):
 
     def orders(self) -> Orders:
         self.written = min(STOCK, self.written + 1)
-        return listed(*range(self.written))
+        return list_orders(*range(self.written))
 
 
 def test_orders_that_are_written_after_the_answers_are_waited_for() -> None:
-    assert rushed(Queued([], 0), "ssssoo")["verdict"] == "exact"
+    assert rush_and_judge(Queued([], 0), "ssssoo")["verdict"] == "exact"
 
 
 def test_wait_for_an_endless_queue_is_bounded() -> None:
-    target = Shown(listed(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     target.settles_s, target.lefts = 0.2, [STOCK, 0]
     target.unsettled = lambda: 3  # type: ignore[method-assign]
-    run = rushed(target, "ssssoo")
+    run = rush_and_judge(target, "ssssoo")
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
 
 
-@pytest.mark.parametrize("shows", [listed(0, 1, 2, 3), 4])
+@pytest.mark.parametrize("shows", [list_orders(0, 1, 2, 3), 4])
 def test_lost_answer_or_error_leaves_the_buyers_order_open(shows: Any) -> None:
     for letter, outcome in (("-", "unknown"), ("e", "error")):
-        run = rushed(Shown(shows, 0), f"sss{letter}oo")
+        run = rush_and_judge(ShownTarget(shows, 0), f"sss{letter}oo")
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)
         assert run["outcomes"][outcome] == 1
     assert run["why"] == "1 had no final answer (1 error); the shop says: no such page"
@@ -273,21 +288,21 @@ def test_lost_answer_or_error_leaves_the_buyers_order_open(shows: Any) -> None:
 
 @pytest.mark.parametrize("opened", [3, 40])
 def test_sale_with_other_units_is_refused_before_the_rush(opened: int) -> None:
-    target = Shown(listed(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     target.lefts = [opened, 0]
     with pytest.raises(TargetError, match=rf"open\(4\) put up {opened} units, by stock\(\)"):
-        rushed(target, "ssssoo")
+        rush_and_judge(target, "ssssoo")
 
 
 def test_report_lists_what_was_judged_and_what_was_not() -> None:
-    run = rushed(Shown(4, None), "ssssoo")
+    run = rush_and_judge(ShownTarget(4, None), "ssssoo")
     assert (run["verdict"], run["stock_left"], run["lost_updates"]) == ("exact", None, None)
     assert len(run["judged"]) == 2
     buyers, stock, keys = run["not_judged"]
     assert "orders() returns a number" in buyers
     assert "there is no stock()" in stock
     assert "no idempotency key" in keys
-    target = Shown(listed(0, 1, 2, 3), 0)
+    target = ShownTarget(list_orders(0, 1, 2, 3), 0)
     target.repeatable = True
-    run = rushed(target, "ssssoo")
+    run = rush_and_judge(target, "ssssoo")
     assert (len(run["judged"]), run["not_judged"]) == (4, [])

@@ -14,7 +14,7 @@ from rich.console import Console
 from loadtest.commands.target import run
 from loadtest.stack.stack import StackError
 from loadtest.target import ask
-from loadtest.tests.checkout import runs_of
+from loadtest.tests.checkout import read_newest_runs
 from loadtest.tests.held_target import cart_shop
 from servers.embedded import VAR
 from servers.loopback import free_port
@@ -74,11 +74,11 @@ def test_shop_that_hides_orders_is_detected(results: Path, rush: Rushing, tmp_pa
         status, printed = rush(host)
         assert status == 1, printed
         assert "(expected exact)" in printed
-        assert not runs_of(results)[0]["as_expected"]
+        assert not read_newest_runs(results)[0]["as_expected"]
         status, printed = rush(host, expect="undersold")
     assert status == 0, printed
     assert "(expected" not in printed
-    (only,) = runs_of(results)
+    (only,) = read_newest_runs(results)
     assert (only["verdict"], only["orders"]) == ("undersold", 3)
     assert (only["expected"], only["as_expected"]) == ("undersold", True)
     assert "was answered with order " in printed, "the terminal says what was found"
@@ -99,7 +99,7 @@ def test_orders_that_change_a_moment_later_are_found(
     with cart_shop(tmp_path, mode) as host:
         status, printed = rush(host, repeat=3)
     assert status == 1, printed
-    (only,) = runs_of(results)
+    (only,) = read_newest_runs(results)
     assert (only["verdict"], only["violations"]) == (verdict, ["changed_later"])
     assert re.search(says, printed), printed
     assert f"found in rush 1: {verdict.upper()}" in printed

@@ -20,7 +20,7 @@ from loadtest.target import Order, TargetError, ask, sql
 from loadtest.target.answer import NO_ANSWER
 from loadtest.target.ours import OurShop
 from loadtest.target.target import call, load
-from loadtest.tests.test_target import Shown, listed, rushed
+from loadtest.tests.test_target import ShownTarget, list_orders, rush_and_judge
 from servers.tests.running_mariadb import running_mariadb
 
 WHOLE = """
@@ -69,27 +69,30 @@ def test_target_is_named_after_its_file_by_default(tmp_path: Path) -> None:
     ("target", "says"),
     [
         (
-            Shown(None, 0, showed=None),  # type: ignore[arg-type]
+            ShownTarget(None, 0, showed=None),  # type: ignore[arg-type]
             r"orders\(\) returned None; return a whole number, or a list of Order",
         ),
-        (Shown(0, 0, showed="4"), "returned '4'"),  # type: ignore[arg-type]
-        (Shown(0, 0, showed=True), "returned True"),
+        (ShownTarget(0, 0, showed="4"), "returned '4'"),  # type: ignore[arg-type]
+        (ShownTarget(0, 0, showed=True), "returned True"),
         (
-            Shown(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
+            ShownTarget(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
             r"returned \(1, 'buyer-0'\); return Orders in its list",
         ),
         (
-            Shown([Order(number, str(7001 + number)) for number in range(4)], 0),
+            ShownTarget([Order(number, str(7001 + number)) for number in range(4)], 0),
             r"orders\(\) names '7001', and no buyer of this rush",
         ),
         # Two pages that overlap, say: counted, they would be an oversell of a shop that sold right.
-        (Shown(listed(0, 1, 2, 3, 2), 0), r"orders\(\) lists order no-3 of \S+ 2 times"),
-        (Shown(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
+        (
+            ShownTarget(list_orders(0, 1, 2, 3, 2), 0),
+            r"orders\(\) lists order no-3 of \S+ 2 times",
+        ),
+        (ShownTarget(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
 )
-def test_orders_and_stock_of_none_are_refused(target: Shown, says: str) -> None:
+def test_orders_and_stock_of_none_are_refused(target: ShownTarget, says: str) -> None:
     with pytest.raises(TargetError, match=says):
-        rushed(target, "ssssoo")
+        rush_and_judge(target, "ssssoo")
 
 
 # --- an answer that is read ----------------------------------------------------------------------
@@ -105,7 +108,7 @@ class Response:
         return json.loads(self.text)
 
 
-class Reads(Shown):
+class Reads(ShownTarget):
     def __init__(self, returns: Any = None) -> None:
         super().__init__(0, None)
         self.returns = returns
@@ -200,9 +203,9 @@ def test_shop_that_died_is_not_the_targets_fault() -> None:
     with pytest.raises(
         TargetError, match=r"URLError: .*Does the shop still run\? Its own log says"
     ):
-        call(Shown(0, 0), refuse_connection)
+        call(ShownTarget(0, 0), refuse_connection)
     with pytest.raises(TargetError, match=r"Repair it, and run again"):
-        call(Shown(0, 0), {}.__getitem__, "order")
+        call(ShownTarget(0, 0), {}.__getitem__, "order")
 
 
 def test_missing_shop_is_reported_with_advice() -> None:

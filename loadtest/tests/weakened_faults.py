@@ -53,7 +53,7 @@ class WeakenedFault:
     only_ttl: bool = False
 
 
-def nothing(*_: object, **__: object) -> None:
+def do_nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
@@ -84,7 +84,7 @@ def lift_delay(fault: SlowWriteFault) -> str:
     return evidence
 
 
-def too_late(fault: ShutdownFault) -> None:
+def terminate_too_late(fault: ShutdownFault) -> None:
     """Send SIGTERM only when all buyers have been answered."""
     for trial in fault.trials:
         trial.resume_victim(timeout_seconds=10)
@@ -92,7 +92,7 @@ def too_late(fault: ShutdownFault) -> None:
     _fire_shutdown(fault)
 
 
-def for_a_moment(fault: PauseFault) -> None:
+def pause_for_a_moment(fault: PauseFault) -> None:
     """Send SIGCONT once the pause is proved, and SIGSTOP again just before its end is checked."""
 
     def go_on() -> None:
@@ -116,12 +116,12 @@ def signal_master(testbed: Testbed, node: int, what: signal.Signals) -> None:
     os.kill(testbed.pids(node)[0], what)
 
 
-def master_only(testbed: Testbed, node: int) -> list[int]:
+def list_master_only(testbed: Testbed, node: int) -> list[int]:
     """Return the pid of the master only, to the code that fires and proves the fault."""
     return _whole_pids(testbed, node)[:1]
 
 
-def long_ttl(testbed: Testbed, seconds: float) -> None:
+def set_long_ttl(testbed: Testbed, seconds: float) -> None:
     """Let locks live for 60 s, whatever the fault sets."""
     testbed.ttl = 60
     for node in (VICTIMS_NODE, RIVALS_NODE):
@@ -168,7 +168,7 @@ def end_nothing(fault: ShutdownFault) -> None:
     fault.process = fault.testbed.process_of(VICTIMS_NODE)
 
 
-def no_switch() -> Callable[[Proxy, Any], None]:
+def make_switch_without_effect() -> Callable[[Proxy, Any], None]:
     """Return a Proxy.switch() that leaves the nodes' proxies at the old master."""
     left = [2]
 
@@ -186,33 +186,35 @@ WEAKENED_FAULTS = [
         "ttl 60 s",
         Testbed,
         "set_ttl",
-        long_ttl,
+        set_long_ttl,
         only_ttl=True,
     ),
-    WeakenedFault("crash", "no signal", CrashFault, "fire", nothing),
+    WeakenedFault("crash", "no signal", CrashFault, "fire", do_nothing),
     WeakenedFault("crash", "master only", CrashFault, "fire", kill_master),
-    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", nothing),
+    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", do_nothing),
     WeakenedFault("pause pause@acquired", "master only", Testbed, "signal", signal_master),
-    WeakenedFault("pause pause@acquired", "master only, by the list", Testbed, "pids", master_only),
-    WeakenedFault("pause", "for a moment", PauseFault, "fire", for_a_moment),
-    WeakenedFault("pause@acquired", "ttl 60 s", Testbed, "set_ttl", long_ttl),
+    WeakenedFault(
+        "pause pause@acquired", "master only, by the list", Testbed, "pids", list_master_only
+    ),
+    WeakenedFault("pause", "for a moment", PauseFault, "fire", pause_for_a_moment),
+    WeakenedFault("pause@acquired", "ttl 60 s", Testbed, "set_ttl", set_long_ttl),
     WeakenedFault("clock", "not ahead", clock, "WRONG_CLOCK", ""),
-    WeakenedFault("restart", "no kill", Testbed, "restart_empty", nothing),
-    WeakenedFault("failover split-brain", "not promoted", Valkey, "promote", nothing),
-    WeakenedFault("failover", "no switch", Proxy, "switch", no_switch()),
-    WeakenedFault("split-brain", "no switch", Proxy, "switch", no_switch()),
+    WeakenedFault("restart", "no kill", Testbed, "restart_empty", do_nothing),
+    WeakenedFault("failover split-brain", "not promoted", Valkey, "promote", do_nothing),
+    WeakenedFault("failover", "no switch", Proxy, "switch", make_switch_without_effect()),
+    WeakenedFault("split-brain", "no switch", Proxy, "switch", make_switch_without_effect()),
     WeakenedFault(
         "failover split-brain db-failover db-failover@sync",
         "replicated",
         Proxy,
         "black_hole",
-        nothing,
+        do_nothing,
     ),
-    WeakenedFault("failover@sentinel", "replicated", Proxy, "black_hole_replication", nothing),
-    WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", nothing),
+    WeakenedFault("failover@sentinel", "replicated", Proxy, "black_hole_replication", do_nothing),
+    WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", do_nothing),
     WeakenedFault("partition", "both nodes", PartitionFault, "fire", cut_off_both),
     WeakenedFault("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
-    WeakenedFault("slow-write", "no delay", Proxy, "delay", nothing),
+    WeakenedFault("slow-write", "no delay", Proxy, "delay", do_nothing),
     WeakenedFault("slow-write", "delay lifted", SlowWriteFault, "prove", lift_delay),
     WeakenedFault("slow", "victims released", SlowFault, "prove", release_victims(SlowFault.prove)),
     WeakenedFault(
@@ -224,19 +226,19 @@ WEAKENED_FAULTS = [
     ),
     WeakenedFault("misconf", "nothing refused", misconf, "WRITE_ERRORS", {"OOM": ("PING", "PING")}),
     WeakenedFault("misconf", "snapshots succeed", misconf, "FAILED_SAVE_COMMANDS", []),
-    WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", nothing),
-    WeakenedFault("quorum", "nothing cut off", Proxy, "black_hole", nothing),
+    WeakenedFault("db-failover", "not promoted", PostgresCopy, "promote", do_nothing),
+    WeakenedFault("quorum", "nothing cut off", Proxy, "black_hole", do_nothing),
     WeakenedFault("lost-reply", "request dropped", Connection, "_match_rules", drop_request),
     WeakenedFault("unknown-commit", "COMMIT dropped", Connection, "_match_rules", drop_request),
     WeakenedFault(
         "lost-reply unknown-commit", "reply delivered", Connection, "_drop_reply", deliver_reply
     ),
     WeakenedFault(
-        "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", nothing
+        "lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", do_nothing
     ),
     WeakenedFault("busy", "ends early", busy, "ENDLESS_SCRIPT", SHORT),
     WeakenedFault("busy", "not busy", busy, "ENDLESS_SCRIPT", "return 1"),
-    WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", nothing),
+    WeakenedFault("redis-down", "no kill", RedisDownFault, "fire", do_nothing),
     WeakenedFault("stall", "no signal", StallFault, "fire", stop_nothing),
     WeakenedFault("stall", "no connection", StallFault, "fire", stop_unconnected),
     WeakenedFault(
@@ -247,7 +249,7 @@ WEAKENED_FAULTS = [
         "db-kill", "one only", db_kill, "END_BACKENDS_SQL", f"{db_kill.END_BACKENDS_SQL} LIMIT 1"
     ),
     WeakenedFault("shutdown", "no signal", ShutdownFault, "fire", end_nothing),
-    WeakenedFault("shutdown", "nobody was left", ShutdownFault, "fire", too_late),
+    WeakenedFault("shutdown", "nobody was left", ShutdownFault, "fire", terminate_too_late),
     WeakenedFault("shutdown@short", "no signal", ShutdownShortFault, "fire", end_nothing),
-    WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", nothing),
+    WeakenedFault("shutdown@short", "time to finish", ShutdownShortFault, "arm", do_nothing),
 ]

@@ -13,11 +13,11 @@ import pytest
 from django.core.management import find_commands
 
 from loadtest.commands.main import COMMANDS, parse
-from loadtest.tests.checkout import files
+from loadtest.tests.checkout import list_files
 from servers.embedded import ROOT
 from tools.site.documents import PUBLISHED
 
-FILES = files(ROOT)
+FILES = list_files(ROOT)
 DOCUMENTS = [ROOT / name for name in FILES if name.endswith(".md")]
 #: These speak of other code: earlier versions, generated cells, a library.
 OTHERS = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor/README.md"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.stack.stack import StackError
-from loadtest.tests.checkout import fresh_environment
+from loadtest.tests.checkout import user_environment
 from workshop.pack import pack
 
 pytestmark = pytest.mark.xdist_group("packs")
@@ -28,7 +28,7 @@ def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
         done = subprocess.run(
             command,
             cwd=folder / "oversold",
-            env=fresh_environment() | nowhere,
+            env=user_environment() | nowhere,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, fresh_environment
+from loadtest.tests.checkout import assert_nothing_is_left, copy_project, user_environment
 from workshop.lessons import lessons
 from workshop.tests.terminal import Terminal
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("sessions")
 def project() -> Iterator[Path]:
     """Copy the project, not into tmp_path: another run of pytest closes that to PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
-        yield fresh_copy(Path(folder).resolve())
+        yield copy_project(Path(folder).resolve())
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_words_work_without_a_terminal(
         done = subprocess.run(
             [sys.executable, "-m", "workshop", *words],
             cwd=project,
-            env=fresh_environment(),
+            env=user_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

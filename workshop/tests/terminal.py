@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from loadtest.tests.checkout import ROOT, fresh_environment
+from loadtest.tests.checkout import ROOT, user_environment
 
 #: Seconds until what is expected is there. Generous: a busy machine migrates a database first.
 LONGEST = 75.0
@@ -36,7 +36,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workshop"],
             cwd=project,
-            env=fresh_environment() | {"VENV": str(ROOT / ".venv"), **environment},
+            env=user_environment() | {"VENV": str(ROOT / ".venv"), **environment},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

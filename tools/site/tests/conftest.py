@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from loadtest.tests.browser import launched
+from loadtest.tests.browser import launch_browser
 from tools.site.__main__ import MKDOCS, build
 
 
@@ -22,7 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")  # while Playwright runs, Django refuses its database to any test
 def browser() -> Iterator[Browser]:
-    with launched() as running:
+    with launch_browser() as running:
         yield running
 
 

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from loadtest.tests.browser import Watched
+from loadtest.tests.browser import PageLog
 from tools.site.pages import ORDERS
 from tools.site.recorder.recording import read_recorded_moves
 
@@ -101,13 +101,13 @@ def test_cell_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -
 
 def test_no_page_logs_an_error(site: Path, page: Page) -> None:
     """axe is used in another test, because it requests files that a page refuses."""
-    watched = Watched()
-    watched.watch(page)
+    page_log = PageLog()
+    page_log.watch(page)
     for name in PAGES:
         page.goto("about:blank")
         page.goto(f"{site.as_uri()}/{name}", wait_until="networkidle")
         expect(page.locator("h1").first).to_be_visible()
-    assert watched.complaints == []
+    assert page_log.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
