@@ -89,8 +89,8 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
     reply_arrived, lock_was_taken = threading.Event(), threading.Event()
-    kind: Any = type(lock._watchdog)
-    ask = kind._ask
+    watchdog: Any = lock._watchdog
+    ask = watchdog._ask
 
     def ask_slowly(*args: Any) -> Any:
         replies = ask(*args)
@@ -100,9 +100,10 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
 
     with held(lock) as lease:
         lease.extend(1)  # the server knows the script from here on
-        monkeypatch.setattr(kind, "_ask", ask_slowly)
-        lock._watchdog.renewals[lock.keys[0], lease.token].due = 0.0
-        lock._watchdog.on_due(0.0)
+        # Not its class: the watchdogs of earlier tests may still release their tokens.
+        monkeypatch.setattr(watchdog, "_ask", ask_slowly)
+        watchdog.renewals[lock.keys[0], lease.token].due = 0.0
+        watchdog.on_due(0.0)
         assert reply_arrived.wait(5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
