@@ -150,14 +150,14 @@ def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
 def passes_check_deploy(environment: dict[str, str]) -> None:
     """Return whether Django's deployment checks pass in this environment."""
     plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "django", "check", "--deploy", "--fail-level", "WARNING"],
         cwd=ROOT,
         env={"DJANGO_SETTINGS_MODULE": "shop.settings"} | plain | environment,
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 # --- what a container may reach, and take ---------------------------------------------------------
@@ -222,12 +222,12 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
             re.sub(r"https?://127.0.0.1:\d+", server_url, word) for word in HEALTH_CHECKS[name]
         ]
         programs = {"python": sys.executable}
-        done = subprocess.run(
+        process = subprocess.run(
             [programs.get(command[1], command[1]), *command[2:]],
             env=environment,
         )
         server.shutdown()
-    assert done.returncode == 0
+    assert process.returncode == 0
 
 
 # --- who waits for whom ---------------------------------------------------------------------------

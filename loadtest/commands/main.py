@@ -371,7 +371,11 @@ def names_parser(kind: str, choices: Collection[str]) -> Parse:
 
 
 def parse_own_file(text: str) -> str:
-    """Return the absolute path of a file. Raises ArgumentTypeError if the file does not exist."""
+    """Return the absolute path of a file.
+
+    Raises ArgumentTypeError if the file does not exist, or if its path contains a comma, which
+    separates the entries of SHOP_DEMO_STRATEGIES.
+    """
     path = Path(text).resolve()
     if not path.is_file() or "," in str(path):
         raise argparse.ArgumentTypeError(f"{text!r} is not a file, or its path contains a comma")

@@ -353,7 +353,9 @@ def reread_closed_sales(shop: Shop, runs: Sequence[Any]) -> None:
         for judged in run.get("products") or [{**whole_sale, "left": run.get("stock_left")}]:
             if judged["sale"] is None or judged["left"] is None:
                 continue
-            sale, left, orders = int(judged["sale"]), judged["left"], judged["orders"]
+            sale = int(judged["sale"])
+            left = judged["left"]
+            orders = judged["orders"]
             now = shop.sale(sale)
             # The report counts units, so orders of several units differ; `wrong_amount` says so.
             if now["orders"] != orders and "wrong_amount" not in run["violations"]:

@@ -71,7 +71,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
                 rows = connection.execute(query, values or None)
                 return rows.fetchall() if rows.description else []
         if dsn.startswith("mysql://"):
-            return _mysql(dsn, query, values)
+            return _query_mysql(dsn, query, values)
     except (psycopg.Error, sqlite3.Error) as error:
         raise TargetError(
             f"the database refused a query: {str(error).strip()}. Query: {query}"
@@ -82,7 +82,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     )
 
 
-def _mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def _query_mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """Run a query on MySQL or MariaDB, commit it and return its rows. Raises TargetError."""
     try:
         import pymysql

@@ -129,7 +129,7 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None
 
 
 @pytest.mark.parametrize(
-    ("changed", "after", "violations", "is_the_machines"),
+    ("changed", "after", "violations", "is_excused"),
     [
         ({}, TTL_SECONDS, ["overlap"], True),
         ({}, TTL_SECONDS - 0.1, ["overlap"], False),
@@ -141,7 +141,7 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(broken: Cell) -> None
     ],
 )
 def test_two_holders_are_excused_only_after_the_first_lease_expired(
-    changed: dict[str, Any], after: float, violations: list[str], is_the_machines: bool
+    changed: dict[str, Any], after: float, violations: list[str], is_excused: bool
 ) -> None:
     def hold(attempt: str, start: float, **facts: Any) -> LockHold:
         times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
@@ -151,10 +151,10 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
     redis_cell: Cell = {**cell("redis"), "violations": violations}
     holds = [hold("first", 0, **changed), hold("second", after, release_outcome="released")]
     chaos_rush.judge_chaos_sale(redis_cell, holds, set())
-    assert (redis_cell["verdict"] == "unknown") is is_the_machines
+    assert (redis_cell["verdict"] == "unknown") is is_excused
     rushes = [rush("evict", cells=[redis_cell, *ALL_BREAK])]
     assert (chaos.exit_code(rushes), chaos.find_shortcomings(rushes)) == (
-        (UNKNOWN, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_the_machines else (1, [])
+        (UNKNOWN, [f"redis: {LEASE_RAN_OUT_MESSAGE}"]) if is_excused else (1, [])
     )
 
 

@@ -211,8 +211,8 @@ def test_importing_the_faults_opens_no_socket() -> None:
         "import loadtest.faults\n"
     )
     command_line = [sys.executable, "-c", program]
-    done = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(command_line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ IN_GREENLET = "import gevent; gevent.spawn(os.kill, os.getpid(), signal.SIGINT)"
 
 def test_interrupt_ends_locust_from_anywhere() -> None:
     for where in (IN_MAIN, IN_FINALIZER, IN_GREENLET):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", PROGRAM.format(where=where)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -44,5 +44,5 @@ def test_interrupt_ends_locust_from_anywhere() -> None:
             timeout=60,
             check=False,
         )
-        assert done.stderr == "UNKNOWN: interrupted before there was a rush\n", where
-        assert done.returncode == EXIT_CODES["unknown"], where
+        assert process.stderr == "UNKNOWN: interrupted before there was a rush\n", where
+        assert process.returncode == EXIT_CODES["unknown"], where

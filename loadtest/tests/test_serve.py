@@ -41,7 +41,7 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
 
     assert re.search(r"\(user demo, password \S+\)", printed)
     (command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", printed, re.MULTILINE)
-    done = subprocess.run(
+    process = subprocess.run(
         f"{command} --users 60 --stock 30",
         shell=True,
         cwd=clone,
@@ -50,8 +50,8 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr[-2000:]  # exact
-    assert "EXACT [redis]: 30 orders for 30 units" in done.stderr
+    assert process.returncode == 0, process.stderr[-2000:]  # exact
+    assert "EXACT [redis]: 30 orders for 30 units" in process.stderr
 
     os.killpg(serving.pid, signal.SIGINT)
     serving.communicate(timeout=30)

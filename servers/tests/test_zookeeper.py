@@ -35,5 +35,5 @@ def test_zookeeper_starts_in_a_folder_beyond_ascii(
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     command = [sys.executable, "-c", START, str(runtime_folder()), str(tmp_path / "log")]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=90)
+    assert process.returncode == 0, process.stderr

@@ -25,15 +25,15 @@ def mariadb_socket() -> Iterator[Path]:
 
 def run_project(database: dict[str, Any]) -> list[str]:
     """Return the lines that the project prints."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(PROJECT), json.dumps(database)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
 def test_lost_update_is_found_on_sqlite(tmp_path: Path) -> None:

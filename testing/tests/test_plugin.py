@@ -87,7 +87,7 @@ def test_names(interleave):
 def test_failing_test_of_a_user_shows_the_timeline(tmp_path: Path) -> None:
     (tmp_path / "test_names.py").write_text(TEST_OF_A_STRANGER)
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/stranger{os.getpid()}")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -114,6 +114,6 @@ def test_failing_test_of_a_user_shows_the_timeline(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "Between A's" in done.stdout, done.stdout
-    assert "InterleavingFailed: AssertionError" in done.stdout
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert "Between A's" in process.stdout, process.stdout
+    assert "InterleavingFailed: AssertionError" in process.stdout

@@ -40,7 +40,7 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
             (bin_folder / name).symlink_to(stub)
     calls, left = folder / "calls", folder / "codes"
     left.write_text("".join(f"{code}\n" for code in [*codes, 0, 0, 0]))
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", str(folder / ".ci" / "run")],
         env={
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -52,7 +52,7 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
     )
     prefix = failing.removesuffix("*")
     lines = [line for line in calls.read_text().splitlines() if line.startswith(prefix)]
-    return done.returncode, lines
+    return process.returncode, lines
 
 
 @pytest.mark.parametrize("command", ["faults", "chaos"])

@@ -30,7 +30,7 @@ def test_process_figures_include_memory_threads_and_time() -> None:
     assert first_sample.cpu[MACHINE][0] > 0
 
 
-def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
+def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
     cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
     return {
         "lock": "redis",
@@ -44,7 +44,7 @@ def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
         "arrival_spread_ms": 20.4,
         "buy_ms": {"p50": 1.0, "p95": 2.0, "p99": 1990.0, "max": 2000.0},
         "requests": {"asked": 300, "full": 40, "p50": 1.0, "p99": 900.0, "max": 950.0},
-        "grown": {
+        "make_growth_run": {
             "server": server,
             "nodes": 2,
             "workers": 2,
@@ -69,20 +69,22 @@ def test_number_out_of_bounds_is_refused_before_anything_starts(
 
 
 def test_line_has_every_figure() -> None:
-    lines = growth.markdown(summary(grown(1000))).splitlines()
+    lines = growth.markdown(summary(make_growth_run(1000))).splitlines()
     assert lines[2] == (
         "| `redis` | **EXACT** | 1000 | 2 | 2.00 | 2.00 | 900 | 1990 | 20 | 240 | 41 | 440 "
         "| 3.2, -, 0.1, 1.2 | 88 | 199 |"
     )
-    headings = growth.columns(summary(grown(1000))["runs"][0])
+    headings = growth.columns(summary(make_growth_run(1000))["runs"][0])
     assert {line.count("|") for line in lines[:3]} == {len(headings) + 3}
     assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
 
 
 def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
-    runs = [{**grown(2000), "arrival_spread_ms": spread} for spread in (60.0, 90.0, 140.0)]
+    runs = [
+        {**make_growth_run(2000), "arrival_spread_ms": spread} for spread in (60.0, 90.0, 140.0)
+    ]
     runs[1] |= {"verdict": "unknown", "as_expected": False}
-    page = growth.markdown(summary(*runs, grown(200)))
+    page = growth.markdown(summary(*runs, make_growth_run(200)))
     assert [line for line in page.splitlines() if line.startswith("- ")] == [
         "- redis, 2000 buyers, 2 nodes: 2 of 3 as expected; spread 60 to 140 ms, median 90"
     ]
@@ -99,13 +101,13 @@ def test_tables_come_from_the_newest_whole_run(
         "\n".join(f"{readme.begin_marker(name)}\n{readme.end_marker(name)}" for name in tables)
     )
     (tmp_path / "README.md").write_text("")
-    sizes = [grown(size) for size in growth.SIZES]
+    sizes = [make_growth_run(size) for size in growth.SIZES]
     for number, runs in enumerate(
         [
             sizes,
-            [grown(size, server="asgi") for size in (*growth.SIZES, 20_000)],
-            [grown(1000)],  # of one size: neither table's
-            [*sizes, {**grown(5000), "verdict": "unknown", "as_expected": False}],
+            [make_growth_run(size, server="asgi") for size in (*growth.SIZES, 20_000)],
+            [make_growth_run(1000)],  # of one size: neither table's
+            [*sizes, {**make_growth_run(5000), "verdict": "unknown", "as_expected": False}],
             [*sizes, *sizes],  # repeated: a measurement of the spread
         ]
     ):

@@ -45,7 +45,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
     commands = [command for command in COMMANDS if command not in IN_CI + UNTIL_CTRL_C]
     assert len(commands) >= 6
     for command in commands:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=clone,
             env=user_environment(),
@@ -55,7 +55,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             errors="replace",  # it prints in whatever encoding the environment names
             timeout=120,
         )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        assert process.returncode == 0, (command, process.stdout, process.stderr)
     assert (
         readme.begin_marker("demo") + "\n| what guards the stock |"
         in (clone / "README.md").read_text()

@@ -36,7 +36,7 @@ def run_tests(file: Path, root: Path) -> str:
     file.write_text(TESTS)
     plugins = ("-p", "tools.module_order", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "-c", "/dev/null"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--rootdir", str(root), str(file)],
         cwd=ROOT,
         capture_output=True,
@@ -44,7 +44,7 @@ def run_tests(file: Path, root: Path) -> str:
         timeout=300,
         check=False,
     )
-    return done.stdout
+    return process.stdout
 
 
 def test_only_listed_modules_are_repeated_and_only_once(tmp_path: Path) -> None:

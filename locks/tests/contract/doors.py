@@ -91,6 +91,7 @@ class BlockingProxy:
         self.awaited = awaited
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute, or in place of a method a function that waits for its result."""
         attribute = getattr(self.awaited, name)
         if not inspect.ismethod(attribute):
             return attribute

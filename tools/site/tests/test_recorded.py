@@ -73,8 +73,10 @@ def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
 def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
     own = {name: value for name, value in os.environ.items() if name not in SHARED}
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
-    assert done.stdout == "differing from the recording: none\n", done.stderr[-2000:]
+    process = subprocess.run(
+        command, cwd=ROOT, env=own, capture_output=True, text=True, check=False
+    )
+    assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
 def test_different_move_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
