@@ -44,7 +44,7 @@ def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
         "arrival_spread_ms": 20.4,
         "buy_ms": {"p50": 1.0, "p95": 2.0, "p99": 1990.0, "max": 2000.0},
         "requests": {"asked": 300, "full": 40, "p50": 1.0, "p99": 900.0, "max": 950.0},
-        "make_growth_run": {
+        "grown": {
             "server": server,
             "nodes": 2,
             "workers": 2,

@@ -72,9 +72,9 @@ def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
 @pytest.mark.parametrize("locks", [SOME])
 def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
-    own = {name: value for name, value in os.environ.items() if name not in SHARED}
+    environment = {name: value for name, value in os.environ.items() if name not in SHARED}
     process = subprocess.run(
-        command, cwd=ROOT, env=own, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
