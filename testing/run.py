@@ -68,7 +68,7 @@ def switches(schedule: str) -> int:
 
 
 class InterleavingFailed(AssertionError):
-    """The check failed after at least one interleaving; the message shows its timeline."""
+    """An order failed: by its check, or by an unexpected exception. The message has a timeline."""
 
 
 class NothingToInterleave(ValueError):
