@@ -220,7 +220,7 @@ def _add_load(commands: Any) -> None:
         type=whole_number_parser(1, 1000),
         default=default.products,
         metavar="N",
-        help="1 is one hot product; default: %(default)s",
+        help="products on sale; 1: one hot product; default: %(default)s",
     )
     parser.add_argument(
         "--skew",
@@ -243,7 +243,14 @@ def _add_serve(commands: Any) -> None:
     summary = "the shop with its page, and Locust's web UI, left running"
     parser = _add_command(commands, "serve", summary)
     default = Setting()
-    _add_lock(parser)
+    parser.add_argument(
+        "--lock",
+        dest="locks",
+        type=names_parser("lock", EXPECTED),
+        default=(),
+        metavar="NAMES",
+        help="strategies, comma-separated, for whose steps a link is printed; default: none",
+    )
     _add_buyers(parser, default.buyers)
     _add_stack(parser, default)
     parser.add_argument(

@@ -138,7 +138,7 @@ def test_unused_option_is_refused_with_advice(
         ),
         ("load", {"lock": "none,row-lock,conditional,redis", "stock": "20000", "seconds": "10"}),
         ("target", {"stock": "100", "repeat": "10", "deadline": "60"}),
-        ("serve", {"lock": "all", "nodes": "2"}),
+        ("serve", {"lock": "none", "nodes": "2"}),
     ],
 )
 def test_help_names_the_defaults_of_its_command(
