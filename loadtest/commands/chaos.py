@@ -1,8 +1,8 @@
 """Rushes for the sound strategies and for canaries, with random faults at random times.
 
-Every rush has its own seed, drawn from the run's seed, which decides which faults happen, when and
-for how long. The same seed repeats the faults, but not the interleaving of threads and servers. So
-the history of a violation is written to the results.
+The seed of the run decides which faults happen in each rush, when and for how long. The same seed
+repeats the faults, but not the interleaving of threads and servers. So if a sound strategy breaks,
+the history is written to the results.
 
 Canaries are locks that break under such faults. A run in which a canary does not break is
 inconclusive: it could have missed a flaw of a sound strategy as well.
@@ -61,6 +61,7 @@ def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     """Return each canary that broke, and the number of the first rush in which it did."""
+    # In reverse, because the last entry of a canary replaces those before it.
     return {
         cell["lock"]: cell["round"]
         for cell in reversed(list_sales(rushes))
@@ -69,7 +70,10 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
 
 
 def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """Return the sales in which a sound strategy broke. Inconclusive sales do not count."""
+    """Return the sales in which a sound strategy broke.
+
+    Inconclusive sales count only if they oversold.
+    """
     sound_sales = [sale for sale in list_sales(rushes) if sale["lock"] not in CANARIES]
     unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
@@ -109,7 +113,8 @@ def find_shortcomings(rushes: Sequence[ChaosRush]) -> list[str]:
 def exit_code(rushes: Sequence[ChaosRush]) -> int:
     """Return the exit code of a run with these rushes.
 
-    0; 1 if a sound strategy broke; EXIT_CODES["unknown"] if the run is inconclusive.
+    1: a sound strategy broke. EXIT_CODES["unknown"]: none broke, but the run is inconclusive.
+    0: otherwise.
     """
     if find_violations(rushes):
         return 1
@@ -122,9 +127,10 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     """Run one rush after the other until the time is over or a sound strategy breaks.
 
     Writes summary.json after each rush. Returns the exit code; see exit_code(). Raises StackError
-    if an external server is configured, and EmbeddedError if a part does not start.
+    if an external server is configured or the shop describes a strategy wrongly, and EmbeddedError
+    if a part does not start.
 
-    seed  the seed from which the rushes' own seeds are drawn; None: a random one
+    seed  the seed of the random choices of the run; None: a random seed
     """
     refuse_external_servers()
     if seed is None:

@@ -3,8 +3,9 @@
     python -m loadtest.commands.contrast                          none, token and redis, in turn
     python -m loadtest.commands.contrast --headless --lock redis  `locust` with these arguments
 
-LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN is the token that opens its sales, or
-SHOP_RESTOCK_TOKEN_FILE names a file with the token. Only Locust is started.
+LOCUST_HOST is the shop's address; by default http://127.0.0.1:8000. SHOP_RESTOCK_TOKEN is the token
+that opens its sales, or SHOP_RESTOCK_TOKEN_FILE names a file with the token. Only Locust is
+started.
 """
 
 import os
@@ -25,7 +26,7 @@ def run(console: Console) -> int:
     """Run the rushes and print their table. Return 0 if every verdict is the expected one, else 1.
 
     With arguments this process becomes Locust, and the exit code is Locust's. Raises
-    ShopUnreachable, StackError.
+    ShopUnreachable, StackError, and OSError if the file with the token cannot be read.
     """
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")

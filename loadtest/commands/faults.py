@@ -26,7 +26,7 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
-#: Enough threads for the buyers of all strategies, which wait at the same time.
+#: Enough threads for the buyers of all strategies that wait at the same time.
 THREADS_PER_NODE = 160
 #: After this many faults in a row whose servers did not come back, the remaining ones are not made.
 MAX_BROKEN_IN_A_ROW = 2
@@ -83,7 +83,7 @@ def run(
         cells: list[Cell] = []
         summary = out.summary(testbed, cells)
         try:
-            for fault_cells in _make_all(names, strategies, testbed, out):
+            for fault_cells in _make_faults(names, strategies, testbed, out):
                 cells += fault_cells
                 report.write_summary(out.path, summary)
         finally:
@@ -119,8 +119,8 @@ def run(
 def exit_code(cells: Sequence[Cell]) -> int:
     """Return the exit code of a run with these cells.
 
-    0: every verdict is the expected one. 1: a strategy did what it must not do.
-    EXIT_CODES["unknown"]: no strategy did, but some cells are inconclusive.
+    0: every verdict is the expected one. 1: a strategy did what it must not do, or in CI a server
+    is missing. EXIT_CODES["unknown"]: neither is so, but some cells are inconclusive.
     """
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     if not all(is_inconclusive(cell) for cell in unexpected_cells):
@@ -140,7 +140,7 @@ def is_inconclusive(cell: Cell) -> bool:
     return cell["verdict"] == "unknown" or flaw_was_missed
 
 
-def _make_all(
+def _make_faults(
     names: Sequence[str], strategies: Sequence[StrategyFacts], testbed: Testbed, out: Output
 ) -> Iterator[list[Cell]]:
     """Make one fault after the other, and yield the cells of each.
@@ -155,7 +155,7 @@ def _make_all(
         try:
             if broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
-            cells = _make(name, strategies, testbed)
+            cells = _make_fault(name, strategies, testbed)
             broken_in_a_row = 0
         except Exception as error:
             broken_in_a_row += 1
@@ -165,7 +165,7 @@ def _make_all(
         out.console.print(fault_report.fault_line(name, cells, time.monotonic() - began))
 
 
-def _make(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
+def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
     """Make one fault for all strategies at the same time, and return its cells.
 
     On SQLite it is made for one strategy after the other: SQLite has one writing transaction at a

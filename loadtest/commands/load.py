@@ -45,6 +45,9 @@ from servers.process import ServerProcess
 #: Connections to PostgreSQL that all nodes together may keep. The embedded server allows more
 #: (servers/postgres.py).
 MAX_POOLED_CONNECTIONS = 300
+#: Bounds on the connections of each worker. The highest is the shop's default of SHOP_DB_POOL.
+MIN_POOL_SIZE = 2
+MAX_POOL_SIZE = 20
 #: Clients started per second by each worker.
 SPAWN_RATE = 200
 #: Time until purchases that are under way at the end have got their last answer.
@@ -68,7 +71,8 @@ def run(console: Console, **options: Any) -> int:
     options  the fields of LoadOptions
     """
     chosen = LoadOptions(**options)
-    pool = min(20, max(2, MAX_POOLED_CONNECTIONS // (chosen.nodes * chosen.workers)))
+    fair_share = MAX_POOLED_CONNECTIONS // (chosen.nodes * chosen.workers)
+    pool_size = min(MAX_POOL_SIZE, max(MIN_POOL_SIZE, fair_share))
     with (
         Output(console) as out,
         Stack(
@@ -78,7 +82,7 @@ def run(console: Console, **options: Any) -> int:
             log=out.log,
             progress=out.progress,
             extras=not STRATEGIES_WITH_EXTRAS.isdisjoint(chosen.locks),
-            variables={"SHOP_DB_POOL": str(pool)},
+            variables={"SHOP_DB_POOL": str(pool_size)},
         ) as stack,
     ):
         strategies = {strategy["name"]: strategy for strategy in stack.strategies(chosen.locks)}
@@ -86,9 +90,10 @@ def run(console: Console, **options: Any) -> int:
             raise StackError("; ".join(complaints))
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
-            # Shuffled in each round, so that no strategy always follows the same one.
-            generator = random.Random(number)
-            for lock in generator.sample(list(chosen.locks), len(chosen.locks)):
+            # Shuffled in each round, so that no strategy always follows the same one. The seed is
+            # the number of the round, so that every run measures in the same sequence.
+            rng = random.Random(number)
+            for lock in rng.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 load_run = _load(stack, chosen, strategies[lock], out)
                 runs.append(cast(Run, {**load_run, "round": number}))
@@ -115,7 +120,7 @@ def run(console: Console, **options: Any) -> int:
 def _load(
     stack: Stack, chosen: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """Load one strategy in one round, and return its run."""
+    """Load one strategy in one round, and return its run, still without its `round`."""
     if not strategy["available"]:
         return dict(not_run(strategy))
     lock = strategy["name"]
@@ -202,7 +207,7 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     A flawed strategy cannot oversell before its stock has run out. Until then lost updates count as
     the expected flaw.
     """
-    has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
+    shows_the_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:
         lost = plan.locust_workers - measurement.processes
         why = f"{lost} of Locust's workers were lost: see run.log"
@@ -213,7 +218,7 @@ def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
         )
     elif not run["sold"]:
         why = run["why"] or "nothing was sold while it was measured: give more --stock"
-    elif run["verdict"] != run["expected"] and not has_lost:
+    elif run["verdict"] != run["expected"] and not shows_the_flaw:
         why = run["why"]
     else:
         return {

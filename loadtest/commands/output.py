@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.status import Status
@@ -56,10 +56,11 @@ class Output:
 
     results/latest links to the newest results that are complete.
 
-    A context manager. If the command fails, only its log is kept; if it is stopped, nothing is.
+    A context manager. If the block is left before finish(), the folder of the results is removed.
+    The log is kept if an error ended the block, and removed if the command was stopped.
 
     path  the folder of the results
-    log   the log, outside `path` until the results are complete: an incomplete folder is removed
+    log   the log, outside `path` until finish()
     """
 
     def __init__(self, console: Console) -> None:
@@ -83,7 +84,7 @@ class Output:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             was_stopped = kind is not None and not issubclass(kind, Exception)
-            if was_stopped:  # the message of any other error names the log
+            if was_stopped:  # after an error the log may say more than the message
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
             if not self._is_complete:
@@ -95,23 +96,26 @@ class Output:
         """Move the log into the results, keep them, and point results/latest at them."""
         shutil.move(self.log.name, self.path / "run.log")
         self._is_complete = True
-        fresh = RESULTS / f".latest-{os.getpid()}"
-        fresh.symlink_to(self.path.name)
+        new_link = RESULTS / f".latest-{os.getpid()}"
+        new_link.symlink_to(self.path.name)
         try:
-            fresh.replace(RESULTS / "latest")
+            new_link.replace(RESULTS / "latest")
         except OSError:
-            fresh.unlink()
+            new_link.unlink()
             raise
 
     def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
-        """Return the summary of these runs.
+        """Return the summary of these runs. Raises ShopUnreachable.
 
         stack  the nodes and servers of all runs; None for a third-party shop (the command
                `target`), whose nodes and servers are unknown
         """
+        servers: Sequence[Mapping[str, Any]] = ()
+        if stack is not None:
+            servers = stack.shop().read_readyz()["parts"]
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
-            "machine": report.machine(stack.shop().read_readyz()["parts"] if stack else ()),
+            "machine": report.machine(servers),
             "nodes": 0,
             "workers": 0,
             "threads": 0,
@@ -139,8 +143,9 @@ class Output:
         If report.html cannot be made, a warning is printed and the file is left out: the verdicts
         do not depend on it. Raises OSError.
 
-        name   the file of the table, such as matrix.md
-        title  the title of report.html
+        name    the file of the table, such as matrix.md
+        title   the title of report.html
+        faults  the title of each fault, by name; None if the runs are rushes
         """
         report.write_summary(self.path, summary)
         # tools/readme.py looks for the table, and then reads summary.json beside it.
@@ -162,9 +167,11 @@ class Output:
         self.finish()
 
     def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, file: str) -> int:
-        """Print the table, the reasons of unexpected verdicts, the legend and the files' paths.
+        """Print the table, these reasons, the legend, and the paths of summary.json and `file`.
 
         Returns the exit code: 0 if every verdict was the expected one, else 1.
+
+        reasons  a sentence on each unexpected verdict, and other remarks on the runs
         """
         self.console.print(sheet.table())
         report.print_reasons(self.console, reasons)

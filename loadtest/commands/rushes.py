@@ -39,10 +39,10 @@ LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 REREAD_AFTER_SECONDS = 1.0
 #: The finding for a sale whose orders changed after it was judged.
 CHANGED_LATER = "changed_later"
-#: The legend of the table, and what to do next.
-NEXT_STEPS_TEXT = """
+#: The legend of the demo's table, and what to do next.
+DEMO_LEGEND = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
-p50 ms: half of the answers came sooner
+p50 ms: half of the buyers had their last answer sooner
 report.html has the charts, for a browser; make serve has a page with a Start button
 """
 #: The reason why the verdicts on SQLite differ from those on a database server.
@@ -50,9 +50,9 @@ SQLITE_NOTE = """
 SQLite's transactions are serializable: none, which sells in a transaction, is exact here and
 oversells on PostgreSQL and MySQL. Without a transaction (autocommit) it oversells here, too.
 """
-LEGEND = """
+MATRIX_LEGEND = """
 lost updates: decrements that another write erased
-p50 ms, p95 ms: half of the answers came sooner, and 95 of 100
+p50 ms, p95 ms: half of the buyers had their last answer sooner, and 95 of 100
 time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
@@ -62,7 +62,7 @@ class Setting:
 
     locks              the strategies; empty: all
     hold_ms            milliseconds between check and decrement
-    deadline           seconds after which buyers give up
+    deadline           seconds after which buyers give up; plan() gives slow databases more time
     own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
     server, database   as in Stack
     locust_workers     the number of processes of the buyers
@@ -126,7 +126,9 @@ def demo(console: Console, **options: Any) -> int:
     console.print()
     runs = summary["runs"]
     sheet = report.sheet(runs, report.DEMO_COLUMNS)
-    legend = f"{SQLITE_NOTE}{NEXT_STEPS_TEXT}" if is_on_sqlite else NEXT_STEPS_TEXT
+    legend = DEMO_LEGEND
+    if is_on_sqlite:
+        legend = SQLITE_NOTE + DEMO_LEGEND
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
 
@@ -164,7 +166,7 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
         out.write(summary, events, name, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected = sum(not run["as_expected"] for run in runs)
-    legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
+    legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
     sheet = report.sheet(runs, report.MATRIX_COLUMNS)
     return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
 
@@ -205,7 +207,8 @@ def stack_and_buyers(
         )
         stack.watched_servers.append(buyers)
         parts.enter_context(stack)
-        # Entered again, so that Locust is stopped before the stack: then no node waits for it.
+        # The end of Locust is registered a second time, so that it comes before the end of the
+        # stack: then no node waits for Locust. The first registration covers a failed start.
         parts.push(buyers)
         yield stack, buyers
 
@@ -215,8 +218,10 @@ def rush_each(
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each lock of the setting on recording nodes. Return summary and events.
 
-    A strategy whose server is not installed gets the verdict `not_run`.
+    A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_buyers() and
+    rush() raise.
 
+    fault    `rush`, or ONE_PROCESS for nodes with a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
     extras = not setting.locks or not STRATEGIES_WITH_EXTRAS.isdisjoint(setting.locks)
@@ -230,7 +235,9 @@ def rush_each(
             size = f"{setting.buyers} buyers, {setting.stock} units"
             out.progress(f"{number}/{len(strategies)}  {size}, lock: {lock}")
             if strategy["available"]:
-                locust_report = str(out.path / f"{lock}.html") if is_demo else ""
+                locust_report = ""
+                if is_demo:
+                    locust_report = str(out.path / f"{lock}.html")
                 run = rush(stack, buyers, setting, lock, fault, locust_report)
                 runs.append(with_complaint(run, strategy))
             else:
@@ -252,6 +259,8 @@ def not_run(strategy: StrategyFacts, **size: int) -> Run:
 
     It is as expected if the strategy does not work with this database, or if its server is not
     installed. In CI no server may be missing.
+
+    size  the fields `buyers`, `initial_stock` and `hold_ms` of the run, if they are needed
     """
     run = {
         "lock": strategy["name"],
@@ -296,7 +305,9 @@ def rush(
     stack.start_order_consumers_for(lock)
 
     def run_and_judge() -> dict[str, Any]:
-        return _rush_recorded(stack, buyers, plan) if stack.record else buyers.rush(plan)
+        if stack.record:
+            return _rush_recorded(stack, buyers, plan)
+        return buyers.rush(plan)
 
     return with_expectation(stack.run_while_alive(run_and_judge), fault, setting.database)
 
@@ -346,11 +357,21 @@ def reread_closed_sales(shop: Shop, runs: Sequence[Any]) -> None:
 
     If the orders have changed, the run violates `changed_later`. If a sale was closed meanwhile and
     its stock left has changed, the run violates `lost_at_close`. Either makes an exact run
-    `unknown`. Raises ShopUnreachable.
+    `unknown`. An unknown run with more orders than units after a change is `oversold`. Raises
+    ShopUnreachable.
     """
     for run in runs:
-        whole_sale = {name: run.get(name) for name in ("sale", "orders")}
-        for judged in run.get("products") or [{**whole_sale, "left": run.get("stock_left")}]:
+        # A run of `load` has a sale for each of its products, any other run has one sale.
+        sales = run.get("products")
+        if not sales:
+            sales = [
+                {
+                    "sale": run.get("sale"),
+                    "orders": run.get("orders"),
+                    "left": run.get("stock_left"),
+                }
+            ]
+        for judged in sales:
             if judged["sale"] is None or judged["left"] is None:
                 continue
             sale = int(judged["sale"])

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from urllib.request import urlopen
@@ -29,6 +30,8 @@ PORTS = (8000, 8089)
 ADMIN_NAME = "demo"
 #: SHOP_DEMO_STEP_TIMEOUT: long enough for a class to discuss a step on the page.
 STEP_TIMEOUT_SECONDS = "600"
+#: Time limit for Locust's web UI to answer after its start.
+LOCUST_START_TIMEOUT_SECONDS = 30.0
 #: Short, because Locust's web UI has nothing to save.
 LOCUST_STOP_TIMEOUT_SECONDS = 2.0
 #: The lessons that the page shows, for instance at /?lesson=5.
@@ -46,7 +49,7 @@ def serving(
     """Run the shop and Locust while the block lasts.
 
     Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
-    shop's page. Raises EmbeddedError if a part does not start.
+    shop's page. Raises what stack_and_buyers() raises, and NotReady if the web UI does not start.
 
     ports  the ports of the first node and of Locust's web UI; a free one replaces a taken one
     """
@@ -77,15 +80,21 @@ def serving(
             "SHOP_RESTOCK_TOKEN": stack.token,
             "PYTHONUTF8": "1",
         }
-        arguments = (
-            [sys.executable, "-m", "locust"] + _host_options(stack) + ["--web-port", str(port)]
-        )
+        arguments = [sys.executable, "-m", "locust"]
+        arguments += _host_options(stack)
+        arguments += ["--web-port", str(port)]
         embedded.kill_at_exit(locust.start(arguments, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
-        locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
+        locust.wait_until(partial(_answers, url), timeout=LOCUST_START_TIMEOUT_SECONDS)
         stack.watched_servers.append(locust)
         stack.start_order_consumers()  # the page may choose any lock
         yield stack, url, buyers
+
+
+def _answers(url: str) -> bool:
+    """Return True if a server answers this URL with success. Raises OSError otherwise."""
+    with urlopen(url, timeout=5):
+        return True
 
 
 def make_admin(stack: Stack) -> str:
@@ -124,7 +133,7 @@ def plain_locust_command(stack: Stack) -> str:
 
 
 def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
-    """Print a remark if a URL does not have its usual port."""
+    """Print a remark if a URL has another port than usual, because that port was taken."""
     port = url.rpartition(":")[2]
     if port != str(usual_port):
         console.print(f"        port {usual_port} is taken, so this is {port}", style="yellow")
@@ -135,7 +144,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
 
     Raises EmbeddedError if a part does not start, and StackError if a server ends.
 
-    locks    the locks for whose steps a link is printed
+    locks    the strategies for whose steps a link is printed
     options  the other fields of Setting
     """
     setting = on_chosen_database(Setting(locks=locks, **options))

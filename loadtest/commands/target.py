@@ -48,15 +48,15 @@ def run(
     expect      the expected verdict; a sound shop's is `exact`
 
     Returns 0 if the last verdict was the expected one, else 1. Raises ShopUnreachable or
-    StackError, with what to do, if the target is wrong or its shop does not answer; then no results
-    are written.
+    StackError, with what to do, if the target is wrong, its shop does not answer, or Locust ends;
+    then no results are written.
     """
     ask_loopback_directly()
     target = target.absolute()
     name = load(target, host).name
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
-    with Output(console) as out, LocustProcess(out.log) as crowd:
+    with Output(console) as out, LocustProcess(out.log) as locust:
         buyers_history = out.path / BUYERS_HISTORY
         plan = RushPlan(
             hosts=[host],
@@ -71,19 +71,19 @@ def run(
             units = max(1, stock // STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
-                run = _rush_and_reread_orders(crowd, replace(plan, stock=units))
+                run = _rush_and_reread_orders(locust, replace(plan, stock=units))
             except TargetUnusable:
-                Path(out.log.name).unlink()
+                Path(out.log.name).unlink()  # it says no more than the error
                 raise
             run["target"] = target.name
             run["expected"] = expect
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            finding = report.verdict_cell(runs[-1])
+            result = report.verdict_cell(runs[-1])
             if run["verdict"] == "exact":
-                finding = "nothing found"
-            console.print(f"{buyers} buyers for {units} units: {finding}")
+                result = "nothing found"
+            console.print(f"{buyers} buyers for {units} units: {result}")
         scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
@@ -97,12 +97,12 @@ def run(
     return 0 if runs[-1]["as_expected"] else 1
 
 
-def _rush_and_reread_orders(crowd: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS."""
-    run = crowd.rush(plan)
+    run = locust.rush(plan)
     if run["verdict"] == "exact":
         time.sleep(REREAD_AFTER_SECONDS)
-        judge_again(run, **crowd.reread_orders())
+        judge_again(run, **locust.reread_orders())
     return run
 
 
@@ -154,8 +154,9 @@ def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
     merged = []
     for sentence, numbers in rushes_by_sentence.items():
         if len(numbers) < len(runs):
+            rushes = ", ".join(map(str, numbers))
             noun = "rush" if len(numbers) == 1 else "rushes"
-            sentence = f"{noun} {', '.join(map(str, numbers))}: {sentence}"
+            sentence = f"{noun} {rushes}: {sentence}"
         merged.append(sentence)
     return merged
 
