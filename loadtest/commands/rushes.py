@@ -74,7 +74,6 @@ class Setting:
     hold_ms: int = RushPlan.hold_ms
     nodes: int = 2
     workers: int = 2
-    product: str = RushPlan.product
     deadline: float = RushPlan.deadline
     own_strategy_file: str = ""
     server: str = SERVERS[0]
@@ -100,7 +99,6 @@ class Setting:
             deadline=max(self.deadline, needed_seconds(lock, self.database)),
             lock=lock,
             hold_ms=self.hold_ms,
-            product=self.product,
             restock_token=restock_token,
             locust_report=locust_report,
         )
