@@ -19,7 +19,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import REREAD_AFTER_SECONDS, not_run, reread_closed_sales
+from loadtest.commands.rushes import REREAD_AFTER_SECONDS, not_run, reread_sales
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
@@ -98,7 +98,7 @@ def run(console: Console, **options: Any) -> int:
                 load_run = _load(stack, chosen, strategies[lock], out)
                 runs.append(cast(Run, {**load_run, "round": number}))
         time.sleep(REREAD_AFTER_SECONDS)
-        reread_closed_sales(stack.shop(), runs)
+        reread_sales(stack.shop(), runs)
 
         def by_round_and_lock(run: Run) -> tuple[int, int]:
             return run["round"], chosen.locks.index(run["lock"])

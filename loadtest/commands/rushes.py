@@ -246,7 +246,7 @@ def rush_each(
 
         def conclude() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)
-            reread_closed_sales(stack.shop(), runs)
+            reread_sales(stack.shop(), runs)
             return out.summary(stack, runs), stack.events()
 
         return stack.run_while_alive(conclude)
@@ -350,7 +350,7 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
     return cast(Run, compared_run)
 
 
-def reread_closed_sales(shop: Shop, runs: Sequence[Any]) -> None:
+def reread_sales(shop: Shop, runs: Sequence[Any]) -> None:
     """Read the sales of judged runs again, and add what has changed to the runs' findings.
 
     If the orders have changed, the run violates `changed_later`. If a sale was closed meanwhile and

@@ -10,7 +10,7 @@ The judge's verdict on one sale is not always that of the run. These functions m
     rush/locust/locust_rushes.py     _write_files: a file could not be written
     load/verdict.py                  _judge_product, _combine: untouched sales; the worst of all
     faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine
-    commands/rushes.py               reread_closed_sales: orders or units that changed since
+    commands/rushes.py               reread_sales: orders or units that changed since
     commands/target.py               judge_again: the same in another shop
 """
 

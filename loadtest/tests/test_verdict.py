@@ -11,7 +11,7 @@ import pytest
 
 import loadtest
 from loadtest import judge
-from loadtest.commands.rushes import reread_closed_sales
+from loadtest.commands.rushes import reread_sales
 from loadtest.judge import verdict as verdict_module
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.judge.rule import Rule
@@ -162,9 +162,9 @@ SHAPES = pytest.mark.parametrize(
 @SHAPES
 def test_units_that_vanish_at_the_close_prevent_an_exact_verdict(shape: Any) -> None:
     run = exact_run(**shape)
-    reread_closed_sales(shop_after_close({7: 40}), [run])
+    reread_sales(shop_after_close({7: 40}), [run])
     assert run == exact_run(**shape)
-    reread_closed_sales(shop_after_close({7: 10}), [run])
+    reread_sales(shop_after_close({7: 10}), [run])
     assert (run["verdict"], run["violations"]) == ("unknown", ["lost_at_close"])
     assert run["why"] == "sale 7 had 40 units left, and was closed with 10"
     assert not run["as_expected"]
@@ -178,7 +178,7 @@ def test_orders_that_change_later_are_found(
 ) -> None:
     """Every fifth order is deleted after the answers, or a consumer writes one order again."""
     run = exact_run(**shape)
-    reread_closed_sales(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
+    reread_sales(shop_after_close({} if is_open else {7: 40}, orders=orders), [run])
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
     assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
     assert not run["as_expected"]
@@ -187,6 +187,6 @@ def test_orders_that_change_later_are_found(
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
     open_run = exact_run(sale=7, stock_left=40, orders=100)
     run_without_sale = exact_run(verdict="not_run")
-    reread_closed_sales(shop_after_close({}), [open_run, run_without_sale])
+    reread_sales(shop_after_close({}), [open_run, run_without_sale])
     assert open_run["verdict"] == "exact"
     assert run_without_sale["verdict"] == "not_run"
