@@ -154,7 +154,7 @@ def _load(
         **compute_figures(measurement, plan),
         **judge_load(plan, measurement, shop),
     }
-    return {**run, **conclusion(run, measurement, plan)}
+    return {**run, **assess_run(run, measurement, plan)}
 
 
 def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
@@ -201,7 +201,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
         return read_measurement(Path(folder))
 
 
-def conclusion(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
+def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """Return `as_expected` and `why` of a run. A measurement that failed is never as expected.
 
     A flawed strategy cannot oversell before its stock has run out. Until then lost updates count as

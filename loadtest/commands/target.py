@@ -84,7 +84,7 @@ def run(
             if run["verdict"] == "exact":
                 result = "nothing found"
             console.print(f"{buyers} buyers for {units} units: {result}")
-        scope = {title: merged_scope(runs, title) for title in ("judged", "not_judged")}
+        scope = {title: merge_scopes(runs, title) for title in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([buyers_history])
@@ -111,7 +111,7 @@ def _print_conclusion(
 ) -> None:
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     report.print_reasons(console, report.sentences(runs[-1]))
-    console.print(f"\n{conclusion(runs)}\n", style="bold", soft_wrap=True)
+    console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
     for title, sentences in scope.items():
         for sentence in sentences:
             console.print(f"{title.replace('_', ' ')}: {sentence}", soft_wrap=True, markup=False)
@@ -142,7 +142,7 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
         run["why"] = sentences[0]
 
 
-def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
+def merge_scopes(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
     """Return the sentences of all rushes under `judged` or `not_judged`.
 
     A sentence that does not hold for all rushes begins with the numbers of its rushes.
@@ -161,7 +161,7 @@ def merged_scope(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
     return merged
 
 
-def conclusion(runs: Sequence[Run]) -> str:
+def describe_result(runs: Sequence[Run]) -> str:
     """Return a sentence on the result. If all rushes were exact, it says that this is no proof."""
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"

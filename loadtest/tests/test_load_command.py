@@ -266,7 +266,7 @@ def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **fields: Any)
         **compute_figures(measurement, PLAN),
         **fields,
     }
-    return {**run, **load.conclusion(run, measurement, PLAN)}
+    return {**run, **load.assess_run(run, measurement, PLAN)}
 
 
 def summary_of(*runs: Any, **load_options: Any) -> Any:
@@ -308,9 +308,9 @@ def test_verdict_is_compared_with_the_expected_one_of_the_rush(
 def test_failed_measurement_is_never_as_expected(
     measurement: Measurement, as_expected: bool, why: str
 ) -> None:
-    conclusion = load.conclusion(run_of("redis"), measurement, PLAN)
-    assert conclusion["as_expected"] is as_expected
-    assert why in conclusion["why"]
+    assessment = load.assess_run(run_of("redis"), measurement, PLAN)
+    assert assessment["as_expected"] is as_expected
+    assert why in assessment["why"]
 
 
 def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:

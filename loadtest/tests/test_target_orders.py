@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from loadtest.commands.target import merged_scope
+from loadtest.commands.target import merge_scopes
 from loadtest.target import Order, TargetError
 from loadtest.target.sale_counter import POLL_INTERVAL_SECONDS
 from loadtest.target.target import Orders
@@ -199,7 +199,7 @@ def test_only_orders_that_answers_name_are_known_by_their_numbers() -> None:
 
 def test_each_rush_counts_its_own_orders_without_names() -> None:
     runs = [{"judged": ["the orders", *extra]} for extra in ([], ["1 order"], [], ["1 order"])]
-    assert merged_scope(runs, "judged") == ["the orders", "rushes 2, 4: 1 order"]
+    assert merge_scopes(runs, "judged") == ["the orders", "rushes 2, 4: 1 order"]
 
 
 def test_equal_serials_are_told_apart_by_their_buyers() -> None:
