@@ -19,7 +19,7 @@ class BuyersReport:
     attempts  the prefix of the buyers' Idempotency-Keys
     arrived   how many buyers were ready to buy
     stopped   whether the rush was stopped before every buyer had an answer
-    lost      a sentence for each process that ended after the release
+    lost      a sentence for each process that ended between the release and its report
     """
 
     lock: str

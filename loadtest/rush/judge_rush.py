@@ -32,16 +32,25 @@ def judge_rush(
     SaleRecord describes the other parameters. The caller has to call mark_incomplete_as_unknown():
     the verdict here does not consider whether the rush was stopped or lost buyers.
     """
+    # The judge needs a stock. If the shop shows none, it gets the one without a lost update.
+    judged_stock_left = plan.stock - len(orders)
+    if stock_left is not None:
+        judged_stock_left = stock_left
+    arrivals = report.arrived
+    if report.lost:
+        # A lost process has not reported how many of its buyers arrived, so the judge must not
+        # count them as `never_arrived`.
+        arrivals = plan.buyers
     judgement = Judgement(
         events=events,
         initial_stock=plan.stock,
         opening_stock=opening_stock,
-        stock_left=plan.stock - len(orders) if stock_left is None else stock_left,
+        stock_left=judged_stock_left,
         orders=orders,
         leaked_keys=leaked_keys,
         unsettled_promises=unsettled_promises,
         buyer_keys=[f"{report.attempts}/buyer-{number}" for number in range(plan.buyers)],
-        arrivals=plan.buyers if report.lost else report.arrived,
+        arrivals=arrivals,
         strategy=report.lock,
         product=report.product,
         sale=report.sale,

@@ -21,8 +21,8 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer, Target
 
-#: Time for which gevent runs ready greenlets before it reads answers: longer during a release,
-#: so that every buyer sends its request before an answer is read.
+#: Time for which gevent runs ready greenlets before it reads answers. It is longer from the release
+#: until the report, so that every buyer sends its request before an answer is read.
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 RELEASE_SWITCH_SECONDS = 1.0
 
@@ -145,8 +145,8 @@ class LocalBuyers:
     def wait_before_retry(self, answer: Answer) -> bool:
         """Wait before a retry. Return whether the buyer should send the request again.
 
-        Return False at once if the answer is final, the rush or the deadline is over, or a retry
-        might buy a second unit.
+        Return False at once if the outcome is none of RETRIED_OUTCOMES, if the rush or the deadline
+        is over, or if a retry might buy a second unit.
         """
         if answer.outcome not in RETRIED_OUTCOMES:
             return False
@@ -160,15 +160,18 @@ class LocalBuyers:
         return True
 
     def finish(self) -> NoReturn:
-        """Count a buyer as finished, and wait. The last buyer to finish sends the report."""
+        """Count a buyer as finished, and wait forever. The last one to finish sends the report."""
         self.finished += 1
         if self.finished == self.arrived:
             self.report()
         wait_forever()
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
-        """Report an error in the target's file, so that the rush ends without a verdict; wait."""
-        self.send_message(messages.BROKEN, error=str(error))
+        """Send an error to the coordinator, so that the rush ends without a verdict. Wait forever.
+
+        error  an error in the target's file, or of a shop that does not answer
+        """
+        self.send_message(messages.FAILED, error=str(error))
         wait_forever()
 
     def handle_message(self, message: Any) -> None:
@@ -179,7 +182,7 @@ class LocalBuyers:
             self.close()
 
     def close(self) -> None:
-        """End the rush: the buyers send no more requests, and those sent so far are reported."""
+        """End the rush: the buyers send no more requests, and the earlier ones are reported."""
         self._rush_is_over = True
         self._barrier.set()
         self.report()

@@ -18,17 +18,17 @@ logger = logging.getLogger("loadtest")
 
 #: To the workers: the time at which the buyers are released.
 GO = "rush_go"
-#: To the workers: the rush is over.
+#: To the workers: the rush is over; those that have not reported yet report now.
 END = "rush_end"
 #: To the master: a process has prepared its buyers.
-HERE = "rush_here"
+PREPARED = "rush_prepared"
 #: To the master: all buyers of a process are at the barrier.
 ARRIVED = "rush_arrived"
 #: To the master: all requests of a process's buyers.
 REPORT = "rush_report"
-#: To the master: there is an error in the target's file, or its shop does not answer.
-BROKEN = "rush_broken"
-KINDS = (GO, END, HERE, ARRIVED, REPORT, BROKEN)
+#: To the master: a process cannot go on, for instance because of an error in the target's file.
+FAILED = "rush_failed"
+KINDS = (GO, END, PREPARED, ARRIVED, REPORT, FAILED)
 
 #: Two monotonic clocks that differ by less than this count as the same clock of one machine. A
 #: small difference is measured even then, because reading two clocks takes some microseconds.

@@ -19,7 +19,7 @@ def hostname_of(url: str) -> str:
 
 
 def is_loopback(hostname: str) -> bool:
-    """Return whether a name resolves to this machine only; False for an unknown name."""
+    """Return whether a name resolves to loopback addresses only; False for an unknown name."""
     try:
         addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(hostname, None)}
     except (OSError, UnicodeError):

@@ -1,9 +1,10 @@
 """One rush, in the process that opens its sale.
 
 In a rush many buyers send their purchases at the same instant. The process that opens the sale
-announces the rush to the processes with the buyers. It releases the buyers when the last of them
-waits at the barrier, just before its first request, and it gets one report from each process. It
-judges the rush, unless the plan's `judge` is False. A rush that lost a process is never exact.
+announces the rush to the processes with the buyers. Each buyer waits at the barrier, just before
+its first request is sent. The process releases the buyers when the last of them has arrived there,
+or after a time limit, and it gets one report from each process. It judges the rush, unless the
+plan's `judge` is False. A rush that lost a process before its report is never exact.
 """
 
 import socket
@@ -46,7 +47,8 @@ POLL_INTERVAL_SECONDS = 0.2
 REPORT_TIMEOUT_SECONDS = 5.0
 #: How long to wait for answers after the buyers' deadline.
 ANSWER_GRACE_SECONDS = 60.0
-#: The lowest rate at which buyers are expected at the barrier; the timeout is computed from it.
+#: The lowest rate at which buyers are expected at the barrier. The time limit for their arrival is
+#: computed from it.
 MIN_ARRIVALS_PER_SECOND = 20
 
 
@@ -54,9 +56,9 @@ MIN_ARRIVALS_PER_SECOND = 20
 class BuyerProcess:
     """A process with buyers.
 
-    id        Locust's name of the process: the machine's name and a random part
-    buyers    the numbers of its buyers
-    pid       its process id; 0 until it has reported that it has buyers
+    id            Locust's name of the process: the machine's name and a random part; or LOCAL
+    buyers        the numbers of its buyers
+    pid           its process id; 0 until it has reported that it has prepared its buyers
     has_arrived   whether all its buyers are at the barrier
     has_reported  whether it has sent its report
     """
@@ -92,9 +94,9 @@ class Rush:
     workers       Locust's ids of the processes with the buyers; empty if this process has them
     released_at   the monotonic time at which the buyers may buy; 0 before the release
     stopped       whether the rush was stopped before every buyer had an answer
-    failure       the reason why there is no verdict: an error in the target's file, or a process
-                  that ended before the release
-    lost          a sentence for each process that ended after the release
+    failure       the reason why there is no verdict, such as a shop that does not answer, an error
+                  in the target's file, or a process that ended before the release
+    lost          a sentence for each process that ended between the release and its report
     judged_orders the orders by which the rush was judged
     judged_stock  the stock by which the rush was judged; None if the shop shows none
     is_concluded  whether conclude() has been called
@@ -116,6 +118,7 @@ class Rush:
     judged_stock: int | None = None
 
     def __post_init__(self) -> None:
+        # Workers beyond the number of buyers get no buyers.
         ids = (self.workers or [LOCAL])[: self.plan.buyers]
         self.processes = {
             id: BuyerProcess(id, range(first, self.plan.buyers, len(ids)))
@@ -151,7 +154,10 @@ class Rush:
         }
 
     def watch(self) -> None:
-        """Release the buyers when all have arrived, and wait until all have their answers."""
+        """Release the buyers when all have arrived, and wait until all processes have reported.
+
+        Both waits have a time limit. Returns at once if the rush is over; see is_over.
+        """
         arrival_timeout = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
         self._wait(lambda: self._is_done_or_lost(_has_arrived), arrival_timeout)
         if self.is_over:
@@ -170,7 +176,10 @@ class Rush:
         return bool(self.failure or self.lost or self.is_concluded)
 
     def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:
-        """Return whether every process is done, or one has been lost."""
+        """Return whether every process is done, or the rush is over.
+
+        A process that has ended without a report is recorded as lost, so that the rush is over.
+        """
         if self.is_over or all(map(is_done, self.processes.values())):
             return True
         for process in self.processes.values():
@@ -194,11 +203,18 @@ class Rush:
         return client is None or client in clients.missing or process.has_ended()
 
     def record_loss(self, process: BuyerProcess) -> None:
-        """Record that a process has ended. Its buyers' requests since the release are lost."""
+        """Record that a process has ended without a report.
+
+        After the release the requests and answers of its buyers are lost. Before it, the rush has
+        failed.
+        """
         worker = f"worker {process.buyers.start} on {process.machine}"
         buyers = len(process.buyers)
         if self.released_at:
-            self.lost.append(f"{worker} is gone, {buyers} of its buyers had no answer")
+            self.lost.append(
+                f"{worker} is gone, and with it the answers to {buyers} of {self.plan.buyers} "
+                "buyers"
+            )
             return
         self.failure = self.failure or ShopUnreachable(
             f"{worker} is gone, and with it {buyers} of {self.plan.buyers} buyers: no buyer was "
@@ -212,7 +228,7 @@ class Rush:
             return
         content = message.data
         match message.type:
-            case messages.HERE:
+            case messages.PREPARED:
                 process.pid = content["pid"]
             case messages.ARRIVED:
                 process.has_arrived = True
@@ -221,7 +237,7 @@ class Rush:
                 self.arrived += content["arrived"]
                 self.requests += [Request(*fields) for fields in content["requests"]]
                 logger.info("worker %d has reported", process.buyers.start)
-            case messages.BROKEN:
+            case messages.FAILED:
                 self.failure = self.failure or ShopUnreachable(content["error"])
         self._message_received.set()
 
@@ -317,8 +333,9 @@ class Rush:
     ) -> None:
         """Add the findings that only a third-party shop's run can have.
 
-        They concern orders that the shop has not written within `settles_s`, and orders from before
-        the rush that have changed.
+        They concern orders that the shop has not written within `settles_s`, answers that seem to
+        number the orders otherwise than orders() does, and orders from before the rush that have
+        changed.
 
         missing  the sentences that SaleCounter.wait_until_settled() returned
         """

@@ -1,6 +1,7 @@
 """The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
 
-Locust counts a request as a failure only if the target's read() says so. `sold_out` is no failure.
+Locust counts a purchase as a failure by the meaning that the target's read() gives it: `sold_out`
+is no failure. It counts a request of prepare() by its status, and any other request as a success.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,8 +35,8 @@ class TargetSteps:
 
     nodes      the addresses of the shop: the buyer may send requests to their hosts only
     client     the buyer's HTTP client
-    give_up    called with the error if the target's file has one; it ends the rush without a
-               verdict
+    give_up    called with an error in the target's file, or of a shop that does not answer; it ends
+               the rush without a verdict
     responses  the responses that Locust has not counted yet, each with whether its request may fail
                (because the target's code has passed catch_response=True)
     """
@@ -90,7 +91,7 @@ class TargetSteps:
         return answer
 
     def _require_own_host(self, host: str) -> None:
-        """Raise TargetError unless a request or a redirect goes to the shop."""
+        """Raise TargetError unless a request or a redirect to this host goes to the shop."""
         if host not in self.hosts:
             own_hosts = ", ".join(sorted(self.hosts))
             raise TargetError(
@@ -132,8 +133,8 @@ def read_answer(target: Target, response: Any) -> Answer:
     """Return the meaning of a response to buy(). If none came, the outcome is unknown.
 
     Raises TargetError if buy() returned no response, if read() returns no Answer, or if read()
-    raises an exception for a status below 500. If it raises for a higher status, the purchase may
-    have happened, so the answer is an open `error`.
+    raises an exception for a status below 500. If it raises for a status from 500 on, the purchase
+    may have happened, so the answer is an open `error`.
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):

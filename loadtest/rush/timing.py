@@ -15,12 +15,13 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     request, and the retries.
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
-    first_sent_s = [purchase[0].sent_at / 1e9 for purchase in purchases]
-    timed_purchases = [
-        (purchase[0].sent_at / 1e9, _answer_times(purchase))
-        for purchase in purchases
-        if _answer_times(purchase)
-    ]
+    first_sent_s = []
+    timed_purchases = []  # without those that got no answer
+    for purchase in purchases:
+        sent_s = purchase[0].sent_at / 1e9
+        first_sent_s.append(sent_s)
+        if answer_times := _answer_times(purchase):
+            timed_purchases.append((sent_s, answer_times))
     began_s = min((sent for sent, _ in timed_purchases), default=0.0)
     ended_s = max((times[-1] for _, times in timed_purchases), default=0.0)
     purchase_ms = [(times[-1] - sent) * 1000 for sent, times in timed_purchases]
@@ -29,7 +30,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         for request in requests
         if request.answered_at is not None
     ]
-    spread_s = max(first_sent_s) - min(first_sent_s) if first_sent_s else 0.0
+    spread_s = max(first_sent_s, default=0.0) - min(first_sent_s, default=0.0)
     return {
         "duration_s": round(ended_s - began_s, 3),
         "buy_ms": percentiles(purchase_ms, 50, 95, 99),

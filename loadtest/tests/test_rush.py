@@ -73,7 +73,7 @@ def test_missing_buyers_are_counted_and_leave_no_verdict() -> None:
 
 @pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
 @pytest.mark.parametrize(
-    "why", ["the rush was stopped", "worker 1 on host is gone, 1 of its buyers had"]
+    "why", ["the rush was stopped", "worker 1 on host is gone, and with it the answers to 1 of 3"]
 )
 def test_incomplete_rush_is_unknown_unless_it_had_oversold(
     orders: int, verdict: str, why: str

@@ -95,7 +95,7 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
     assert ends == {0, -signal.SIGKILL}, "the verdict is the master's to say"
     assert (run["verdict"], run["orders"]) == ("unknown", 3)
     assert run["why"].startswith("worker 1 on ")
-    assert "is gone, 4 of its buyers had no answer" in run["why"]
+    assert "is gone, and with it the answers to 4 of 8 buyers" in run["why"]
 
 
 def test_death_after_the_report_keeps_the_verdict(tmp_path: Path, host: str) -> None:

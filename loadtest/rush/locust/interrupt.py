@@ -1,4 +1,4 @@
-"""Ends plain Locust on Ctrl-C before its run begins, with the exit code of `unknown`.
+"""A handler of Ctrl-C that ends plain Locust before its run begins, with the code of `unknown`.
 
 Locust itself handles a KeyboardInterrupt only once the run has begun. Before that, while it starts
 its processes or waits for its workers, Ctrl-C would print a traceback.
@@ -37,5 +37,5 @@ def install(**_: Any) -> None:
 def restore(**_: Any) -> None:
     """Restore Python's handler of SIGINT: from here on Locust handles a KeyboardInterrupt."""
     handler = signal.getsignal(signal.SIGINT)
-    if getattr(handler, "__module__", "") == __name__:
+    if getattr(handler, "__module__", "") == __name__:  # the handler that install() has set
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -42,7 +42,8 @@ NO_RUSH = "there was no rush"
 class LocustRushes:
     """The rushes of one Locust process, one after the other.
 
-    opens_sales  whether this process opens the sales, because it is not a worker
+    opens_sales  whether this process opens the sales, because it is not a worker; False before
+                 set_up()
     plan         the plan of the next rush; None: it is built from Locust's options
     token        the value of --restock-token, which is removed from Locust's options
     rush         the last rush whose sale this process opened
@@ -127,11 +128,13 @@ class LocustRushes:
         return self.buyers or wait_forever()
 
     def _gather(self, announcement: dict[str, Any]) -> None:
-        """Prepare the buyers of this process for an announced rush."""
+        """Prepare the buyers of this process for an announced rush.
+
+        Waits forever if the process has no buyers in the rush, or if they cannot be prepared.
+        """
         shares = announcement["shares"]
         share = shares.get(self.runner.client_id) or shares.get(LOCAL)
-        # A process without a share of the buyers. Locust sends it users all the same.
-        if share is None:
+        if share is None:  # Locust may send users to a process that has no share of the buyers
             wait_forever()
 
         def send_message(kind: str, **content: Any) -> None:
@@ -149,7 +152,7 @@ class LocustRushes:
                 advice="take more processes",
             )
         except (ShopUnreachable, StackError) as error:
-            send_message(messages.BROKEN, error=str(error))
+            send_message(messages.FAILED, error=str(error))
             wait_forever()
         self.buyers = LocalBuyers(
             id=announcement["rush"],
@@ -159,10 +162,10 @@ class LocustRushes:
             send_message=send_message,
             ahead=messages.seconds_ahead(announcement["clock"]),
         )
-        send_message(messages.HERE, pid=os.getpid())
+        send_message(messages.PREPARED, pid=os.getpid())
 
     def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
-        """Return the target, with the attributes that open() has set in the coordinator."""
+        """Return the target, with the attributes that open() has set where the sale was opened."""
         if self.rush is not None:
             return self.rush.target
         target = load_target(plan)
@@ -193,12 +196,13 @@ class LocustRushes:
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
-        """Wait for the end of the rush, conclude it, and end Locust's run, which has no own end."""
+        """Wait for the end of the rush, conclude it, and end Locust's run."""
         rush.watch()
         if self._conclude(rush):
             self.end_run()
 
     def _end_run(self) -> None:
+        """End Locust's run: its process too if it is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
             gevent.sleep(POLL_INTERVAL_SECONDS)  # a stop during the start would not end the start
         if self.options.headless:
@@ -209,8 +213,9 @@ class LocustRushes:
     def progress(self) -> dict[str, Any] | None:
         """Return the progress of the present rush, or None without one.
 
-        `left_s` is the time until the buyers give up, None before their release. With several
-        processes, `arrived` and `answered` change only with the messages of whole processes.
+        `left_s` is the time in seconds until the buyers give up, None before their release. With
+        several processes, `arrived` and `answered` change only with the messages of whole
+        processes.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:
@@ -222,6 +227,7 @@ class LocustRushes:
             arrived = sum(
                 len(process.buyers) for process in rush.processes.values() if process.has_arrived
             )
+            # A process reports how many buyers arrived only when all of them have their answers.
             buyers_answered = rush.arrived
         seconds_left = rush.released_at + rush.plan.deadline - time.monotonic()
         return {

@@ -1,4 +1,4 @@
-"""Restricts Locust's web UI to its own page and to programs on this machine.
+"""A guard of Locust's web UI: only its own page and programs on this machine may use it.
 
 A browser lets any web page send a form to http://127.0.0.1:8089. Locust accepts it, and its CORS
 headers let the page read the answer. Two headers that no page can forge show such requests: Origin
@@ -25,7 +25,7 @@ EMBEDDING_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": 
 
 
 def install(environment: Environment, web_ui: Any) -> None:
-    """Guard this web UI.
+    """Guard this web UI, if there is one.
 
     `LOCUST_ALLOWED_HOSTS` names further hosts, without ports. `CSRF_TRUSTED_ORIGINS` names further
     origins from which a browser may load Locust's page, such as a forwarded port; the shop reads
@@ -69,15 +69,21 @@ def _refusal(
     request: flask.Request, hosts: set[str], trusted: set[str], environment: Environment
 ) -> str:
     """Return why this request is refused, or an empty string."""
-    host, origin = request.headers.get("Host", ""), request.headers.get("Origin", "")
+    host = request.headers.get("Host", "")
+    origin = request.headers.get("Origin", "")
     site = request.headers.get("Sec-Fetch-Site", "")
     if re.sub(r":\d+$", "", host).lower() not in hosts:
         return f"the host {host[:64]!r} is not allowed here: name it in LOCUST_ALLOWED_HOSTS"
     if origin and origin.partition("://")[2] != host and not _is_trusted(origin, trusted):
-        advice = f", or if it is, start with CSRF_TRUSTED_ORIGINS={origin[:64]}"
+        advice = ""
+        if "://" in origin:
+            advice = (
+                "; if you open Locust under this address, start it with "
+                f"CSRF_TRUSTED_ORIGINS={origin[:64]}"
+            )
         return (
             f"a page of {origin[:64]!r} is not allowed here, only Locust's own is: open that one"
-            f"{advice if '://' in origin else ''}"
+            f"{advice}"
         )
     is_click_on_link = request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
     if site not in ("", "same-origin", "none") and not is_click_on_link:
