@@ -95,6 +95,13 @@ def test_impossible_setting_gives_advice_and_no_verdict(
     assert [words for words in said if words not in done.stderr] == []
 
 
+def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
+    words = ("--headless", "-u", "5", "--lock", "nonsense")
+    done = python("locust", *words, LOCUST_HOST=stack.nodes[0].url)
+    assert done.returncode == 2, done.stderr
+    assert "invalid choice: 'nonsense'" in done.stderr
+
+
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
     """The signal goes to the whole process group, as Ctrl-C does while the master waits for
     workers."""

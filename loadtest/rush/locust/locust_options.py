@@ -1,6 +1,7 @@
 """The options of a rush on Locust's command line and in its web UI."""
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from typing import Any
@@ -78,7 +79,8 @@ def add_arguments(parser: LocustArgumentParser) -> None:
 def _parse_host_and_target() -> argparse.Namespace:
     """Parse the shop's address and the target, on which the other options depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-H", "--host", default=DEFAULT_HOST)
+    default_host = os.environ.get("LOCUST_HOST") or DEFAULT_HOST  # as Locust's own --host
+    parser.add_argument("-H", "--host", default=default_host)
     parser.add_argument("--target", default="")
     return parser.parse_known_args(sys.argv[1:])[0]
 
