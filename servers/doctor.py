@@ -23,7 +23,8 @@ from typing import Iterator, NamedTuple  # noqa: UP035  (an old Python must be a
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK_FILE = "tools/requirements/shop.lock"
-OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST_PYTHON = (3, 11)
+NEWEST_TESTED_PYTHON = (3, 13)
 MB = 1024 * 1024
 MIN_FREE_DISK_MB = 700
 #: A line of the lock file with a package that every machine needs. A line with a `;` is for certain
@@ -96,16 +97,16 @@ def _missing_wheels_advice(system: str, processor: str, libc: str) -> str:
 def check_python() -> Iterator[Diagnosis]:
     """Check the version of Python."""
     version = platform.python_version()
-    if sys.version_info[:2] > NEWEST:
+    if sys.version_info[:2] > NEWEST_TESTED_PYTHON:
         version += ": newer than the tested versions; wheels may be missing"
     todo = ""
-    if sys.version_info < OLDEST:
+    if sys.version_info < OLDEST_PYTHON:
         todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
     yield Diagnosis("Python", version, todo)
 
 
 def check_packages() -> Iterator[Diagnosis]:
-    """Check that the packages of the lock file are installed."""
+    """Check that the packages of the lock file are installed in the pinned versions."""
     pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
     missing = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
@@ -120,6 +121,7 @@ def check_packages() -> Iterator[Diagnosis]:
 
 
 def _version(name: str) -> str | None:
+    """Return the version of an installed package, or None."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -136,7 +138,10 @@ def check_disk_space() -> Iterator[Diagnosis]:
 
 
 def check_servers() -> Iterator[Diagnosis]:
-    """Report the versions of PostgreSQL and Valkey. Start them if no URL names a server."""
+    """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
+
+    They are started if no URL names a server.
+    """
     if sys.prefix == sys.base_prefix:
         return
     started_at = time.monotonic()

@@ -5,7 +5,8 @@ PostgreSQL and one Valkey. Such a process is called a user of the servers. The f
 servers and the last user stops them. If a user was killed, the next user ends the processes that it
 has left and drops its databases.
 
-PostgreSQL listens only on a Unix socket, Valkey on 127.0.0.1. Their data is in var/.
+PostgreSQL listens only on a Unix socket, Valkey on 127.0.0.1. PostgreSQL's data and the logs of
+both are in var/.
 """
 
 import atexit
@@ -39,22 +40,23 @@ _attached_by: int | None = None
 
 
 def provide_urls() -> None:
-    """Set DATABASE_URL and REDIS_URL if they are unset, and start the servers that they name.
+    """Set DATABASE_URL and REDIS_URL to the embedded servers, unless both are set already.
 
-    A URL counts as set if DATABASE_URL_FILE or REDIS_URL_FILE names a file, which the shop reads.
-    With REDIS_SENTINELS no REDIS_URL is needed. Entry points call this (manage.py, pytest, the load
-    test), never worker processes.
+    The servers are started if one of the URLs is unset. A URL counts as set if DATABASE_URL_FILE or
+    REDIS_URL_FILE names a file, which the shop reads. With REDIS_SENTINELS no REDIS_URL is needed.
+    Entry points call this (manage.py, the shop's tests, make doctor), never worker processes.
+    Raises EmbeddedError if a server does not start.
     """
     read_env()
     if not _is_set("DATABASE_URL"):
         attach()
         os.environ["DATABASE_URL"] = create_database(DATABASE, keep=True)
-        _note("DATABASE_URL")
+        _mark_as_embedded("DATABASE_URL")
     if not _is_set("REDIS_URL") and not _is_set("REDIS_SENTINELS"):
         attach()
         with registry(VAR) as registry_data:
             os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry_data['valkey']['port']}"
-        _note("REDIS_URL")
+        _mark_as_embedded("REDIS_URL")
 
 
 def _is_set(name: str) -> bool:
@@ -62,10 +64,10 @@ def _is_set(name: str) -> bool:
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
-def _note(name: str) -> None:
+def _mark_as_embedded(name: str) -> None:
     """Add this variable to SHOP_EMBEDDED, so that `check --deploy` considers it unset."""
     names = os.environ.get("SHOP_EMBEDDED", "")
-    os.environ["SHOP_EMBEDDED"] = f"{names},{name}" if names else name
+    os.environ["SHOP_EMBEDDED"] = ",".join(filter(None, (names, name)))
 
 
 def read_env() -> None:
@@ -76,9 +78,10 @@ def read_env() -> None:
 def attach() -> None:
     """Use the two servers until this process ends, and start them if they do not run.
 
-    A second call has no effect. From now on SIGTERM and SIGHUP end this process as Ctrl-C does, and
-    requests to this machine use no proxy. Unless DATABASE_URL is set, the variables of libpq are
-    removed from the environment. Raises EmbeddedError if a server does not start.
+    A second call has no effect. From now on SIGTERM and SIGHUP end this process by an exception, as
+    Ctrl-C does, and requests to this machine use no proxy. Unless DATABASE_URL is set, the
+    variables of libpq are removed from the environment. Raises EmbeddedError if a server does not
+    start.
     """
     global _attached_by
     if _attached_by == os.getpid():
@@ -99,6 +102,7 @@ def attach() -> None:
 
 
 def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
+    """Start the servers that do not run. Closing `undo` stops those that were started here."""
     postgres = _postgres()
     if not postgres.is_running():
         undo.callback(postgres.stop)
@@ -114,7 +118,8 @@ def _start_servers(registry_data: dict[str, Any], undo: ExitStack) -> None:
 def kill_at_exit(pid: int) -> None:
     """Kill a child process when this process ends.
 
-    If this process is killed before, the next user of the servers kills the child.
+    If this process is killed before, the next user of the servers kills the child. Raises
+    EmbeddedError if this process has not called attach().
     """
     with registry(VAR) as registry_data:
         _find_own_entry(registry_data)["children"].append(read_identity(pid))
@@ -139,6 +144,11 @@ def detach() -> None:
 
 
 def _leave(registry_data: dict[str, Any]) -> None:
+    """End the children of this process, drop its databases, and remove it from the users.
+
+    The last user also stops the servers. If a database cannot be dropped, the process stays in the
+    registry: the next user then drops it.
+    """
     own_entry = _find_own_entry(registry_data)
     for child in own_entry["children"]:
         end_process(child, signal.SIGKILL)
@@ -178,10 +188,11 @@ def _print_to_stderr(text: str) -> None:
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
     """Create a database as a copy of `template`, unless it exists. Return its URL.
 
-    Without `keep` the database is dropped when this process ends.
+    Without `keep` the database is dropped when this process ends. Raises EmbeddedError if
+    PostgreSQL does not answer.
     """
     with registry(VAR) as registry_data:
-        if name not in _databases():
+        if name not in _database_names():
             _sql("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
             _find_own_entry(registry_data)["databases"].append(name)
@@ -192,7 +203,7 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 def has_database(name: str) -> bool:
     """Return whether there is a database of this name."""
     with registry(VAR):
-        return name in _databases()
+        return name in _database_names()
 
 
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
@@ -202,16 +213,16 @@ def keep_as(database: str, name: str, *, instead_of: str) -> None:
     exists, because another process was first.
     """
     with registry(VAR):
-        names = _databases()
+        names = _database_names()
         if name in names:
             return
-        for old in names:
-            if old.startswith(instead_of):
-                _drop(old)
+        for old_name in names:
+            if old_name.startswith(instead_of):
+                _drop(old_name)
         _sql("ALTER DATABASE {} RENAME TO {}", database, name)
 
 
-def _databases() -> set[str]:
+def _database_names() -> set[str]:
     return {str(row[0]) for row in _sql("SELECT datname FROM pg_database")}
 
 
@@ -230,20 +241,22 @@ def _postgres() -> Postgres:
 
 
 def _clean_up_after_dead_users(registry_data: dict[str, Any]) -> None:
-    dead = [user for user in registry_data["users"] if not is_alive(user)]
-    abandoned: list[str] = []
-    for user in dead:
+    """End the children of users that have ended, drop their databases, and remove the users."""
+    dead_users = [user for user in registry_data["users"] if not is_alive(user)]
+    abandoned_databases: list[str] = []
+    for user in dead_users:
         for child in user["children"]:
             end_process(child, signal.SIGKILL)
-        abandoned += user["databases"]
-    if abandoned:
+        abandoned_databases += user["databases"]
+    if abandoned_databases:
         _postgres().start()
-        for name in abandoned:
+        for name in abandoned_databases:
             _drop(name)
-    registry_data["users"] = [user for user in registry_data["users"] if user not in dead]
+    registry_data["users"] = [user for user in registry_data["users"] if user not in dead_users]
 
 
 def _find_own_entry(registry_data: dict[str, Any]) -> dict[str, Any]:
+    """Return this process's entry in the registry. Raises EmbeddedError if there is none."""
     for user in registry_data["users"]:
         if user["pid"] == os.getpid():
             return user  # type: ignore[no-any-return]

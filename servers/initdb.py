@@ -14,7 +14,7 @@ from typing import NamedTuple
 #: Characters that a shell interprets even between double quotes. initdb runs the other programs of
 #: its folder through a shell, and fails if its own path contains one of these characters.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
-#: Permissions of all users for a file.
+#: Permissions for a file of the users besides its owner.
 READ = stat.S_IRGRP | stat.S_IROTH
 RUN = stat.S_IXGRP | stat.S_IXOTH
 #: Time limit for initdb, and for copying the data of a running server.
@@ -36,7 +36,7 @@ class Installed(NamedTuple):
     user: str | None
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run a program to its end. Raises ProgramFailed."""
+        """Run a program to its end. Raises ProgramFailed, after PROGRAM_TIMEOUT_SECONDS too."""
         try:
             subprocess.run(
                 [str(self.programs / program)] + list(arguments),
@@ -89,7 +89,8 @@ def initdb(installed: Installed, data: Path, runtime: Path) -> None:
 def forget_libpq_variables() -> None:
     """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from the environment of this process.
 
-    They are for the user's own server. Clients of the embedded server would connect to that.
+    They are for the user's own server. Clients of the embedded server would connect to that. The
+    variables PGSERVER_... are not libpq's: the wheel reads them.
     """
     for name in list(os.environ):
         if name.startswith("PG") and not name.startswith("PGSERVER_"):
@@ -130,6 +131,9 @@ def _copy(installed: Path, folder: Path) -> Path:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let all users enter a folder if root owns it: PostgreSQL then runs as another user."""
+    """Let all users enter a folder if this process runs as root.
+
+    PostgreSQL then runs as another user.
+    """
     if os.getuid() == 0:
         folder.chmod(folder.stat().st_mode | RUN)

@@ -40,8 +40,8 @@ def free_port(preferred: int = 0) -> int:
     """Return the preferred port if it is free, otherwise any free port.
 
     A port is returned once only, unless it is the preferred one. A port above SERVER_PORTS may be
-    given to an outgoing connection before the server listens, so those are used only if no port in
-    SERVER_PORTS is free.
+    given to an outgoing connection before the server listens, so those are used only if none of the
+    PORTS_TO_TRY ports that are tried is free.
     """
     unused_ports = sorted(set(SERVER_PORTS) - _returned_ports)
     candidates = random.SystemRandom().sample(unused_ports, k=min(PORTS_TO_TRY, len(unused_ports)))
@@ -63,13 +63,14 @@ def runtime_folder() -> Path:
     """Return this user's own folder with a short path, and create it if it is missing.
 
     The path of a Unix socket is limited to about 100 bytes. Raises EmbeddedError, with what to do,
-    if no path is short enough, if the folder is a link, or if other users may write to it.
+    if no path is short enough, if the folder cannot be created or is a link, or if other users own
+    it or may write to it.
     """
-    socket = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
+    # The digits stand for the longest name of a folder of sockets in this folder.
+    longest_path = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in [tempfile.gettempdir()] + SHORT_FOLDERS:
-        if len(os.fsencode(Path(base, socket))) <= MAX_SOCKET_PATH_BYTES and os.access(
-            base, os.W_OK
-        ):
+        is_short = len(os.fsencode(Path(base, longest_path))) <= MAX_SOCKET_PATH_BYTES
+        if is_short and os.access(base, os.W_OK):
             break
     else:
         raise EmbeddedError(

@@ -82,7 +82,8 @@ class MariaDB:
     def start(self) -> int:
         """Start the server and return its pid. Call wait_until_ready() before using it.
 
-        The first start creates the data. Raises EmbeddedError if that fails.
+        The first start creates the data. Raises EmbeddedError if that fails, if MariaDB is not
+        installed, or if the path of the socket is too long.
         """
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             raise EmbeddedError(
@@ -130,7 +131,7 @@ class MariaDB:
         return command
 
     def _make_data(self) -> None:
-        """Create MariaDB's own tables and the database `shop`.
+        """Create MariaDB's own tables and the database `shop`. Raises EmbeddedError.
 
         Debian's mariadb-install-db does the same, but needs a program of the client's package.
         """
@@ -159,6 +160,7 @@ class MariaDB:
             ) from error
 
     def _answers(self) -> bool:
+        """Return whether the server greets a client. Raises OSError if it does not listen."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1)
             connection.connect(str(self.socket))

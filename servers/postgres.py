@@ -75,7 +75,7 @@ class Postgres:
             folder.rmdir()
 
     def socket_folder(self) -> Path:
-        """The folder of the running server's socket."""
+        """Return the folder of the running server's socket. Raises OSError if it does not run."""
         return Path(self._status_lines()[4])
 
     def sql(
@@ -87,7 +87,7 @@ class Postgres:
         """
         try:
             host = str(self.socket_folder())
-            connecting = psycopg.connect(
+            new_connection = psycopg.connect(
                 host=host, user="postgres", dbname=database, autocommit=True
             )
         except (OSError, psycopg.OperationalError) as error:
@@ -97,7 +97,7 @@ class Postgres:
             )
             advice = disk_full_advice(tail_of(self.log))
             raise EmbeddedError(advice or message) from error
-        with connecting as connection:
+        with new_connection as connection:
             cursor = connection.execute(statement)
             if cursor.description is None:  # the statement returns no rows
                 return []
@@ -169,13 +169,14 @@ class Postgres:
 
     def _wait_for_orphans(self) -> None:
         """Wait until the processes of a killed server have ended, because they prevent a start."""
-        if not wait_for(lambda: not self._orphans(), START_TIMEOUT_SECONDS):
+        if not wait_for(lambda: not self._find_orphans(), START_TIMEOUT_SECONDS):
             raise EmbeddedError(
                 f"processes of an earlier PostgreSQL still work in {self.data}: end them "
-                f"({', '.join(map(str, self._orphans()))}) and start again"
+                f"({', '.join(map(str, self._find_orphans()))}) and start again"
             )
 
-    def _orphans(self) -> list[int]:
+    def _find_orphans(self) -> list[int]:
+        """Return the pids of the processes of PostgreSQL that work in the data folder."""
         return [
             process.pid
             for process in psutil.process_iter(["name", "cwd"])
@@ -184,7 +185,7 @@ class Postgres:
 
 
 def version() -> str:
-    """Return the version of the server of DATABASE_URL. Raises psycopg.Error."""
+    """Return the version of the PostgreSQL server of DATABASE_URL. Raises psycopg.Error."""
     with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
         number = connection.info.server_version
     return f"{number // 10000}.{number % 10000}"

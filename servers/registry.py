@@ -34,7 +34,8 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
 
     undo  a stack that is closed, under the lock, if the block raises or the file cannot be written
 
-    Raises EmbeddedError, with what to do, if the folder cannot be written.
+    Raises EmbeddedError, with what to do, if the folder cannot be written. An OSError of the block
+    becomes an EmbeddedError, too.
     """
     path = folder / "users.json"
     try:
@@ -43,9 +44,9 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
             fcntl.flock(lock_file, fcntl.LOCK_EX)
             registry_data = _read(path)
             yield registry_data
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(registry_data, indent=1))
-            partial.replace(path)
+            new_file = path.with_suffix(".partial")
+            new_file.write_text(json.dumps(registry_data, indent=1))
+            new_file.replace(path)
             undo_on_failure.pop_all()
     except OSError as error:
         error.filename = error.filename or path
@@ -81,7 +82,7 @@ def end_process(
 ) -> None:
     """Send the signal `how` to a process, and SIGKILL after `timeout` seconds.
 
-    If the process leads a session, SIGKILL is sent to the whole session. Nothing happens if the
+    If the process leads a process group, SIGKILL is sent to the whole group. Nothing happens if the
     process has ended.
     """
     pid = process_identity["pid"]

@@ -28,7 +28,7 @@ SENTINEL_COUNT = 3
 QUORUM_COUNT = 2
 #: Time after which a Sentinel considers a silent master down.
 DOWN_AFTER_MILLISECONDS = 1000
-#: Time after a failed failover before a Sentinel tries again.
+#: A Sentinel tries again after twice this time if a failover has failed.
 FAILOVER_TIMEOUT_MILLISECONDS = 3000
 #: Time limit for each Sentinel in wait_until_ready().
 START_TIMEOUT_SECONDS = 30.0
@@ -106,8 +106,10 @@ class Sentinels:
 
 
 def _is_ready(port: int) -> bool:
+    """Return whether the Sentinel on this port sees what wait_until_ready() waits for."""
     with client_at(port, timeout=1) as sentinel:
         master: Any = sentinel.info("sentinel")["master0"]  # there is only one master
         replicas: Any = sentinel.sentinel_slaves(MASTER)
-    in_sync = [replica["master-link-status"] == "ok" for replica in replicas]
-    return master["status"] == "ok" and master["sentinels"] == SENTINEL_COUNT and any(in_sync)
+    has_replica_in_sync = any(replica["master-link-status"] == "ok" for replica in replicas)
+    sees_all_sentinels = master["sentinels"] == SENTINEL_COUNT
+    return master["status"] == "ok" and sees_all_sentinels and has_replica_in_sync

@@ -1,4 +1,9 @@
-"""The errors of the servers, and advice on files that cannot be read or written."""
+"""The errors of the servers, and advice on files that cannot be read or written.
+
+RuntimeError
+└── EmbeddedError
+    └── NotReady
+"""
 
 import errno
 import os
@@ -9,7 +14,7 @@ MIN_FREE_BYTES = 64 * 1024
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded server did not start. The message names its log and says what to do."""
+    """An embedded server did not start or does not answer. The message says what to do."""
 
 
 class NotReady(EmbeddedError):

@@ -27,7 +27,7 @@ def end_on(*numbers: signal.Signals) -> None:
 def end_on_hangup_and_sigterm() -> None:
     """Let SIGTERM and SIGHUP end this process by an exception, so that `atexit` runs.
 
-    A signal that has a handler already keeps it.
+    A signal that is ignored or has a handler stays as it is.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -40,7 +40,8 @@ def uninterrupted(on_signal: Callable[[], None] | None = None) -> Iterator[None]
 
     on_signal  called for each such signal, for example to print why the command still runs
 
-    Outside the main thread this does nothing, because signals arrive in the main thread.
+    If the block raises, its exception takes the place of the signals. Outside the main thread this
+    does nothing, because signals arrive in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -10,8 +10,8 @@ POLL_INTERVAL_SECONDS = 0.01
 def wait_for(condition: Callable[[], object], timeout: float) -> bool:
     """Wait until the condition holds, for at most `timeout` seconds. Return whether it holds.
 
-    The end of a process is such a condition: in a container without an init process, a zombie
-    keeps its pid.
+    A condition for the end of a process must treat a zombie as ended: in a container without an
+    init process, a zombie keeps its pid forever.
     """
     deadline = time.monotonic() + timeout
     while not condition():

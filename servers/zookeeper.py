@@ -59,7 +59,10 @@ class ZooKeeper:
         return self._process.start(command, folder=self.folder)
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers a request, not only accepts it. Raises EmbeddedError."""
+        """Wait until the server answers a request. Raises EmbeddedError.
+
+        ZooKeeper accepts connections before it answers them.
+        """
         self._process.wait_until(self._answers, timeout=START_TIMEOUT_SECONDS)
 
     def why_ended(self) -> str:
@@ -71,6 +74,7 @@ class ZooKeeper:
         self._process.stop(how=signal.SIGKILL)
 
     def _answers(self) -> bool:
+        """Return whether the server answers. Raises OSError if it does not listen."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
             connection.sendall(b"srvr")
             return connection.recv(4096).startswith(b"Zookeeper version")

@@ -33,6 +33,8 @@ class LostReply:
     reply  the first bytes of the reply that were dropped; empty until then
     fired  whether the reply or the request was lost, or the request was noticed. It is set before
            the client's connection is closed, so that a test may read it after the client's error.
+
+    `is_cancelled` is true after cancel().
     """
 
     def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
@@ -63,7 +65,10 @@ class RequestMatcher:
         self._tail = b""
 
     def is_complete_with(self, data: bytes) -> bool:
-        """Return whether `after` and then `match` have been sent, with these bytes as the last."""
+        """Return whether `after` and then `match` have been sent, with these bytes as the last.
+
+        It has to be called with each chunk of the connection, in order.
+        """
         text = self._tail + data
         while self._expected_parts:
             part = self._expected_parts[0]
@@ -85,7 +90,7 @@ class ProxyState:
     delay                seconds by which each chunk is delivered later, in each direction
     drops_everything     whether all bytes are dropped
     drops_replication    whether the bytes from a server to its replicas are dropped
-    dropped              number of bytes that were dropped since the proxy was made
+    dropped              number of bytes that were dropped since the proxy was started
     rules                the rules that no request has matched yet
     connections          the open connections
     changed              set when the mode changes: delayed chunks are then passed on at once

@@ -118,8 +118,10 @@ class Proxy:
     # --- modes ------------------------------------------------------------------------------------
 
     def pass_on(self) -> None:
-        """Pass everything on again. A connection that lost bytes is cut, so that half a message is
-        never delivered. Delayed bytes are delivered at once."""
+        """Pass everything on again, and deliver delayed bytes at once.
+
+        A connection that lost bytes is cut, so that half a message is never delivered.
+        """
         self._run_in_loop(self._set_mode())
 
     def delay(self, seconds: float) -> None:
@@ -127,8 +129,10 @@ class Proxy:
         self._run_in_loop(self._set_mode(delay=seconds))
 
     def black_hole(self) -> None:
-        """Read and drop all bytes, and do not pass a close on. New clients are accepted and get no
-        answer."""
+        """Read and drop all bytes, and do not pass a close on.
+
+        New clients are accepted and get no answer.
+        """
         self._run_in_loop(self._set_mode(drops_everything=True))
 
     def refuse(self) -> None:
@@ -136,8 +140,10 @@ class Proxy:
         self._run_in_loop(self._set_mode(refusing=True))
 
     def black_hole_replication(self) -> None:
-        """Drop what a server sends to its replicas (connections on which PSYNC was sent) and keep
-        these connections open. Everything else is passed on."""
+        """Drop what a server sends to its replicas, and pass everything else on.
+
+        A connection is a replica's if PSYNC was sent on it. It is kept open.
+        """
         self._run_in_loop(self._set_mode(drops_replication=True))
 
     # --- at any time ------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, 
     ("check", "machine", "says"),
     [
         (doctor.check_system, {"ROOT": Path("/mnt/c/oversold")}, "the file system of WSL"),
-        (doctor.check_python, {"OLDEST": (99, 0)}, "install Python 3.11 or newer"),
+        (doctor.check_python, {"OLDEST_PYTHON": (99, 0)}, "install Python 3.11 or newer"),
         (doctor.check_disk_space, {"MIN_FREE_DISK_MB": 2**60}, "free some disk space"),
         (doctor.check_packages, {"_version": lambda name: "?"}, "make clean, then make install"),
     ],
