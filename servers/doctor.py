@@ -140,7 +140,8 @@ def check_disk_space() -> Iterator[Diagnosis]:
 def check_servers() -> Iterator[Diagnosis]:
     """Report the versions of PostgreSQL and Valkey, and the seconds until they have answered.
 
-    They are started if no URL names a server.
+    They are started if no URL names a server. A server that another variable names, such as
+    REDIS_SENTINELS, or a database of another kind is not asked.
     """
     if sys.prefix == sys.base_prefix:
         return
@@ -152,10 +153,14 @@ def check_servers() -> Iterator[Diagnosis]:
     except Exception as error:
         yield Diagnosis("PostgreSQL", *_failure(error))
         return
-    for name, read_version in (
-        ("PostgreSQL", postgres.version),
-        ("Valkey or Redis", valkey.version),
+    for name, variable, read_version in (
+        ("PostgreSQL", "DATABASE_URL", postgres.version),
+        ("Valkey or Redis", "REDIS_URL", valkey.version),
     ):
+        reason = _why_not_asked(variable)
+        if reason:
+            yield Diagnosis(name, f"not checked: {reason}")
+            continue
         try:
             yield Diagnosis(
                 name, f"{read_version()} answers, {time.monotonic() - started_at:.1f} s"
@@ -163,6 +168,17 @@ def check_servers() -> Iterator[Diagnosis]:
         except Exception as error:
             yield Diagnosis(name, *_failure(error))
     embedded.detach()
+
+
+def _why_not_asked(variable: str) -> str:
+    """Return why the server that a variable names is not asked for its version; else ""."""
+    url = os.environ.get(variable, "")
+    if not url:  # DATABASE_URL_FILE, REDIS_URL_FILE or REDIS_SENTINELS is set
+        return f"{variable} is not set, because another variable names the server"
+    scheme = url.partition(":")[0]
+    if scheme in ("mysql", "sqlite"):
+        return f"{variable} names a database of {scheme}"
+    return ""
 
 
 def check_other_databases() -> Iterator[Diagnosis]:

@@ -111,3 +111,19 @@ def test_missing_parts_of_the_machine_are_named_with_advice(
         monkeypatch.setattr(doctor, name, value)
     (finding,) = [candidate for candidate in check() if candidate.todo]
     assert says in finding.todo
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"DATABASE_URL_FILE": "/run/secrets/url"}, "PostgreSQL       not checked: DATABASE_URL"),
+        ({"DATABASE_URL": "mysql://127.0.0.1/shop"}, "PostgreSQL       not checked: DATABASE_URL"),
+        ({"REDIS_SENTINELS": "127.0.0.1:9"}, "Valkey or Redis  not checked: REDIS_URL"),
+    ],
+)
+def test_servers_that_cannot_be_asked_are_not_reported_as_missing(
+    copy: Copy, variables: dict[str, str], says: str
+) -> None:
+    doctor_run = copy.run(sys.executable, *DOCTOR, **variables)
+    assert f"ok  {says}" in doctor_run.stdout
+    assert doctor_run.returncode == 0
