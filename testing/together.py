@@ -34,13 +34,13 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
         call: Called without arguments, or with the number of the thread (0 to n - 1) if it takes a
             parameter.
         n: The number of threads. Each may open its own connection to the database.
-        timeout: Seconds within which all calls must end.
+        timeout: Seconds within which all calls must have ended.
 
     Returns:
         The return values, the exceptions and the spread of the starts.
 
     Raises:
-        AssertionError: A call has not ended within `timeout` seconds.
+        AssertionError: A call has not started or not ended within `timeout` seconds.
         ValueError: n is less than 1.
     """
     if n < 1:
@@ -70,4 +70,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
     hanging = sum(thread.is_alive() for thread in threads)
     if hanging:
         raise AssertionError(f"{hanging} of {n} calls have not ended within {timeout:g} s")
+    not_started = n - len(start_times)
+    if not_started:
+        raise AssertionError(f"{not_started} of {n} calls have not started within {timeout:g} s")
     return Outcome(returned, raised, max(start_times) - min(start_times))

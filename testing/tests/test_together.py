@@ -77,3 +77,12 @@ def test_call_that_hangs_is_named() -> None:
 def test_rush_without_buyers_is_an_error() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
         rush(int, 0)
+
+
+def test_calls_that_do_not_start_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(barrier: threading.Barrier, timeout: float) -> int:
+        raise threading.BrokenBarrierError
+
+    monkeypatch.setattr(threading.Barrier, "wait", wait)
+    with pytest.raises(AssertionError, match=r"2 of 2 calls have not started within 30 s"):
+        rush(lambda number: number, 2)
