@@ -1,7 +1,8 @@
 """A pytest plugin that finds races: every interleaving of two calls, and n calls at once.
 
-It needs Django. PostgreSQL reports which call waits for which. With another database, a thread that
-makes no progress for 0.2 s counts as waiting. The code under test is not changed.
+It needs Django. PostgreSQL, MySQL and MariaDB report which call waits for another. With another
+database, and for locks elsewhere, a call that reaches no step for 0.2 s counts as waiting. The code
+under test is not changed.
 """
 
 from __future__ import annotations

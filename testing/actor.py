@@ -21,7 +21,7 @@ class Actor:
         error: The exception that the call raised, if any.
         waits_at: The step that the call is about to make; ENDED once it has ended.
         is_blocked: Whether the call waits for another call in the middle of a step.
-        backends: The process ids of the call's connections in the database.
+        backends: The ids of the processes or threads that serve the call in the database.
         thread: The thread that runs the call.
     """
 
@@ -78,7 +78,11 @@ class Actor:
         return True
 
     def is_between_steps(self) -> bool:
-        """Return whether the call has reached no step since the last `go`."""
+        """Return whether the call has reached neither its next step nor its end since `go`.
+
+        This holds only until `wait_until_settled` takes note of the step or the end: afterwards
+        it is True again until the next one.
+        """
         return self._reached.empty()
 
     def stop_before(self, text: str) -> None:

@@ -24,8 +24,9 @@ POLL_INTERVAL_SECONDS = 0.002
 BLOCKED_AFTER_SECONDS = 0.2
 #: On a slow machine that time is this multiple of the duration of the longest step so far.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: Maximum number of characters of an exception and of a returned value in the timeline.
+#: Maximum number of characters of an exception in the timeline.
 MAX_ERROR_CHARACTERS = 60
+#: Maximum number of characters of a returned value in the timeline.
 MAX_RESULT_CHARACTERS = 40
 #: InnoDB refreshes its list of transactions only if no query has read it for 100 ms.
 INNODB_POLL_INTERVAL_SECONDS = 0.11
@@ -77,7 +78,7 @@ class Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let all calls run to their ends and remove the points."""
+        """Let all calls run to their ends, wait for each at most the timeout, remove the points."""
         for actor in self._actors.values():
             actor.set_free()
         for actor in self._actors.values():
@@ -215,7 +216,10 @@ class Driver:
         return True
 
     def _is_blocked(self, actor: Actor) -> bool:
-        """Return whether the database reports that a call waits for a lock."""
+        """Return whether the database reports that a call waits for a lock.
+
+        MySQL and MariaDB are asked once per INNODB_POLL_INTERVAL_SECONDS; in between it is False.
+        """
         connection = connections[self._using]
         if not actor.backends:
             return False

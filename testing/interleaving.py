@@ -49,8 +49,9 @@ def interleave(
             and ROLLBACK) and dotted names of functions (before each call of the function). A call
             may always stop at `step(name)`.
         expected: Exceptions that a call may raise. Any other is a failure of the order.
-        limit: The maximum number of orders. Those with the fewest switches come first.
-        within: Seconds for all orders together.
+        limit: The maximum number of orders, besides the few in which the turns of each call are
+            counted. Those with the fewest switches come first.
+        within: Seconds after which no further order is begun.
         timeout: Seconds without any progress after which the calls count as stuck.
         using: The alias of the database that reports which call waits for which.
         driver: Creates the driver of each order, with the arguments of Driver: a subclass may know
@@ -64,8 +65,8 @@ def interleave(
             switches as a timeline, and the steps between which the other call came.
         Stuck: No call moved for `timeout` seconds. The message shows the timeline up to there.
         NothingToInterleave: A call reached no step.
-        ValueError: There are fewer than two calls, or a coroutine function, or the transaction of
-            the test hides the state from other threads.
+        ValueError: There are fewer than two calls; a call, `before` or `check` is a coroutine
+            function; or the transaction of the test hides the state from other threads.
 
     Warns:
         NotAllTried: Some orders were not tried, because of `limit` or `within`.
@@ -85,10 +86,10 @@ def interleave(
         return completed_run
 
     deadline = time.monotonic() + within
-    steps = _measure_turns(run, len(calls))
-    total = count_orders(steps)
+    turns = _measure_turns(run, len(calls))
+    total = count_orders(turns)
     is_out_of_time = False
-    for schedule in orders(steps, limit):
+    for schedule in orders(turns, limit):
         if search.has_run(schedule):
             continue
         if search.failures:
@@ -189,7 +190,7 @@ def _find_error(
     return None
 
 
-def _measure_turns(run: Callable[[str, str], Run], calls: int) -> list[int]:
+def _measure_turns(run: Callable[[str, str], Run], call_count: int) -> list[int]:
     """Return the maximum number of turns that each call needs, measured in a few orders.
 
     First the calls run one after another. Each call is first in one of these orders, because a call
@@ -197,7 +198,7 @@ def _measure_turns(run: Callable[[str, str], Run], calls: int) -> list[int]:
     an order is not reported as a race. Then each call gets one turn at the beginning, because a
     call that meets another may retry, and need more turns.
     """
-    names = [name_of(number) for number in range(calls)]
+    names = [name_of(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)
     for starts_with_a_turn_each in (False, True):
         for first in names:

@@ -41,8 +41,8 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.
         at: `sql`, and dotted names of functions such as `shop.payment.charge`.
-        connected: Called in a thread that has opened a connection, with the connection's process
-            id in the database.
+        connected: Called in a thread that has opened a connection to PostgreSQL, MySQL or MariaDB,
+            with the id of the connection's process or thread in the database.
 
     Yields:
         None.

@@ -68,7 +68,7 @@ def switches(schedule: str) -> int:
 
 
 class InterleavingFailed(AssertionError):
-    """An order failed: by its check, or by an unexpected exception. The message has a timeline."""
+    """The check failed, or a call raised, in at least one order; the message shows its timeline."""
 
 
 class NothingToInterleave(ValueError):

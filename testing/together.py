@@ -41,7 +41,7 @@ def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Out
 
     Raises:
         AssertionError: A call has not started or not ended within `timeout` seconds.
-        ValueError: n is less than 1.
+        ValueError: n is less than 1, or Python cannot tell the parameters of the call.
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
