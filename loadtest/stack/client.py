@@ -57,9 +57,10 @@ class ConnectionRefused(ShopUnreachable):
 class Shop:
     """One running shop.
 
-    url    its address, for instance http://127.0.0.1:8000
-    token  the bearer token for opening sales and reading orders (SHOP_RESTOCK_TOKEN)
-    name   the name of the node, if there are several
+    url      its address, for instance http://127.0.0.1:8000
+    token    the bearer token for opening sales and reading orders (SHOP_RESTOCK_TOKEN)
+    timeout  seconds without an answer after which it counts as unreachable
+    name     the name of the node, if there are several
     """
 
     def __init__(self, url: str, *, token: str = "", timeout: float = 10.0, name: str = "") -> None:
@@ -158,6 +159,9 @@ def send(
     method: str, url: str, body: Any, headers: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes]:
     """Send `body` as JSON, and return the status and the body of the answer, for every status.
+
+    body     None: the request has no body
+    timeout  in seconds, for the connection and for each read
 
     Raises ConnectionRefused and ShopUnreachable, as Shop.buy does.
     """

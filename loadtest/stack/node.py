@@ -92,6 +92,7 @@ class ShopNode:
         return command + ["--bind", f"127.0.0.1:{self.port}"]
 
     def start(self) -> None:
+        """Start the server without waiting for it, and the consumer if the node has had one."""
         pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
         if self._starts_order_consumer:
@@ -139,7 +140,10 @@ class ShopNode:
                 server.process.wait()
 
     def stop(self, timeout: float = STOP_TIMEOUT_SECONDS) -> None:
-        """Send SIGTERM to the node, and SIGKILL to its whole group after `timeout` seconds."""
+        """Send SIGTERM to both processes, and wait at most `timeout` seconds for each of them.
+
+        A process that has not ended then is killed, with all processes of its group.
+        """
         self.order_consumer.terminate()
         self.server.stop(timeout)
         self.order_consumer.stop(timeout)

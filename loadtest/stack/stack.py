@@ -75,7 +75,8 @@ class Stack:
     """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
 
     If DATABASE_URL or REDIS_URL is set, the run uses that server and neither starts nor stops it.
-    Otherwise the run gets a new database in the checkout's PostgreSQL, and a new Valkey.
+    Otherwise the run gets a new Valkey, and a new database: in the checkout's PostgreSQL, in a new
+    MariaDB, or in a new file of SQLite.
 
     count, workers, threads  application servers, processes in each, threads in each process
     log                      the file for the output of all processes
