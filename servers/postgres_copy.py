@@ -13,6 +13,8 @@ from servers.postgres import START_TIMEOUT_SECONDS, Postgres
 from servers.server_errors import EmbeddedError
 from servers.waiting import wait_for
 
+PROMOTION_TIMEOUT_SECONDS = 20
+
 
 class PostgresCopy(Postgres):
     """PostgreSQL on a copy of another server's data, made by pg_basebackup at the first start.
@@ -34,8 +36,13 @@ class PostgresCopy(Postgres):
         return self.socket_folder() / ".s.PGSQL.5432"
 
     def promote(self) -> None:
-        """Make a running replica an independent server. Raises psycopg.Error."""
-        self.sql("SELECT pg_promote(true, 20)")
+        """Make a running replica an independent server. Raises psycopg.Error, EmbeddedError."""
+        [[was_promoted]] = self.sql(f"SELECT pg_promote(true, {PROMOTION_TIMEOUT_SECONDS})")
+        if not was_promoted:
+            raise EmbeddedError(
+                f"the replica was not promoted within {PROMOTION_TIMEOUT_SECONDS} s; see "
+                f"{self.data / 'log'}"
+            )
 
     def kill(self) -> None:
         """Kill the server, as a power cut does, and wait until its processes have ended."""

@@ -55,3 +55,12 @@ def test_copy_of_a_missing_server_is_reported(tmp_path: Path) -> None:
     copy = PostgresCopy(tmp_path / "1", runtime=tmp_path, of=f"host={tmp_path}")
     with pytest.raises(EmbeddedError, match=f"made no copy of host={tmp_path}: .*No such file"):
         copy.start()
+
+
+def test_promotion_that_takes_too_long_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = PostgresCopy(tmp_path / "data", runtime=tmp_path, of="host=/nowhere", follows=True)
+    monkeypatch.setattr(replica, "sql", lambda _: [(False,)])
+    with pytest.raises(EmbeddedError, match="was not promoted within 20 s; see "):
+        replica.promote()
