@@ -45,6 +45,7 @@ def test_bare_python_gets_the_first_step_as_advice(copy: Copy) -> None:
 
 
 def test_server_that_does_not_start_is_reported_with_its_log(copy: Copy) -> None:
+    copy.run(sys.executable, *DOCTOR)  # so that the data folder exists
     with (copy.data / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
     doctor_run = copy.run(sys.executable, *DOCTOR)
