@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
 from loadtest.rush.permission import hostname_of
+from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import NO_ANSWER, Answer
 from loadtest.target.target import (
     Buyer,
@@ -44,7 +45,7 @@ class TargetSteps:
     target: Target
     nodes: Iterable[str]
     client: Any
-    give_up: Callable[[TargetError], NoReturn]
+    give_up: Callable[[ShopUnreachable], NoReturn]
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class TargetSteps:
                 call(self.target, self.target.prepare, buyer)
             finally:
                 self._require_success()  # an error in an answer explains an exception of prepare()
-        except TargetError as error:
+        except ShopUnreachable as error:
             self.give_up(error)
 
     def buy(self, buyer: Buyer) -> Answer:
@@ -79,7 +80,7 @@ class TargetSteps:
                     "purchase with it"
                 )
             answer = read_answer(self.target, purchase_response)
-        except TargetError as error:
+        except ShopUnreachable as error:
             self.give_up(error)
         for response, _ in self.responses:
             with response:

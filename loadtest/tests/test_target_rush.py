@@ -164,6 +164,12 @@ def test_more_units_than_buyers_cannot_oversell(rush: Rushing, host: str) -> Non
             r"prepare\(\): POST http.*/cart was answered 403, application/json: .*forbidden",
         ),
         (
+            "    def prepare(self, buyer):\n"
+            "        from loadtest.stack.client import Shop\n"
+            "        Shop('http://127.0.0.1:9', token='').sale(1)\n",
+            r"no shop answers at http://127\.0\.0\.1:9 ",
+        ),
+        (
             "    def buy(self, buyer): return buyer.client.get('http://192.0.2.1/')\n",
             r"a request or a redirect leads to 192\.0\.2\.1, and only 127\.0\.0\.1 may be asked",
         ),
