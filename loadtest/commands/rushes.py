@@ -380,8 +380,12 @@ def reread_sales(shop: Shop, runs: Sequence[Any]) -> None:
             if now["orders"] != orders and "wrong_amount" not in run["violations"]:
                 finding = f"sale {sale} had {orders} orders, and has {now['orders']} now"
                 _add_finding(run, CHANGED_LATER, finding)
-                if run["verdict"] == "unknown" and now["orders"] > now["initial_stock"]:
+                surplus = now["orders"] - now["initial_stock"]
+                if run["verdict"] == "unknown" and surplus > 0:
                     run["verdict"] = "oversold"
+                    run["why"] = ""
+                    run["oversold"] = run.get("oversold", 0) + surplus
+                    run["orders"] = run.get("orders", 0) + now["orders"] - orders
             if not now["open"] and now["stock_left"] != left:
                 finding = (
                     f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"

@@ -182,6 +182,8 @@ def test_orders_that_change_later_are_found(
     assert (run["verdict"], run["violations"]) == (verdict, ["changed_later"])
     assert run["findings"] == [f"sale 7 had 100 orders, and has {orders} now"]
     assert not run["as_expected"]
+    if verdict == "oversold":
+        assert (run["oversold"], run["why"]) == (1, "")
 
 
 def test_open_sale_and_run_without_a_sale_are_not_judged_again() -> None:
