@@ -13,7 +13,9 @@ end
 -- include give
 -- include hand_over
 if holder ~= ARGV[1] and not (holder and ARGV[1] == '*') then
-    leave_queue(ARGV[1])
+    if ARGV[1] ~= '*' then -- in KEYS[3] that field is the mark of a process, not a waiter
+        leave_queue(ARGV[1])
+    end
     return holder and 0 or -1
 end
 if not hand_over(nil, ARGV[2]) then

@@ -121,6 +121,24 @@ def test_unadopted_lease_costs_no_waiter_its_place(
     assert order == ["first", "other"]
 
 
+def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
+    client: redis.Redis, worker: Start
+) -> None:
+    """The lock was handed to a paused process that has further waiters, and its lease has ended."""
+    lock = RedisLock(client, "forced", ttl=0.5)
+    process = worker()
+    with held(lock):
+        process.ask("crowd", name="forced", ttl=0.5, wait=60, waiters=3)
+        wait_until_queued(lock, 3)
+        process.pause()
+    eventually(lambda: not lock.locked())
+    assert lock.inspect().waiters
+    assert not lock.force_release()
+    lease = lock.try_acquire()  # None if the lock was handed to the paused process once more
+    assert lease is not None
+    lease.release()
+
+
 WAITER_COUNT = 600
 #: The server runs 29 commands for each waiter, its two scripts and the commands in them, and some
 #: more if the waiter polls again. A bound on the time would depend on the load of the machine.
