@@ -171,7 +171,7 @@ def route(
             That of a release is not: the lost try may have released the lock.
 
     Raises:
-        WireError: Its attribute `sent` says whether any of the tries was sent.
+        WireError: Its attribute `sent` is False only if no try can have been executed.
     """
     pause = FIRST_PAUSE_SECONDS
     hops = 0
@@ -206,10 +206,10 @@ def route(
                         topology.moved(slot, redirection.place)
                     continue
                 sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
+                error.sent = error.sent or sent
                 if redirection is None and not is_passing(error):
                     raise
                 topology.ask_last(place)
-        error.sent = error.sent or sent
         if now() + pause >= until:
             raise error
         hops = 0

@@ -269,6 +269,15 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
     assert run_route(make_topology(A), try_again, -1, repeatable=False)[-1] == -1
 
 
+def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
+    """The server may have executed the first try, so the waiter must take it back."""
+    lost = make_error(exceptions.ConnectionError("cut"))
+    refused = make_error(exceptions.NoPermissionError("no permission"), sent=False)
+    steps = run_route(make_topology(A), lost, refused)
+    assert steps[-1] is refused
+    assert steps[-1].sent
+
+
 def test_commands_are_recognized_if_two_threads_read_a_script() -> None:
     """The slower thread's copy is a different object from the cached one."""
     nodes: Any = SimpleNamespace(topology=make_topology(A), address=SimpleNamespace(timeout=5.0))

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -204,29 +204,63 @@ def test_waiter_at_a_silent_node_follows_the_slot(
     assert waiting.result(5).release() is Release.RELEASED
 
 
-@pytest.mark.parametrize("kind", CLUSTER_DOORS)
-def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
-    """The retry finds the token that the first try set, which no other adopter did."""
+@contextmanager
+def proxied_door(
+    kind: str, cluster: ClusterServers, **options: Any
+) -> Iterator[tuple[Door, list[LoopbackProxy]]]:
+    """Yield a door to a cluster behind proxies, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(place: tuple[str, int]) -> tuple[str, int]:
         return place[0], getattr(proxies.get(place[1]), "port", place[1])
 
-    door = make_cluster_doors(proxies[cluster.port].port, address_remap=remap)[kind]()
+    port = proxies[cluster.port].port
+    door = make_cluster_doors(port, address_remap=remap, **options)[kind]()
     try:
+        yield door, list(proxies.values())
+    finally:
+        door.close()
+        for proxy in proxies.values():
+            proxy.stop()
+
+
+@pytest.mark.parametrize("kind", CLUSTER_DOORS)
+def test_adoption_with_a_lost_reply_is_unknown(kind: str, cluster: ClusterServers) -> None:
+    """The retry finds the token that the first try set, which no other adopter did."""
+    with proxied_door(kind, cluster) as (door, proxies):
         lock = door.lock(f"adopted {kind}", ttl=30)
         handed = lock.acquire(5).hand_over()
-        rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies.values()]
+        rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
         with pytest.raises(LockBackendError):
             lock.adopt(handed)
         assert any(rule.fired for rule in rules)
         for rule in rules:
             rule.cancel()
         eventually(lambda: is_free(lock))
-    finally:
-        door.close()
-        for proxy in proxies.values():
-            proxy.stop()
+
+
+@pytest.mark.parametrize("kind", CLUSTER_DOORS)
+def test_lost_grant_is_taken_back_if_the_retry_is_refused(
+    kind: str, cluster: ClusterServers
+) -> None:
+    """The new connection of the retry may not set its name, so the retry is not sent."""
+    with proxied_door(kind, cluster, client_name="refused") as (door, proxies):
+        lock = door.lock(f"refused {kind}", ttl=30)
+        lock.acquire(5).release()  # opens the connection on which the reply is lost
+        admins = [node.client() for node in cluster.nodes]
+        for admin in admins:
+            admin.execute_command("ACL SETUSER", "default", "-client|setname")
+        try:
+            rules = [proxy.lose_reply(b"\r\nstay\r\n") for proxy in proxies]
+            with pytest.raises(LockBackendError, match="permission"):
+                lock.acquire(5)
+            assert any(rule.fired for rule in rules)
+            for rule in rules:
+                rule.cancel()
+        finally:
+            for admin in admins:
+                admin.execute_command("ACL SETUSER", "default", "+@all")
+        eventually(lambda: is_free(lock))
 
 
 @looped
