@@ -124,6 +124,8 @@ class LeaseCommands:
         Returns:
             The steps. Their result is the fence and the deadline.
         """
+        if not token:
+            raise ValueError("a token must not be empty; omit it for a unique one")
         if token == ANY_HOLDER.decode():
             raise ValueError(f"{token!r} cannot be a token: its release would release any holder")
         old_token, fence = self._parse_handover(text)

@@ -162,16 +162,17 @@ class RedisLock(Options[Lease], Lock):
             The lease.
 
         Raises:
-            ValueError: `handed` is not a lease of this lock, or the token is `*`.
+            ValueError: `handed` is not a lease of this lock, or the token is empty or `*`.
             LockLost: The lease has ended, or was adopted before.
             LockBackendError: The server did not answer, or refused.
         """
         started = now()
         is_unique = token is None
-        adopter_token = token or new_token()
+        if token is None:
+            token = new_token()
         commands = self._lease_commands()
-        grant = commands.do(commands.adopt(handed, adopter_token, unique=is_unique))
-        return self._lease(adopter_token, grant, started, unique=is_unique)
+        grant = commands.do(commands.adopt(handed, token, unique=is_unique))
+        return self._lease(token, grant, started, unique=is_unique)
 
     def _lease(self, token: str, grant: Grant, started: float, *, unique: bool = True) -> Lease:
         fence, deadline = grant

@@ -132,11 +132,15 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     second_lease.release()
 
 
-def test_no_lease_has_the_wildcard_token(client: redis.Redis) -> None:
+@pytest.mark.parametrize(
+    ("token", "message"), [("*", "would release any holder"), ("", "must not be empty")]
+)
+def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
     lock = RedisLock(client, "any", ttl=1)
     with held(lock) as lease:
-        with pytest.raises(ValueError, match="would release any holder"):
-            lock.adopt(json.dumps({"name": "any", "token": lease.token, "fence": 1}), token="*")
+        handed = json.dumps({"name": "any", "token": lease.token, "fence": 1})
+        with pytest.raises(ValueError, match=message):
+            lock.adopt(handed, token=token)
         assert lease.owned()
 
 
