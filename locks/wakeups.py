@@ -161,10 +161,10 @@ class WakeUps:
     def _has_moved(self, connection: Any) -> bool:
         """Return whether commands now go to another server than the subscription's.
 
-        It is asked on a new connection, which leads to the current master, if need be with the
-        Sentinels' help. In a cluster the nodes say where the slot is: see cluster/.
+        If there are waiters, this is asked on a new connection, which leads to the current master,
+        if need be with the Sentinels' help. In a cluster SlotWakeUps overrides this method.
         """
-        if self.waiters.mailboxes and not self._tag:
+        if self.waiters.mailboxes:
             questions = ROLE, subscribers_of(self.waiters.channel)
             try:
                 role, subscribers = ask_anew(self._address, *questions, within=VERIFY_SECONDS)

@@ -67,7 +67,6 @@ class AsyncLease(BaseLease):
             reply = await asyncio.shield(sent)
         except WireError as error:
             reply = error
-            self._reply = None
         except BaseException as error:
             self.outcome = Release.UNKNOWN
             if isinstance(error, Exception):  # no reply will come: send another command

@@ -93,8 +93,8 @@ class AsyncWakeUps:
         if self._role_due:
             self._link.write(packed(*ROLE))
         self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
-        # The first check counts as an unanswered probe: it closes a connection that was silent.
-        self._has_received = True
+        # The first check counts as an unanswered probe: it closes the connection unless the
+        # subscription has been confirmed.
         self._probing = True
         self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
 
