@@ -51,9 +51,9 @@ class BaseLease:
             fence.
         waited_seconds: Seconds from the start of the acquisition to the grant.
         deadline: Time of `clock.now`, in seconds, from which the lease can no longer be trusted. A
-            renewal moves it.
+            renewal or an extension moves it.
         loss: Why the lease was lost; None until the loss is known.
-        outcome: The outcome of the release; None while the lease is held.
+        outcome: The outcome of the release; None before the release, even if the lease was lost.
         unique: True if the token is used for this acquisition only. A release that got no reply is
             repeated only then.
     """
@@ -89,7 +89,10 @@ class BaseLease:
 
     @property
     def lost(self) -> bool:
-        """True if the lease was lost, or passed its deadline, before its release."""
+        """True if the loss is known, or the deadline passed and the lease is not released.
+
+        A loss that only the release noticed shows in `outcome`.
+        """
         if self.loss is not None:
             return True
         return self.outcome is None and now() >= self.deadline
@@ -107,11 +110,11 @@ class BaseLease:
     def remaining(self) -> float:
         """Return the seconds for which the lease can still be trusted, without a round trip.
 
-        This machine's clock measures them, so they are right even after the process was paused or
-        the machine was suspended.
+        This machine's clock measures them, so they are right even after the process was paused or,
+        on Linux, the machine was suspended.
 
         Returns:
-            Seconds; 0 if the lease was released or lost.
+            Seconds; 0 if the lease was released, handed over or lost.
         """
         if self.outcome is not None or self.loss is not None:
             return 0.0
@@ -122,7 +125,8 @@ class BaseLease:
 
         Raises:
             LockLost: The lease was lost, or passed its deadline.
-            LockNotHeld: The lease was released before, or belongs to another process.
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
         """
         self._check_held()
         if self.remaining() <= 0.0:  # an earlier loss counts as well
@@ -130,7 +134,14 @@ class BaseLease:
             raise LockLost(name=self.name)
 
     def _usable_operations(self) -> LeaseOperations:
-        """Return the operations of a lease that is held. Raises LockNotHeld or LockLost."""
+        """Return the operations of a lease that is held.
+
+        Raises:
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
+            LockLost: The lease is known to be lost.
+            NotImplementedError: The lease is not that of a RedisLock.
+        """
         self._check_held()
         if self.loss is not None:
             raise LockLost(name=self.name)
@@ -255,7 +266,7 @@ class Lease(BaseLease):
 
     @property
     def lost_event(self) -> threading.Event:
-        """An event that is set when the watchdog or check() notices the loss."""
+        """An event that is set when the watchdog, check() or extend() notices the loss."""
         event = lazily(self, "_lost_event", threading.Event)
         if self.loss is not None:
             event.set()
@@ -268,7 +279,8 @@ class Lease(BaseLease):
             The outcome.
 
         Raises:
-            LockNotHeld: The lease was released before, or belongs to another process.
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
         """
         self._check_releasable()  # before the mutex: a forked child may inherit it locked
         with self._releasing:
@@ -291,7 +303,8 @@ class Lease(BaseLease):
 
         Raises:
             ValueError: `seconds` is not a positive, finite number.
-            LockNotHeld: The lease was released before, or belongs to another process.
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
             LockLost: The lock is no longer ours.
             LockBackendError: The server did not answer, or refused; the lease keeps its deadline.
         """
@@ -302,7 +315,8 @@ class Lease(BaseLease):
         """Ask the server whether the lock is ours, in one round trip.
 
         Raises:
-            LockNotHeld: The lease was released before, or belongs to another process.
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
             LockLost: The lease is known to be lost.
             LockBackendError: The server did not answer, or refused.
         """
@@ -313,7 +327,11 @@ class Lease(BaseLease):
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
 
         After this call the lease cannot be used in this process, and the end of its block releases
-        nothing. After an exception this process still holds the lease.
+        nothing.
+
+        After LockBackendError this process keeps the lease and renews it. But the server may still
+        shorten the lease to `within`, so each renewal is trusted for no longer than that, and the
+        lease may be lost between two renewals if `within` is very short.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
@@ -322,7 +340,9 @@ class Lease(BaseLease):
             A text for `lock.adopt()`.
 
         Raises:
-            LockNotHeld: The lease was released before, or belongs to another process.
+            ValueError: `within` is not a positive, finite number.
+            LockNotHeld: The lease was released or handed over before, or belongs to another
+                process.
             LockLost: The lock is no longer ours.
             LockBackendError: The server did not answer, or refused.
         """

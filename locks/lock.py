@@ -21,7 +21,8 @@ class Lock(ABC):
     """A named lock. It has no state of an acquisition, so all threads may share one object.
 
     Attributes:
-        name: What is locked. Two locks of the same class with the same name exclude each other.
+        name: What is locked. Locks of one class with the same name on the same server exclude each
+            other; RedisLock can have another `key`.
         ttl: Seconds that the lock survives a holder that stopped answering.
     """
 
@@ -41,6 +42,7 @@ class Lock(ABC):
             The lease.
 
         Raises:
+            ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused.
         """

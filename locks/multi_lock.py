@@ -64,7 +64,7 @@ def with_time_left(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, 
 
 
 def to_release(leases: Sequence[Lease]) -> list[Lease]:
-    """Return the leases that were not released yet, the last one first."""
+    """Return the leases that may still have their lock, the last one first."""
     return [lease for lease in reversed(leases) if lease.outcome in (None, Release.UNKNOWN)]
 
 
@@ -90,7 +90,7 @@ class MultiLock(Lock):
         locks: The locks.
 
     Raises:
-        ValueError: There is no lock, or two different locks have one name.
+        ValueError: There is no lock, or two different locks have one name or one key.
     """
 
     def __init__(self, locks: Iterable[Lock]) -> None:
@@ -107,6 +107,7 @@ class MultiLock(Lock):
             The lease of all locks.
 
         Raises:
+            ValueError: `wait` is negative or not a number.
             LockTimeout: A lock was not free within the wait.
             LockBackendError: The server of a lock did not answer, or refused.
             LockLost: One lock was lost during the wait for another.
@@ -169,7 +170,13 @@ class MultiLease(Lease):
         """Ignore the deadline, because each lease has a deadline."""
 
     def check(self) -> None:
-        """Raise LockLost if one of the leases can no longer be trusted. Costs no round trip."""
+        """Raise an exception if one of the leases can no longer be trusted. Costs no round trip.
+
+        Raises:
+            LockLost: One of the leases was lost, or passed its deadline.
+            LockNotHeld: One of them was released or handed over before, or belongs to another
+                process.
+        """
         super().check()
         for lease in self.leases:
             lease.check()
@@ -184,7 +191,7 @@ class MultiLease(Lease):
             lease.extend(seconds)
 
     def owned(self) -> bool:
-        """Ask the server whether all locks are ours, with a round trip for each."""
+        """Ask the server whether all locks are ours, with at most one round trip for each."""
         return all(lease.owned() for lease in self.leases)
 
     def _release_all(self, _: Lease) -> Release:

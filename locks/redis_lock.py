@@ -6,10 +6,11 @@ one_file.py.
 A key with an expiry contains the token of the lock's holder. If the key exists, the acquire script
 puts the waiter into a queue. The release script gives the lock to the first waiter that is alive
 and still wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two
-commands, whatever the number of waiters, and no newcomer overtakes a waiter. A thread renews the
-leases (watchdog.py).
+commands, whatever the number of waiters, and no newcomer overtakes a waiter. (The first waiter of a
+process asks once more, before it subscribes. LIMITS.md says when the order is not kept.) A thread
+renews the leases (watchdog.py).
 
-    commands of two processes that want the lock
+    commands of two processes that want the lock; B has subscribed before
 
     A   acquire              A has the lock
     B   acquire              B is queued; A's lease ends in 9.9 s; B waits in its own process
@@ -54,11 +55,13 @@ class RedisLock(Options[Lease], Lock):
         name: What is locked: any non-empty string.
         ttl: Seconds that the lock survives a holder that stopped answering.
         key: The lock's key in Redis. Set it if another program locks the same thing with a key of
-            another form, as redis-py's Lock does. None: a key that nothing else uses.
+            another form, as redis-py's Lock does. Locks with the same key exclude each other. None:
+            a key that is made from the name, as OneFileLock makes it.
         renew: Whether the lease of a living holder is renewed each ttl / 3.
         max_hold: Seconds after which a lease is no longer renewed. None: no limit.
-        fence_ttl: Seconds for which the last fence is remembered after the lock's last use, a week
-            by default. It must be longer than a holder can be paused.
+        fence_ttl: Seconds for which the last fence is remembered after the last grant or release, a
+            week by default. Renewals prolong this, at the latest after a third of it. It must be
+            longer than a holder can be paused.
         on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
         metrics: Hooks for counters and histograms.
 
@@ -87,15 +90,16 @@ class RedisLock(Options[Lease], Lock):
         After any exception the waiter is removed from the queue, as soon as the server answers
         again. The call waits for a silent server until the end of the wait, but for at least 0.5 s
         and at most the client's socket_timeout. Then it waits for up to 0.5 s while it leaves the
-        queue.
+        queue. Each limit applies to connecting and to each reply separately.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
 
         Returns:
-            The lease, which is renewed until it is released.
+            The lease. It is renewed until its release or `max_hold`, unless `renew` is False.
 
         Raises:
+            ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused.
         """
@@ -136,8 +140,9 @@ class RedisLock(Options[Lease], Lock):
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
 
-        The holder may still be at work: it notices the loss at its next renewal. The storage
-        refuses the holder's fence once it has seen the fence of the next holder.
+        The holder may still be at work: it notices the loss at its next renewal, or at its deadline
+        if its lease is not renewed. The storage refuses the holder's fence once it has seen the
+        fence of the next holder.
 
         Returns:
             Whether the lock had a holder.

@@ -23,7 +23,10 @@ L = TypeVar("L", bound="AsyncLease", covariant=True)
 
 
 class AsyncLease(BaseLease):
-    """A lease that belongs to its event loop, but to no task. `BaseLease` has its attributes."""
+    """A lease that belongs to its event loop, but to no task. `BaseLease` has its attributes.
+
+    In another loop release(), extend(), owned() and hand_over() raise LockNotHeld.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class AsyncLease(BaseLease):
 
     @property
     def lost_event(self) -> asyncio.Event:
-        """An event that is set when the renewing task or check() notices the loss."""
+        """An event that is set when the renewing task, check() or extend() notices the loss."""
         event = lazily(self, "_lost_event", asyncio.Event)
         if self.loss is not None:
             event.set()
@@ -103,7 +106,8 @@ class AsyncLease(BaseLease):
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
 
-        After a cancellation this process still holds the lease.
+        After a cancellation this process keeps the lease, with the limits that `Lease.hand_over`
+        describes for LockBackendError.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
@@ -244,6 +248,7 @@ class AsyncLock(ABC, Generic[L]):
             The lease.
 
         Raises:
+            ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused.
         """

@@ -32,9 +32,10 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         async with lock.hold(wait=5) as lease:
             ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
 
-    It excludes every `RedisLock` of the same name. One object may serve one event loop after
-    another. In each loop all locks of one client share a connection for commands, one for wake-ups
-    and one for renewals; these end with the loop.
+    It excludes every `RedisLock` with the same name, or the same `key`, on the same server. One
+    object may serve one event loop after another. In each loop all locks of one client share a
+    connection for commands, one for wake-ups and one for renewals; these end with the loop or the
+    client.
 
     The other arguments, and the exceptions, are those of `RedisLock`.
 
@@ -69,9 +70,10 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
             wait: Seconds to wait at most. 0: try once. None: no limit.
 
         Returns:
-            The lease, which is renewed until it is released.
+            The lease. It is renewed until its release or `max_hold`, unless `renew` is False.
 
         Raises:
+            ValueError: `wait` is negative or not a number.
             LockTimeout: The lock was not free within the wait.
             LockBackendError: The server did not answer, or refused.
         """
