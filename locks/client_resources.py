@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Maximum number of this process's waiters that poll at the same time. Each needs a connection.
+#: Maximum number of a client's waiters that poll at the same time (in a cluster: of its waiters for
+#: one slot). Each needs a connection.
 MAX_CONCURRENT_POLLS = 50
 
 
@@ -89,7 +90,7 @@ def undo(shared: LockResources, acquisition: Acquisition) -> None:
 def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
     """Return the wake-up, or None when it is time to poll.
 
-    It is time to poll when the subscription broke, the holder's lease ended or the wait is over.
+    It is time to poll when the subscription broke, and at the time of Acquisition.poll_at().
     """
     while True:
         left = acquisition.poll_at() - now()

@@ -56,9 +56,9 @@ class LockNotHeld(LockError):
 
 
 class LockBackendError(LockError):
-    """The lock server did not answer. Nothing may be assumed about who holds the lock."""
+    """The lock server did not answer, or refused. Assume nothing about who holds the lock."""
 
-    text = "The lock server did not answer. Nothing may be assumed about who holds the lock."
+    text = "The lock server did not answer, or refused. Assume nothing about who holds the lock."
 
 
 class Release(StrEnum):
@@ -66,7 +66,7 @@ class Release(StrEnum):
 
     RELEASED = "released"  # the lock was ours and was released
     EXPIRED = "expired"  # the lock was no longer ours; nothing was changed
-    UNKNOWN = "unknown"  # the server did not answer; the ttl ends the lock at the latest
+    UNKNOWN = "unknown"  # no reply says whether the lock was ours; its ttl ends it at the latest
     HANDED_OVER = "handed over"  # not released: another process may adopt the lease
 
 
@@ -75,15 +75,19 @@ class LossReason(StrEnum):
 
     GONE = "gone"  # the lock is free on the server: it expired, was deleted, or the data was lost
     TAKEN = "taken"  # the server says that another token has the lock
-    EXPIRED = "expired"  # the deadline passed: the server was unreachable, or this process paused
-    MAX_HOLD = "max_hold"  # the lease reached max_hold, after which it is not renewed
+    # The deadline passed: the server was unreachable, this process was paused, or the lease is not
+    # renewed. Also if check() notices the end of a lease that reached max_hold.
+    EXPIRED = "expired"
+    MAX_HOLD = "max_hold"  # the watchdog noticed the end of a lease that reached max_hold
 
 
 class Metrics:
     """Hooks that a lock calls, for counters and histograms. Override those that you need.
 
-    A hook is called in the thread in which its event occurs. An exception that a hook raises is
-    logged and not passed on.
+    `waited` and `held` are called in the thread that acquires or releases the lock, `renewed` in
+    the thread that renews the leases, and `lost` in a separate thread, as on_lost. For asyncio all
+    are called in the event loop's thread. An exception that a hook raises is logged and not passed
+    on.
     """
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
@@ -96,12 +100,14 @@ class Metrics:
         """
 
     def held(self, name: str, seconds: float, outcome: Release) -> None:
-        """Count a lease that was released.
+        """Count a lease that was released or handed over.
+
+        It is called once for each call of release(), which may be repeated after UNKNOWN.
 
         Args:
             name: The name of the lock.
             seconds: Seconds for which the lease was held.
-            outcome: The outcome of the release.
+            outcome: The outcome of the release, or HANDED_OVER.
         """
 
     def renewed(self, name: str, seconds: float) -> None:

@@ -1,4 +1,7 @@
-"""The threads that call on_lost. The first lock that has an on_lost imports this module."""
+"""The threads that call on_lost and Metrics.lost.
+
+The first lock that has an on_lost or metrics imports this module.
+"""
 
 import logging
 import os

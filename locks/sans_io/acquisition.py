@@ -22,9 +22,11 @@ from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
-#: Delay after a lease's end with which waiters poll, except for the first waiter of a process.
+#: Shortest delay after a lease's end with which waiters poll, except for the first waiter of a
+#: process.
 STAGGER_SECONDS = 0.05
-#: Maximum number of this process's waiters that poll within one stagger interval.
+#: Average number of this process's waiters for one lock that poll within one stagger interval, if
+#: there are many.
 MAX_POLLS_PER_STAGGER = 20
 
 
@@ -36,10 +38,11 @@ class LockWaiters:
 
     Attributes:
         lease_ends_at: Time of our clock at which the holder's lease ends, according to the last
-            reply or wake-up.
-        polled_at: Time of our clock at which a waiter last polled. A newcomer's poll does not
-            count: it does not show whether the earlier waiters still have their places in the
-            queue.
+            reply or wake-up. It is earlier if the holder's release might wake no waiter: see
+            acquire.lua.
+        polled_at: Time of our clock at which a waiter last polled. The poll of a newcomer that is
+            not the first waiter does not count: it does not show whether the earlier waiters still
+            have their places in the queue.
         all_polled_at: Time of our clock at which all waiters were last made to poll.
         mailboxes: The mailboxes of the waiters by their tokens, in order of arrival.
     """
@@ -66,10 +69,10 @@ class LockWaiters:
     def poll_at(self, token: bytes, ttl: float) -> float:
         """Return the time of our clock at which this waiter polls.
 
-        Each waiter polls at least once a ttl: the holder may have extended its lease, so that
-        `lease_ends_at` is far away, and a later holder may have died since. The first waiter polls
-        first. If thousands wait and the reply to its poll is late, the polls of the remaining
-        waiters are spread evenly, some 400 in a second.
+        The first waiter polls at least once a ttl: the holder may have extended its lease, so that
+        `lease_ends_at` is far away, and a later holder may have died since. The reply to its poll
+        postpones the polls of the remaining waiters. If that reply is late, they poll as well; if
+        thousands wait, their polls are spread evenly, some 400 in a second.
         """
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
@@ -151,7 +154,8 @@ class Waiters:
             lock_waiters.make_all_poll()
 
 
-#: Lower bound on the time that one command may take, even at the end of the wait.
+#: Lower bound on the time that one command may take, even at the end of the wait. A socket_timeout
+#: of the client that is shorter still applies.
 MIN_REPLY_TIMEOUT_SECONDS = 0.5
 
 
@@ -226,7 +230,7 @@ class Acquisition:
                 if reply.fence is not None:
                     return self._make_grant(reply)
                 if reply.was_removed and self._lock_waiters.all_polled_at < queued_at:
-                    # The other waiters lost their places as well.
+                    # The other waiters have probably lost their places as well.
                     self._lock_waiters.make_all_poll()
                 if place or self._lock_waiters.is_first(self.token):
                     self._lock_waiters.polled_at = reply.sent_at
@@ -262,7 +266,8 @@ class Acquisition:
     def poll_at(self) -> float:
         """Return the time of our clock at which the waiter polls unless a wake-up arrives first.
 
-        At that time the holder's lease has ended, a ttl has passed, or the wait is over.
+        At that time the holder's lease has ended, a ttl has passed since the last poll, or the wait
+        is over.
         """
         return min(self.end, self._lock_waiters.poll_at(self.token, self._lock.ttl))
 

@@ -10,7 +10,15 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release
 from ..lease import BaseLease
-from .protocol import FENCE_TTL, Arg, Call, WireError, derive_keys, milliseconds, script
+from .protocol import (
+    FENCE_TTL,
+    Arg,
+    Call,
+    WireError,
+    derive_keys,
+    milliseconds,
+    script,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +34,7 @@ def check_name_and_ttl(name: str, ttl: float) -> None:
 
     Raises:
         TypeError: The name is not a string.
-        ValueError: The name is empty, or the ttl is not a positive, finite number of seconds.
+        ValueError: The name is empty, or the ttl is not finite or less than 0.001 seconds.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, not {name!r}")
@@ -41,7 +49,7 @@ class Options(Generic[B]):
 
     Attributes:
         keys: The four keys in Redis that hand_over.lua lists.
-        renewed_for: Seconds for which a lease is renewed, or inf.
+        renewed_for: Seconds for which a lease is renewed, or inf; 0 if it is not renewed.
     """
 
     def __init__(
@@ -119,7 +127,7 @@ class Options(Generic[B]):
         if isinstance(reply, Exception):
             remedy = "its ttl ends the lock"
             if lease.unique:
-                remedy = "the release is repeated until its ttl ends the lock"
+                remedy = "the release is repeated, and its ttl ends the lock at the latest"
             logger.warning("%s: not released yet, %s: %s", self.name, remedy, reply)
         elif reply == 1:
             outcome = Release.RELEASED

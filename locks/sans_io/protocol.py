@@ -14,7 +14,8 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-#: Seconds for which the last fence outlives its lock: longer than a stale holder can be paused.
+#: Default of the seconds for which the last fence is remembered: longer than a stale holder can be
+#: paused.
 FENCE_TTL = 7 * 24 * 3600.0
 
 #: The token with which release.lua releases the lock of any holder. No other token equals it.
@@ -32,9 +33,9 @@ LEAST, ADD, SET = b"least", b"add", b"set"
 def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     """Return a lock's four Redis keys, in the order of KEYS in the scripts.
 
-    They are the lock, the places of the waiters in the queue, the data of the waiting processes,
-    and the last fence. The name is the hash tag, so all four share a cluster slot. Braces in the
-    name are escaped, so that no name can end the tag early.
+    They are the lock, the places of the waiters in the queue, the data of the waiters, and the last
+    fence. The name is the hash tag, so all four share a cluster slot. Braces in the name are
+    escaped, so that no name can end the tag early.
 
     Args:
         name: The name of the lock.
@@ -73,7 +74,7 @@ def renew_args(
     Args:
         token: The token that holds the lock.
         seconds: Seconds, which `how` explains.
-        fence_ttl: Seconds for which the last fence is remembered.
+        fence_ttl: Seconds for which the last fence is remembered after the lease.
         how: LEAST, ADD or SET.
         heir: The token that holds the lock afterwards. None: the same token.
     """
@@ -84,8 +85,8 @@ def channel_for(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
-        tag: In a cluster, the hash tag of a lock. Its braces tell hand_over.lua that the channel is
-            sharded.
+        tag: In a cluster, a hash tag of the lock's slot, with its braces, which tell hand_over.lua
+            that the channel is sharded.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
@@ -109,7 +110,7 @@ def queue_args(
         channel: The channel on which to wake the waiter.
         wait: Seconds for which the waiter will wait, or inf.
         renewed_for: Seconds for which its lease would be renewed, or inf.
-        place: The waiter's place in the queue; 0 outside the queue.
+        place: The waiter's place in the queue, from the previous reply; 0 if it is new.
     """
     return QUEUE, channel, _limit(wait), _limit(renewed_for), place
 
@@ -125,7 +126,8 @@ class WireReply(NamedTuple):
         sent_at: Time of our clock just before the command was sent.
         clock: Time of the server's clock when the script ran, in microseconds.
         fence: The fence if the lock is ours, else None.
-        left: Seconds until the holder's lease ends; negative for a key without an expiry.
+        left: Seconds until the holder's lease ends; negative for a key without an expiry. At most
+            0.1 if the holder's release might wake no waiter: see acquire.lua.
         place: The place in the queue, for the next command; 0 outside the queue.
         was_removed: Whether the waiter had been removed from the queue, so that newcomers may have
             had the lock meanwhile.
@@ -180,9 +182,9 @@ class Wake(NamedTuple):
         The lease is trusted without a command to the server. hand_over.lua publishes only to a
         channel that has a subscriber, and a channel has one subscription, on one server. In the
         same step as it sent the message, that server set the lock's key to our token for our ttl.
-        No other token gets that key before the ttl is over: not from that server, and not from a
-        replica that has its data. (After a failover that loses the last writes, only the fence
-        protects the storage.)
+        No other token gets that key before the ttl is over, unless an operator deletes or releases
+        it: not from that server, and not from a replica that has its data. (After a failover that
+        loses the last writes, only the fence protects the storage.)
 
         `queued_reply` pairs a time of our clock with a time of the server's clock, read a little
         later. The server time elapsed between that reply and this message, added to our time, gives
@@ -215,8 +217,10 @@ class Inspection(NamedTuple):
     """The holder and the waiters of a lock at one moment on the server.
 
     Attributes:
-        owner: The token of the holder, which starts with its process id. None: the lock is free.
-        left: Seconds until the holder's lease ends unless it is renewed. 0.0: the lock is free.
+        owner: The token of the holder. A token that the lock made, which is the usual case, starts
+            with the id of the holder's process. None: the lock is free.
+        left: Seconds until the holder's lease ends unless it is renewed. 0.0: the lock is free, or
+            another program holds it without an expiry.
         fence: The last fence that was given out. None: no fence is remembered.
         waiters: The tokens of the waiters, the next one first.
     """
@@ -241,10 +245,10 @@ class Inspection(NamedTuple):
 
 # If a master is demoted to a replica by REPLICAOF or FAILOVER, its connections stay open. They also
 # stay open if the name or the virtual address that clients use is moved to another server. The
-# subscribers would wait for wake-ups from a server that no longer grants locks. A process that only
-# waits sends no command that the server could refuse (READONLY). So from time to time it opens a
-# new connection, which leads to the current master, and checks there whether its channel has a
-# subscriber.
+# subscribers would wait for wake-ups from a server that no longer grants locks. Until it polls, a
+# process that only waits sends no command that the server could refuse (READONLY). So from time to
+# time it opens a new connection, which leads to the current master, and checks there whether its
+# channel has a subscriber.
 
 ROLE = ("ROLE",)
 
@@ -306,10 +310,13 @@ Call = tuple[Script, Sequence[bytes], Sequence[Arg]]  # a script with its KEYS a
 
 
 class WireError(Exception):
-    """The server did not answer, or answered with an error. The cause is redis-py's exception.
+    """The server did not answer, or answered with an error.
+
+    The cause is the exception of redis-py, valkey-py or the socket, or that of a thread that could
+    not be started.
 
     Attributes:
-        sent: Whether the command was sent, so that it may have been, or will be, executed.
+        sent: Whether the command may have been sent, so that it was executed or still may be.
     """
 
     def __init__(self, cause: BaseException, *, sent: bool) -> None:
