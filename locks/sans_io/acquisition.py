@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 STAGGER_SECONDS = 0.05
 #: Average number of this process's waiters for one lock that poll within one stagger interval, if
 #: there are many.
-MAX_POLLS_PER_STAGGER = 20
+POLLS_PER_STAGGER = 20
 
 
 class LockWaiters:
@@ -77,7 +77,7 @@ class LockWaiters:
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
             return due + 0.001
-        more_intervals = len(self.mailboxes) // MAX_POLLS_PER_STAGGER
+        more_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
         share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
         return due + STAGGER_SECONDS * (1 + more_intervals * share)
 

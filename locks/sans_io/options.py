@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import LockBackendError, LockTimeout, LossReason, Metrics, Release
 from ..lease import BaseLease
 from .protocol import (
-    FENCE_TTL,
+    DEFAULT_FENCE_TTL_SECONDS,
     Arg,
     Call,
     WireError,
@@ -61,7 +61,7 @@ class Options(Generic[B]):
         key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
-        fence_ttl: float = FENCE_TTL,
+        fence_ttl: float = DEFAULT_FENCE_TTL_SECONDS,
         on_lost: Callable[[B, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 #: Default of the seconds for which the last fence is remembered: longer than a stale holder can be
 #: paused.
-FENCE_TTL = 7 * 24 * 3600.0
+DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 
 #: The token with which release.lua releases the lock of any holder. No other token equals it.
 ANY_HOLDER = b"*"
