@@ -3,8 +3,8 @@
 redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
 was lost would be repeated and find the lock gone. A wait of one second would last until the last
 retry. So the locks use the client's address and options, but not its retries, its decoding or its
-pool. A waiter holds no connection, so there are never more connections than threads that talk to
-the server at the same time.
+pool. A waiter holds no connection, so commands need no more connections than there were threads
+that talked to the server at the same time.
 """
 
 import copy
@@ -42,7 +42,7 @@ IGNORED_CLIENT_OPTIONS = {
     "socket_connect_timeout",
     "socket_timeout",
 }
-#: ... and the options that replace them. In RESP2 a subscription's messages are plain replies.
+#: ... and those that override the client's. In RESP2 a subscription's messages are plain replies.
 LOCK_OPTIONS = {"retry": None, "decode_responses": False, "protocol": 2}
 
 
@@ -76,7 +76,8 @@ class Address:
 def has_moved(connection: Any) -> bool:
     """Return whether the Sentinels have replaced the connection's master since it was opened.
 
-    A master that is cut off from its Sentinels keeps its connections and goes on granting locks.
+    No Sentinel is asked: the client's pool has the address that they last gave. A master that is
+    cut off from its Sentinels keeps its connections and goes on granting locks.
     """
     pool = getattr(connection, "connection_pool", None)
     master_address = getattr(pool, "master_address", None)
@@ -101,8 +102,8 @@ class Connections:
             asking: Whether another node of the cluster redirected the command to this one by ASK.
 
         Raises:
-            WireError: redis-py or valkey-py raised an error. An exception of a signal handler or of
-                a credential provider is passed on as it is.
+            WireError: redis-py, valkey-py or the socket raised an error. An exception of a signal
+                handler or of a credential provider is passed on as it is.
         """
         timeout = self._address.timeout if within is None else min(within, self._address.timeout)
         try:

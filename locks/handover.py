@@ -74,6 +74,9 @@ class LeaseCommands:
             seconds: Seconds from now on (LEAST, SET), or seconds to add (ADD).
             how: LEAST, ADD or SET.
 
+        Returns:
+            The steps. Their result is the reply of renew.lua.
+
         Raises:
             WireError: The server did not answer, or refused.
             ValueError: `seconds` is not a positive, finite number.
@@ -148,7 +151,7 @@ class LeaseCommands:
     def _parse_handover(self, text: str) -> tuple[str, int | None]:
         """Return the token and the fence of another process's lease.
 
-        Raises ValueError unless hand_over() returned the text for a lock of this name.
+        Raises ValueError unless the text has the form of hand_over()'s and this lock's name.
         """
         try:
             handover = json.loads(text)

@@ -1,13 +1,14 @@
-"""The subscription that wakes the waiters of a process.
+"""The subscription that wakes the waiters of one client of a process.
 
-The first waiter on a server starts a thread, which listens on a connection to one channel of this
-process. The release script publishes `token fence clock` on that channel, and the thread puts the
-message into the mailbox of the waiter with that token. So a waiter needs no connection.
-The release script sees at once that a dead process no longer subscribes to its channel.
+The first waiter starts a thread, which listens on a connection to one channel of this client. (In a
+cluster each slot with waiters has a thread and a channel.) The release script publishes `token
+fence clock` on that channel, and the thread puts the message into the mailbox of the waiter with
+that token. So a waiter needs no connection. When a process dies, its connection is closed and its
+channel loses its subscriber, so the release script skips its waiters.
 
-A wake-up may be lost, but the grant is in the data of the server. So a waiter without a wake-up
-polls when the holder's lease ends, and all waiters poll when the subscription breaks. Wake.deadline
-in sans_io/protocol.py says why a wake-up can be trusted.
+A wake-up may be lost, but the grant is in the data of the server. So waiters poll when the holder's
+lease ends, as LockWaiters in sans_io/acquisition.py says, and all of them poll when the
+subscription breaks. Wake.deadline in sans_io/protocol.py says why a wake-up can be trusted.
 """
 
 import logging
@@ -45,7 +46,7 @@ Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: poll
 
 
 class WakeUps:
-    """The waiters of this process on one server, and the thread that wakes them."""
+    """The waiters of one client of this process on one server, and the thread that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self._address = address
@@ -72,7 +73,10 @@ class WakeUps:
         self.reset()
 
     def resubscribe(self) -> None:
-        """Subscribe anew and make all waiters poll, because the server may have been demoted."""
+        """End the subscription, because the server may have been demoted.
+
+        Then all waiters subscribe anew and poll.
+        """
         if self._connection is not None:
             hang_up(self._connection)
 

@@ -1,9 +1,10 @@
-"""One thread per process and server that renews all leases there, and marks the lost ones.
+"""One thread per process and client that renews all leases, and marks the lost ones.
 
-Its connection has a short timeout and no retries. sans_io/renewals.py decides what is due and
-evaluates the replies. The first lease starts the thread, which ends when there has been no lease
-for a while. Most leases last milliseconds and are released before their first renewal, so adding a
-lease wakes the thread only if it would sleep past that renewal.
+In a cluster there is one for each node with leases. Its connection has a short timeout and no
+retries. sans_io/renewals.py decides what is due and evaluates the replies. The first lease starts
+the thread, which ends when there has been no lease for a while. Most leases last milliseconds and
+are released before their first renewal, so adding a lease wakes the thread only if it would sleep
+past that renewal.
 """
 
 import logging
@@ -29,7 +30,7 @@ RETRY_DELAY_SECONDS = 0.05
 
 
 class Watchdog(Renewals):
-    """The leases of this process on one server, and the thread that renews them."""
+    """The leases of one client of this process on one server, and the thread that renews them."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

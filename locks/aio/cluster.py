@@ -97,7 +97,7 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
 
 
 class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
-    """The waiters of one slot, and the task that wakes them."""
+    """The waiters of one slot, and the subscription that wakes them."""
 
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
@@ -145,7 +145,7 @@ class AsyncSlotResources(SlotCommands):
     def post(self, command: Call, *, within: float | None) -> Reply:
         """Send a command at once to the last known node of the slot.
 
-        If that node refuses the command, a task follows the slot.
+        If that node refuses the command or does not answer, a task follows the slot.
         """
         done: Reply = asyncio.get_running_loop().create_future()
         first = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)

@@ -50,7 +50,7 @@ class Command(NamedTuple):
 
 
 class CommandConnection:
-    """A connection that opens itself, and is closed by close(), by an error, or with its loop.
+    """A connection that opens itself, and is closed by aclose(), by an error, or after retire().
 
     Attributes:
         usable: False once the connection failed or was retired, so that a new one is needed.
@@ -58,7 +58,7 @@ class CommandConnection:
     """
 
     def __init__(self, address: Address, refused: Callable[[], None]) -> None:
-        """Open a connection; `refused` is called when the server says that it is a replica."""
+        """Open a connection; `refused` is called when the server refuses a command as a replica."""
         self.usable = True
         self.ended = False
         self._refused = refused
@@ -95,7 +95,10 @@ class CommandConnection:
         self.retire()
 
     def retire(self) -> None:
-        """Send no further command on this connection. Earlier replies may still arrive."""
+        """Have later commands use a new connection, and close this one after the client's timeout.
+
+        Until then, replies to the commands that were submitted may still arrive.
+        """
         if self.usable:
             self.usable = False
             self._loop.call_later(self._timeout, self._link.close)

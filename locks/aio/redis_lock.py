@@ -227,7 +227,7 @@ class AsyncAcquisition:
         """Leave the queue, and release the lock if it was granted or still will be.
 
         Does not suspend, so that no second cancellation can interrupt it. The command is sent at
-        once, after the earlier commands of the acquisition.
+        once, and after the earlier commands of the acquisition if their connection is still used.
         """
         step = self._acquisition.build_undo()
         if step is None:

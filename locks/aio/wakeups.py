@@ -73,7 +73,10 @@ class AsyncWakeUps:
             subscription.result()
 
     def resubscribe(self) -> None:
-        """Subscribe anew and make all waiters poll, because the server may have been demoted."""
+        """End the subscription, because the server may have been demoted.
+
+        Then all waiters subscribe anew and poll.
+        """
         if self._link is not None:
             self._link.close()
 

@@ -61,7 +61,7 @@ class ThreadClusterNodes(ClusterNodes):
             return error
 
     def close(self) -> None:
-        """Close all connections and end all threads."""
+        """Close the idle connections, and end each thread once it has nothing left to do."""
         for wakeups in list(self.wakeups.values()):
             wakeups.close()
         for node in self.all():

@@ -36,7 +36,7 @@ class ClusterNode:
 
 
 class ClusterNodes(Renewals):
-    """All nodes of a cluster. Each lease is renewed by the node that has its slot."""
+    """All nodes of a cluster. Each lease is renewed at the node that has its slot."""
 
     make_connections: Callable[[Address], Any]
     make_watchdog: Callable[[Address], Any]
@@ -60,7 +60,7 @@ class ClusterNodes(Renewals):
         remap = getattr(client.nodes_manager, "address_remap", None)
         self.topology = Topology([(node.host, int(node.port)) for node in cluster_nodes], remap)
         self._nodes: dict[Place, ClusterNode] = {}
-        self.wakeups: dict[int, Any] = {}  # one for each slot that was waited for
+        self.wakeups: dict[int, Any] = {}  # one for each slot that has had a lock
         self._refreshed = -math.inf
 
     def at(self, place: Place) -> ClusterNode:

@@ -18,7 +18,8 @@ FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 #: Time for which an acquisition waits for a cluster that is down, even if its own wait is longer.
 LONGEST_OUTAGE_SECONDS = 60.0
-#: Time that a node may take to answer CLUSTER SLOTS. The slots are looked up at most twice in it.
+#: Time that a node may take to answer CLUSTER SLOTS, and after which a look-up asks no further node
+#: if some slots are known. The slots are looked up at most twice in it.
 LOOK_UP_SECONDS = 0.5
 #: Maximum number of nodes to remember, including those that left the cluster.
 MAX_PLACES = 1000
@@ -34,8 +35,8 @@ def slot_of(key: bytes) -> int:
 def tag_of(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
-    It is the key's own tag, or the first number with the same slot if that tag contains a blank,
-    which hand_over.lua does not allow in a channel, or a brace.
+    It is the part of the key that is hashed, or the first number with the same slot if that part
+    contains a blank, which hand_over.lua does not allow in a channel, or a closing brace.
     """
     hashed = hashed_of(key)
     if b"}" not in hashed and not re.search(rb"\s", hashed):

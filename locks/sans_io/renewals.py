@@ -1,9 +1,9 @@
 """The schedule of renewals, and the evaluation of their replies. No I/O.
 
-A lease is renewed each third of its ttl. A renewal that failed is repeated until the lease's
+A lease is renewed each third of its ttl. A renewal without a reply is repeated until the lease's
 deadline; then the lease is lost. The same driver (a thread in watchdog.py, a task in
-aio/watchdog.py) releases the tokens of waiters whose last command got no reply: the server may
-still execute that command and grant the lock to a waiter that is gone.
+aio/watchdog.py) releases the tokens whose last command got no reply, such as those of waiters that
+gave up: the server may still execute that command and grant the lock to a waiter that is gone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from .protocol import Call, drift, renew_args, script
 
 logger = logging.getLogger(__name__)
 
-#: Number of replies to releases of an abandoned token, after which no further release is sent.
+#: Number of replies to releases of an abandoned token after which no further release is sent, even
+#: if none of them says that the lock was released.
 MAX_RELEASE_ANSWERS = 5
-#: Pause after the first of these releases; each further pause is twice as long.
+#: Pause after such a release as long as none has got a reply. Each reply doubles it.
 FIRST_RELEASE_PAUSE_SECONDS = 0.1
-#: Time, in addition to the ttl, for which a release is repeated on a server that does not answer.
+#: Time, in addition to the ttl, after which no release is sent, even if the server never answered.
 RELEASE_SECONDS_BEYOND_TTL = 20.0
 #: Upper bound on the tokens released in one batch, so that renewals do not wait for them.
 MAX_RELEASES_PER_BATCH = 100
@@ -42,6 +43,9 @@ class Renewal:
 
     Attributes:
         lock: The options of the lease's lock.
+        ttl: Seconds for which each renewal prolongs the lease: the ttl of the lock, unless
+            Renewals.shorten() reduced it.
+        due: Time of our clock at which the lease is renewed next.
         stop: Time of our clock from which the lease is no longer renewed; 0 if renewal is off.
         kept_lease: A strong reference to the lease if the lease must outlive its caller.
     """
@@ -83,7 +87,7 @@ class Renewal:
 
 
 class AbandonedToken:
-    """A token whose waiter gave up, but which may have the lock or may still be granted it."""
+    """A token that is no longer used, but which may have the lock or may still be granted it."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call = lock.build_release(token)
@@ -98,7 +102,7 @@ Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None
 
 
 class Renewals:
-    """The leases of this process on one server."""
+    """The leases of one client of this process on one server; for asyncio, in one event loop."""
 
     def __init__(self) -> None:
         self.renewals: dict[Held, Renewal] = {}
@@ -107,7 +111,13 @@ class Renewals:
         self._tick = 1.0
 
     def on_due(self, due: float) -> None:
-        """Wake the driver if it would sleep past this time. Called when something becomes due."""
+        """Wake the driver if it would sleep past this time. Does nothing unless overridden.
+
+        Called when a lease or an abandoned token is added, or becomes due earlier.
+
+        Args:
+            due: A time of our clock.
+        """
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
@@ -117,7 +127,7 @@ class Renewals:
         self.on_due(renewal.due)
 
     def remove(self, held: Held) -> Renewal | None:
-        """Stop renewing a lease. Call this before releasing it.
+        """Stop renewing a lease, and stop repeating a release of it. Call this before releasing it.
 
         Args:
             held: The key of its lock and its token.
@@ -129,7 +139,7 @@ class Renewals:
         return self.renewals.pop(held, None)
 
     def shorten(self, held: Held, seconds: float) -> None:
-        """Treat a lease as if its ttl were `seconds` from now on.
+        """Treat a lease as if its ttl were at most `seconds` from now on.
 
         The caller is about to send a command that shortens the lease. The server may execute that
         command after a renewal that was sent later, so no renewal may be trusted for longer.
@@ -146,9 +156,12 @@ class Renewals:
             self.on_due(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
-        """Release this token repeatedly until it certainly has neither the lock nor a place.
+        """Release this token repeatedly until it most likely has neither the lock nor a place.
 
-        Called when a release, or another command with this token, got no reply.
+        Called when a release, or another command with this token, got no reply. That command may
+        still be executed, so the release is repeated until it has released the lock,
+        MAX_RELEASE_ANSWERS replies have arrived, or the ttl and RELEASE_SECONDS_BEYOND_TTL are
+        over.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
         self.on_due(abandoned.due)
