@@ -13,8 +13,9 @@
 -- ARGV[8]  with 'queue': the waiter's place, from the previous reply; 0 if it is new
 -- returns  {1, fence, now} if the lock is ours; otherwise {0, milliseconds until the holder's lease
 --          ends, now, place, 1 if the waiter had been removed from the queue}. `now` is the
---          server's clock in microseconds. If another program holds the lock, such as redis-py's
---          Lock, its release wakes no waiter: then the milliseconds are at most POLL_MILLISECONDS
+--          server's clock in microseconds. The milliseconds are -1 if the key has no expiry. But
+--          if new_token() did not make the holder's token, another program may hold the lock, such
+--          as redis-py's Lock, whose release wakes no waiter: then they are 0 to POLL_MILLISECONDS
 local POLL_MILLISECONDS = 100
 local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 
@@ -53,9 +54,10 @@ if ARGV[4] == 'queue' then
 end
 
 if not holder then
-    -- The lock was handed to a process that neither renewed nor released it. That process is paused
-    -- or cut off, so handing the lock to another waiter of it would cost another ttl: remove its
-    -- waiters from the queue. If the process lives, they poll and get their places back.
+    -- If the lock was handed to a process that still has to renew it, but its key is gone, that
+    -- process is probably paused or cut off, so handing the lock to another waiter of it would cost
+    -- another ttl: remove its waiters from the queue. If the process lives, for example because the
+    -- key was deleted, they poll and get their places back.
     local star = redis.call('hget', KEYS[3], '*') or ''
     local gone, ends = string.match(star, '^(%S+) (%S+)$')
     redis.call('hdel', KEYS[3], '*')

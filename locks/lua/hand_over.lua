@@ -3,18 +3,20 @@
 -- functions would take longer than the rest of the script.
 -- KEYS[1]  the lock; its value is the token of its holder
 -- KEYS[2]  sorted set of the waiters' tokens, scored with their places: the server's clock at the
---          arrival, in microseconds
+--          arrival, in microseconds, or the last place plus 1 if that is more
 -- KEYS[3]  hash with two kinds of fields:
 --          token of a waiter -> 'channel ttl over life': the channel to which its process
 --          subscribes; its ttl in milliseconds; the server's clock in microseconds at the end of
 --          its wait (-1: no end); milliseconds for which its process will renew the lease (-1: no
 --          end)
 --          '*' -> 'channel end', if the lock was handed to its holder: the channel of the holder's
---          process, and the server's clock in microseconds until which that process renews it
+--          process, and the server's clock in microseconds until which that process renews it (-1:
+--          no end)
 -- KEYS[4]  the last fence that was given out
 --
 -- A waiter that cannot be woken is removed from the queue, and gets its place back when it polls.
 -- So each dead waiter is examined only once.
+
 -- Time for which the keys of the queue are kept after the moment at which they are used next.
 local LINGER_MILLISECONDS = 60000
 
@@ -32,7 +34,8 @@ local function leave_queue(token)
     end
 end
 
--- In a cluster a channel has the hash tag of the lock: its messages stay within the lock's shard.
+-- In a cluster a channel has a hash tag of the lock's slot: its messages stay within the lock's
+-- shard.
 local function is_sharded(channel)
     return string.find(channel, '{', 1, true) ~= nil
 end
@@ -56,8 +59,8 @@ end
 
 -- Hand the free lock to the first waiter that still wants it and whose process can be woken.
 -- Returns the token of that waiter, or nil if there is none; then the caller takes or deletes the
--- lock. `asking` is the token of the caller, or nil: if it is first, it gets no message,
--- because the script's reply tells it.
+-- lock. `asking` is the token of the caller, or nil. If it is first, it is returned, but the lock
+-- is still free: the caller takes it, and needs no message, because the script's reply tells it.
 local function hand_over(asking, memory)
     local listens = {}
     while true do

@@ -1,5 +1,5 @@
--- Prolong the lease if our token still holds the lock. The script always writes, so that a replica
--- refuses it.
+-- Change the end of the lease if our token still holds the lock. Then the script always writes,
+-- even if the end stays the same, so that a replica refuses it.
 -- KEYS     see hand_over.lua; or only the lock, because that works while a cluster moves its slot
 -- ARGV[1]  our token
 -- ARGV[2]  milliseconds
@@ -7,7 +7,7 @@
 --          this much longer; 'set': it lasts exactly this long from now on
 -- ARGV[4]  the token that holds the lock from now on
 -- ARGV[5]  milliseconds for which the last fence is remembered after the lease
--- returns  1 if the lease was prolonged; 0 if another token holds the lock; -1 if the lock was free
+-- returns  1 if our token held the lock; 0 if another token holds it; -1 if the lock was free
 local holder = redis.call('get', KEYS[1])
 if holder ~= ARGV[1] then
     return holder and 0 or -1
@@ -23,7 +23,9 @@ if ARGV[4] ~= ARGV[1] then
 end
 if KEYS[4] then
     redis.call('pexpire', KEYS[4], ttl + ARGV[5])
-    if ARGV[3] == 'set' then -- the process that it was handed to will not renew it
+    if ARGV[3] == 'set' then
+        -- The process to which hand_over.lua handed the lock no longer has to renew it. So if the
+        -- lease ends, the waiters of that process keep their places.
         redis.call('hdel', KEYS[3], '*')
     end
 end
