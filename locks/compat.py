@@ -83,7 +83,10 @@ class Lock:
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that this thread acquired with this object, or None."""
+        """The lease that this thread acquired with this object, or None.
+
+        With `thread_local=False` it is the lease that any thread acquired last.
+        """
         lease: Lease | None = self.local.lease
         return lease
 
@@ -96,6 +99,8 @@ class Lock:
     ) -> bool:
         """Acquire the lock. An argument that is None defaults to the attribute of the lock.
 
+        If the server does not answer, or refuses, the client's exception is raised.
+
         Args:
             sleep: Seconds; a `blocking_timeout` shorter than this means one try.
             blocking: Whether to wait at all.
@@ -107,6 +112,7 @@ class Lock:
 
         Raises:
             ValueError: `token` is empty, `*` or not UTF-8.
+            LockNotOwnedError: The lock ended before it got the caller's `token`.
         """
         pause = self.sleep if sleep is None else sleep
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -182,11 +188,21 @@ class Lock:
         Args:
             additional_time: Seconds.
             replace_ttl: Whether the seconds replace the remaining time instead of adding to it.
+
+        Raises:
+            ValueError: `additional_time` is not a positive, finite number.
+            LockError: This thread has no token, or the lock has no timeout.
+            LockNotOwnedError: The lock is free, or has another token.
         """
         return self._prolong("extend", additional_time, SET if replace_ttl else ADD)
 
     def reacquire(self) -> Literal[True]:
-        """Make the lock end `timeout` seconds from now."""
+        """Make the lock end `timeout` seconds from now.
+
+        Raises:
+            LockError: This thread has no token, or the lock has no timeout.
+            LockNotOwnedError: The lock is free, or has another token.
+        """
         return self._prolong("reacquire", self.timeout, SET)
 
     def __enter__(self) -> Lock:
