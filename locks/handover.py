@@ -108,9 +108,9 @@ class LeaseCommands:
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """Return the steps of Lease.hand_over()."""
-        held = self._lock.keys[0], lease.token
+        lease_id = self._lock.keys[0], lease.token
         yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
-        self._renewals.remove(held)
+        self._renewals.remove(lease_id)
         lease.mark_handed_over()
         self._lock.count_event("held", lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})

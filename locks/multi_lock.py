@@ -23,7 +23,7 @@ OUTCOMES_WORST_FIRST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED, Relea
 K = TypeVar("K", bound=Any)  # a Lock
 
 
-def in_order(locks: Iterable[K]) -> tuple[K, ...]:
+def flatten_and_sort(locks: Iterable[K]) -> tuple[K, ...]:
     """Return the locks in the order of their names, without duplicates.
 
     A MultiLock is replaced by its locks.
@@ -49,7 +49,7 @@ def in_order(locks: Iterable[K]) -> tuple[K, ...]:
     return tuple(locks_by_name[name] for name in sorted(locks_by_name))
 
 
-def name_of(locks_or_leases: Iterable[Any]) -> str:
+def join_names(locks_or_leases: Iterable[Any]) -> str:
     """Return the common name of several locks or leases."""
     return ", ".join(item.name for item in locks_or_leases)
 
@@ -63,7 +63,7 @@ def with_time_left(locks: Iterable[K], wait: float | None) -> Iterator[tuple[K, 
         left = None if wait is None else max(0.0, end - now())
 
 
-def to_release(leases: Sequence[Lease]) -> list[Lease]:
+def list_releasable(leases: Sequence[Lease]) -> list[Lease]:
     """Return the leases that may still have their lock, the last one first."""
     return [lease for lease in reversed(leases) if lease.outcome in (None, Release.UNKNOWN)]
 
@@ -94,8 +94,8 @@ class MultiLock(Lock):
     """
 
     def __init__(self, locks: Iterable[Lock]) -> None:
-        self.locks = in_order(locks)
-        super().__init__(name_of(self.locks), ttl=min(lock.ttl for lock in self.locks))
+        self.locks = flatten_and_sort(locks)
+        super().__init__(join_names(self.locks), ttl=min(lock.ttl for lock in self.locks))
 
     def acquire(self, wait: float | None) -> MultiLease:
         """Acquire all locks, or release those that were acquired and raise the exception.
@@ -143,7 +143,7 @@ class MultiLease(Lease):
     def __init__(self, leases: Sequence[Lease], *, started: float) -> None:
         self.leases = tuple(leases)
         super().__init__(
-            name=name_of(self.leases),
+            name=join_names(self.leases),
             token=" ".join(lease.token for lease in self.leases),
             deadline=0.0,
             waited_seconds=now() - started,
@@ -205,12 +205,12 @@ class MultiLease(Lease):
 def _release_each(leases: Sequence[Lease]) -> list[Exception]:
     """Release all leases, the last one first, and return the exceptions they raised."""
     errors = []
-    for lease in to_release(leases):
+    for lease in list_releasable(leases):
         try:
             lease.release()
         except Exception as error:
             errors.append(error)
         except BaseException:  # after Ctrl-C the remaining leases are released first
-            _release_each(leases)  # to_release() leaves out those that are released already
+            _release_each(leases)  # list_releasable() leaves out those that are released already
             raise
     return errors

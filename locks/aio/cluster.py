@@ -86,8 +86,8 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         replies = await super()._ask(calls, timeout)
-        elsewhere, refresh = self.find_redirections(calls, replies)
-        for number, place in elsewhere.items():
+        place_by_call, refresh = self.find_redirections(calls, replies)
+        for number, place in place_by_call.items():
             connections = self.home.at(place).connections
             reply = connections.call(calls[number], within=timeout, asking=True)
             replies[number] = await reply_or_exception(reply)
@@ -121,20 +121,22 @@ class AsyncSlotResources(SlotCommands):
         """A new object each time, because commands may go to several nodes, in any order."""
         return object()
 
-    async def call(self, command: Call, *, within: float | None, tried: Reply | None = None) -> Any:
+    async def call(
+        self, command: Call, *, within: float | None, first_reply: Reply | None = None
+    ) -> Any:
         """Run a script as AsyncConnections.call() does, following its slot from node to node.
 
         Args:
             command: The script with its keys and arguments.
             within: Seconds, including those for following the slot. None: the client's timeout.
-            tried: The reply to the first try, if post() has made one.
+            first_reply: The reply to the first try, if post() has made one.
         """
-        tries = iter(() if tried is None else (tried,))
+        unread_replies = [] if first_reply is None else [first_reply]
 
         async def send(step: Send) -> Any:
+            if unread_replies:
+                return await unread_replies.pop()
             connections = self.watchdog.at(step.place).connections
-            for first in tries:
-                return await first
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
@@ -147,30 +149,31 @@ class AsyncSlotResources(SlotCommands):
 
         If that node refuses the command or does not answer, a task follows the slot.
         """
-        done: Reply = asyncio.get_running_loop().create_future()
-        first = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
+        final_reply: Reply = asyncio.get_running_loop().create_future()
+        posted = self.watchdog.home_of(command[1][0]).connections.post(command, within=within)
 
-        def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
-            """Settle the reply after the last try; `before` is the error of the try before it."""
-            error = before if tried.cancelled() else tried.exception()
-            if before is not None and error is not None and not isinstance(error, WireError):
-                error = before
+        def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
+            """Settle the reply after the last try; `earlier_error` is that of the first try."""
+            error = earlier_error if last_try.cancelled() else last_try.exception()
+            if error is not None and not isinstance(error, WireError):
+                error = earlier_error or error
             if error is None:
-                done.set_result(tried.result())
+                final_reply.set_result(last_try.result())
             else:
-                done.set_exception(error)
-                done.exception()  # retrieved, so that asyncio does not warn if it is not awaited
+                final_reply.set_exception(error)
+                # Retrieved, so that asyncio does not warn if it is not awaited.
+                final_reply.exception()
 
         def on_reply(reply: Reply) -> None:
             error = reply.exception()
             if isinstance(error, WireError):
-                again = self.watchdog.start(self.call(command, within=within, tried=reply))
-                again.add_done_callback(partial(settle, before=error))
+                retry = self.watchdog.start(self.call(command, within=within, first_reply=reply))
+                retry.add_done_callback(partial(settle, earlier_error=error))
             else:
                 settle(reply)
 
-        first.add_done_callback(on_reply)
-        return done
+        posted.add_done_callback(on_reply)
+        return final_reply
 
 
 class AsyncClusterResources:

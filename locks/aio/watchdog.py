@@ -25,7 +25,7 @@ class AsyncWatchdog(Renewals):
         # A separate connection, so that renewals are not queued behind other commands.
         self.connections = AsyncConnections(address)
         self._task: asyncio.Task[None] | None = None
-        self._roused = asyncio.Event()
+        self._wake_up_event = asyncio.Event()
         self._wakes_at = math.inf
         self._closed = False
 
@@ -51,7 +51,7 @@ class AsyncWatchdog(Renewals):
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="locks.watchdog")
             self._task.add_done_callback(self._on_task_done)
-        self._roused.set()
+        self._wake_up_event.set()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Start the task again if it was cancelled while leases remain.
@@ -90,12 +90,12 @@ class AsyncWatchdog(Renewals):
 
     async def _sleep_until_due(self) -> bool:
         """Sleep until a renewal is due. Return False if there is nothing to renew for long."""
-        self._roused.clear()
+        self._wake_up_event.clear()
         self._wakes_at = due = self.next_wake_up()
         sleep_seconds = IDLE_SECONDS if due == math.inf else max(0.0, due - now())
-        timer = asyncio.get_running_loop().call_later(sleep_seconds, self._roused.set)
+        timer = asyncio.get_running_loop().call_later(sleep_seconds, self._wake_up_event.set)
         try:
-            await self._roused.wait()
+            await self._wake_up_event.wait()
         finally:
             timer.cancel()
             self._wakes_at = -math.inf  # awake: it handles everything that is due before it sleeps

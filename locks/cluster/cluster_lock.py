@@ -83,8 +83,8 @@ class NodeWatchdog(NodeRenewals, Watchdog):
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         replies = super()._ask(calls, timeout)
-        elsewhere, refresh = self.find_redirections(calls, replies)
-        for number, place in elsewhere.items():
+        place_by_call, refresh = self.find_redirections(calls, replies)
+        for number, place in place_by_call.items():
             connections = self.home.at(place).connections
             try:
                 replies[number] = connections.call(calls[number], within=timeout, asking=True)

@@ -10,7 +10,7 @@ from ..clock import now
 from ..connection import Address
 from ..sans_io.options import Options
 from ..sans_io.protocol import Call, WireError, script
-from ..sans_io.renewals import Batches, Held, Renewal, Renewals
+from ..sans_io.renewals import Batches, LeaseId, Renewal, Renewals
 from .slots import (
     LONGEST_OUTAGE_SECONDS,
     LOOK_UP_SECONDS,
@@ -108,17 +108,17 @@ class ClusterNodes(Renewals):
 
     def add(self, renewal: Renewal) -> None:
         """Renew the lease at the node that has its slot."""
-        self.home_of(renewal.held[0]).watchdog.add(renewal)
+        self.home_of(renewal.lease_id[0]).watchdog.add(renewal)
 
-    def remove(self, held: Held) -> Renewal | None:
+    def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing the lease at every node."""
-        removed = [node.watchdog.remove(held) for node in self.all()]
+        removed = [node.watchdog.remove(lease_id) for node in self.all()]
         return next(filter(None, removed), None)
 
-    def shorten(self, held: Held, seconds: float) -> None:
+    def shorten(self, lease_id: LeaseId, seconds: float) -> None:
         """Shorten the lease at every node."""
         for node in self.all():
-            node.watchdog.shorten(held, seconds)
+            node.watchdog.shorten(lease_id, seconds)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release the token at the node that has its slot."""
@@ -144,16 +144,16 @@ class NodeRenewals(Renewals):
     def due_batches(self) -> Batches:
         """Move the leases of slots that moved, then return the steps that are due now."""
         for renewal in list(self.renewals.values()):
-            new_home = self._new_home(renewal.held[0])
+            new_home = self._new_home(renewal.lease_id[0])
             if new_home is not None:
                 new_home.add(renewal)
-                self.remove(renewal.held)
-        for held, abandoned in list(self.abandoned.items()):
-            new_home = self._new_home(held[0])
+                self.remove(renewal.lease_id)
+        for lease_id, abandoned in list(self.abandoned.items()):
+            new_home = self._new_home(lease_id[0])
             if new_home is not None:
-                new_home.abandoned[held] = abandoned
+                new_home.abandoned[lease_id] = abandoned
                 new_home.on_due(abandoned.due)
-                self.abandoned.pop(held, None)
+                self.abandoned.pop(lease_id, None)
         yield from super().due_batches()
 
     def find_redirections(
@@ -166,7 +166,7 @@ class NodeRenewals(Renewals):
             call's index and the node to send it to, this once. The boolean says whether to look up
             the slots again.
         """
-        elsewhere = {}
+        place_by_call = {}
         refresh = False
         for number, reply in enumerate(replies):
             if not isinstance(reply, Exception):
@@ -178,10 +178,10 @@ class NodeRenewals(Renewals):
                     refresh = True
                     self.home.topology.ask_last(self.place)
             elif redirection.only_once:
-                elsewhere[number] = redirection.place
+                place_by_call[number] = redirection.place
             else:
-                self.home.topology.moved(slot_of(calls[number][1][0]), redirection.place)
-        return elsewhere, refresh
+                self.home.topology.record_move(slot_of(calls[number][1][0]), redirection.place)
+        return place_by_call, refresh
 
     def _new_home(self, key: bytes) -> NodeRenewals | None:
         watchdog: NodeRenewals = self.home.home_of(key).watchdog

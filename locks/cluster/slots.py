@@ -137,7 +137,7 @@ class Topology:
         """Ask this node last in the next look-up, because it refused or was silent."""
         self.places = [other for other in self.places if other != place] + [place]
 
-    def moved(self, slot: int, place: Place) -> None:
+    def record_move(self, slot: int, place: Place) -> None:
         """Record that a slot has moved to another node."""
         self._moved[slot] = self._remap(place)
 
@@ -204,7 +204,7 @@ def route(
                     if redirection.only_once:
                         place_by_ask = redirection.place
                     else:
-                        topology.moved(slot, redirection.place)
+                        topology.record_move(slot, redirection.place)
                     continue
                 sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
                 error.sent = error.sent or sent

@@ -200,7 +200,7 @@ class Acquisition:
         self.end = math.inf if wait is None else self.started + wait
         self.token_sent = False
         self.keys = lock.keys
-        self._once = wait == 0
+        self._tries_once = wait == 0
         self._lock = lock
         self._waiters = waiters
         self._lock_waiters = LockWaiters()
@@ -211,9 +211,9 @@ class Acquisition:
         Their result is the grant, or None if the wait ended first. They propagate WireError. After
         any exception the driver must send the command of build_undo().
         """
-        if self._once or not self._waiters.listening:
+        if self._tries_once or not self._waiters.listening:
             reply = yield from self.ask(STAY)
-            if self._once or reply.fence is not None:
+            if self._tries_once or reply.fence is not None:
                 return self._make_grant(reply)
         ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
         try:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 #: if none of them says that the lock was released.
 MAX_RELEASE_ANSWERS = 5
 #: Pause after such a release as long as none has got a reply. Each reply doubles it.
-FIRST_RELEASE_PAUSE_SECONDS = 0.1
+SHORTEST_RELEASE_PAUSE_SECONDS = 0.1
 #: Time, in addition to the ttl, after which no release is sent, even if the server never answered.
 RELEASE_SECONDS_BEYOND_TTL = 20.0
 #: Upper bound on the tokens released in one batch, so that renewals do not wait for them.
@@ -35,7 +35,7 @@ MAX_RELEASES_PER_BATCH = 100
 
 #: The key of the lock and the token that has it. The token alone may not be unique: a user of
 #: `adopt()` or of compat.py can choose it.
-Held: TypeAlias = tuple[bytes, str]
+LeaseId: TypeAlias = tuple[bytes, str]
 
 
 class Renewal:
@@ -46,7 +46,8 @@ class Renewal:
         ttl: Seconds for which each renewal prolongs the lease: the ttl of the lock, unless
             Renewals.shorten() reduced it.
         due: Time of our clock at which the lease is renewed next.
-        stop: Time of our clock from which the lease is no longer renewed; 0 if renewal is off.
+        renew_until: Time of our clock from which the lease is no longer renewed; 0 if renewal is
+            off.
         kept_lease: A strong reference to the lease if the lease must outlive its caller.
     """
 
@@ -55,12 +56,12 @@ class Renewal:
         self.kept_lease: BaseLease | None = None
         self.lock = lock
         self.ttl = lock.ttl
-        self.held: Held = lock.keys[0], lease.token
-        self.stop = now() + lock.renewed_for if lock.renew else 0.0
+        self.lease_id: LeaseId = lock.keys[0], lease.token
+        self.renew_until = now() + lock.renewed_for if lock.renew else 0.0
         self.refresh_fence_at = now() + lock.fence_ttl / 3
         self.schedule_before(lease.deadline)
 
-    def keys_at(self, at: float) -> Sequence[bytes]:
+    def choose_keys(self, at: float) -> Sequence[bytes]:
         """Return the keys for the next renewal.
 
         Usually the lock's key alone is returned: one key can be renewed even while its slot moves.
@@ -93,7 +94,7 @@ class AbandonedToken:
         self.call = lock.build_release(token)
         self.answers = 0
         self.due = now()
-        self.until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
+        self.release_until = now() + lock.ttl + RELEASE_SECONDS_BEYOND_TTL
 
 
 #: A generator of steps. A step is a batch of commands and the seconds that the server may take. Its
@@ -105,8 +106,8 @@ class Renewals:
     """The leases of one client of this process on one server; for asyncio, in one event loop."""
 
     def __init__(self) -> None:
-        self.renewals: dict[Held, Renewal] = {}
-        self.abandoned: dict[Held, AbandonedToken] = {}
+        self.renewals: dict[LeaseId, Renewal] = {}
+        self.abandoned: dict[LeaseId, AbandonedToken] = {}
         self._idle = False
         self._tick = 1.0
 
@@ -121,34 +122,34 @@ class Renewals:
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
-        self.renewals[renewal.held] = renewal
+        self.renewals[renewal.lease_id] = renewal
         self._idle = False
         self._tick = renewal.ttl / 4  # before its renewal is due
         self.on_due(renewal.due)
 
-    def remove(self, held: Held) -> Renewal | None:
+    def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing a lease, and stop repeating a release of it. Call this before releasing it.
 
         Args:
-            held: The key of its lock and its token.
+            lease_id: The key of its lock and its token.
 
         Returns:
             The renewal, or None if the lease was not being renewed.
         """
-        self.abandoned.pop(held, None)  # the caller sends a new release
-        return self.renewals.pop(held, None)
+        self.abandoned.pop(lease_id, None)  # the caller sends a new release
+        return self.renewals.pop(lease_id, None)
 
-    def shorten(self, held: Held, seconds: float) -> None:
+    def shorten(self, lease_id: LeaseId, seconds: float) -> None:
         """Treat a lease as if its ttl were at most `seconds` from now on.
 
         The caller is about to send a command that shortens the lease. The server may execute that
         command after a renewal that was sent later, so no renewal may be trusted for longer.
 
         Args:
-            held: The key of its lock and its token.
+            lease_id: The key of its lock and its token.
             seconds: Seconds that the lease lasts after the command.
         """
-        renewal = self.renewals.get(held)
+        renewal = self.renewals.get(lease_id)
         lease = renewal.lease() if renewal is not None else None
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
@@ -203,15 +204,15 @@ class Renewals:
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
             if lease is not None and lease.outcome is not None:
-                self.renewals.pop(renewal.held, None)  # released while it moved between nodes
+                self.renewals.pop(renewal.lease_id, None)  # released while it moved between nodes
             elif lease is None:
-                if self.remove(renewal.held):
+                if self.remove(renewal.lease_id):
                     logger.warning("%s: a lease was dropped without release", renewal.lock.name)
             elif at >= lease.deadline or lease.loss is not None:
-                if self.remove(renewal.held):
-                    reached_max_hold = 0 < renewal.stop <= at
+                if self.remove(renewal.lease_id):
+                    reached_max_hold = 0 < renewal.renew_until <= at
                     lease.mark_lost(LossReason.MAX_HOLD if reached_max_hold else LossReason.EXPIRED)
-            elif at >= renewal.stop:
+            elif at >= renewal.renew_until:
                 renewal.due = lease.deadline
             else:
                 leases_by_ttl[math.frexp(renewal.ttl)[1]].append((renewal, lease))
@@ -228,7 +229,7 @@ class Renewals:
         timeout = min(min(r.ttl for r, _ in leases) / 6, max(0.05, deadline - sent))
         renew = script("renew")
         calls: list[Call] = [
-            (renew, r.keys_at(sent), renew_args(r.held[1], r.ttl, r.lock.fence_ttl))
+            (renew, r.choose_keys(sent), renew_args(r.lease_id[1], r.ttl, r.lock.fence_ttl))
             for r, _ in leases
         ]
         replies = yield calls, timeout
@@ -241,19 +242,19 @@ class Renewals:
             elif isinstance(reply, Exception):
                 logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                 renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
-            elif self.remove(renewal.held):  # unless it was released meanwhile
+            elif self.remove(renewal.lease_id):  # unless it was released meanwhile
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-    def _release(self, batch: Sequence[tuple[Held, AbandonedToken]]) -> Batches:
+    def _release(self, batch: Sequence[tuple[LeaseId, AbandonedToken]]) -> Batches:
         replies = yield [abandoned.call for _, abandoned in batch], 0.5
-        for (held, abandoned), reply in zip(batch, replies, strict=True):
+        for (lease_id, abandoned), reply in zip(batch, replies, strict=True):
             if not isinstance(reply, Exception):
                 # After any reply but 1, the server may still receive the command without a reply.
                 abandoned.answers = MAX_RELEASE_ANSWERS if reply == 1 else abandoned.answers + 1
-            if abandoned.answers >= MAX_RELEASE_ANSWERS or now() >= abandoned.until:
-                self.abandoned.pop(held, None)
-            abandoned.due = now() + FIRST_RELEASE_PAUSE_SECONDS * 2**abandoned.answers
+            if abandoned.answers >= MAX_RELEASE_ANSWERS or now() >= abandoned.release_until:
+                self.abandoned.pop(lease_id, None)
+            abandoned.due = now() + SHORTEST_RELEASE_PAUSE_SECONDS * 2**abandoned.answers
         if all(isinstance(reply, Exception) for reply in replies):
             # The server is unreachable, so do not retry the other tokens yet.
             for abandoned in list(self.abandoned.values()):
-                abandoned.due = max(abandoned.due, now() + FIRST_RELEASE_PAUSE_SECONDS)
+                abandoned.due = max(abandoned.due, now() + SHORTEST_RELEASE_PAUSE_SECONDS)

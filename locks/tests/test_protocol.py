@@ -304,7 +304,7 @@ def test_addresses_are_remapped() -> None:
     topology = Topology([A], lambda place: ("outside", place[1]))
     topology.learn([[0, 16383, [b"inside", 5]]], A)
     assert topology.place_of(SLOT) == ("outside", 5)
-    topology.moved(SLOT, ("inside", 6))
+    topology.record_move(SLOT, ("inside", 6))
     assert topology.place_of(SLOT) == ("outside", 6)
 
 

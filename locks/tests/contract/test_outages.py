@@ -120,7 +120,7 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
     proxied_door: Door, proxy: LoopbackProxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then the lock stays taken, and its waiters wait."""
-    monkeypatch.setattr(renewals, "FIRST_RELEASE_PAUSE_SECONDS", 60)
+    monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     near = RedisLock(client, "repeated", ttl=60)
     lease = proxied_door.lock("repeated", ttl=60).acquire(1)
     proxy.lose_request(b"\r\n")
