@@ -24,6 +24,13 @@ def order_case(order: Mapping[str, Any], predicate: str) -> Case:
     return Case(f"order {order['order']} {predicate}", str(order["key"]))
 
 
+def quantity(count: int, noun: str) -> str:
+    """Return a count with a noun that forms its plural with an s: 1 order, 2 orders."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A rule that a sale breaks.

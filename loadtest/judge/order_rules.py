@@ -12,9 +12,8 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
-from loadtest.judge.finding import Case, order_case
+from loadtest.judge.finding import Case, order_case, quantity
 from loadtest.judge.intervals import Request, group_by
-from loadtest.judge.quantity import quantity
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 

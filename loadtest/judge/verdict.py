@@ -18,10 +18,9 @@ from collections import Counter
 from functools import cached_property
 
 from loadtest.judge import lock_rules, order_rules, record_rules, stock_rules
-from loadtest.judge.finding import Finding
+from loadtest.judge.finding import Finding, quantity
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import FINAL_OUTCOMES
-from loadtest.judge.quantity import quantity
 from loadtest.judge.rule import Rule
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import SaleRecord

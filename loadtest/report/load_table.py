@@ -6,7 +6,7 @@ from operator import getitem, itemgetter
 from statistics import median
 from typing import Any
 
-from loadtest.judge.quantity import quantity
+from loadtest.judge.finding import quantity
 from loadtest.judge.run import Summary
 from loadtest.load.plan import WARM_UP_SECONDS
 from loadtest.report import tables as report

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from loadtest.judge.finding import Finding
+from loadtest.judge.finding import Finding, quantity
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, LockHold, ProductHistory, group_by
 from loadtest.judge.outcomes import RETRIED_REFUSALS
-from loadtest.judge.quantity import quantity
 from loadtest.judge.verdict import Judgement
 
 #: The maximum number of lines of a story, including the last one, which sums up the rest.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from loadtest.judge.quantity import quantity
+from loadtest.judge.finding import quantity
 
 
 def verdict_text(run: Mapping[str, Any]) -> str:

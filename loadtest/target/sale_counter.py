@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from loadtest.judge.finding import quantity
 from loadtest.judge.intervals import Request, group_by
-from loadtest.judge.quantity import quantity
 from loadtest.target.order_numbers import as_serial, as_written, common_spelling
 from loadtest.target.target import Order, Target, TargetError, call, file_of
 
