@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from .clock import now
 from .connection import Address, Connections
-from .lazy import lazily
+from .lazy import get_or_create
 from .sans_io.acquisition import Acquisition, Ask, Listen, Step
 from .sans_io.protocol import Wake, WireError
 from .sans_io.steps import run_steps
@@ -68,7 +68,9 @@ def perform(shared: LockResources, acquisition: Acquisition, steps: Generator[St
 
 def _take_turn(shared: LockResources, end: float) -> threading.Semaphore | None:
     """Wait for a turn to poll, until `end` at the latest. Return what the waiter then releases."""
-    turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS))
+    turns = get_or_create(
+        shared.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
+    )
     left = max(0.0, min(end - now(), threading.TIMEOUT_MAX))
     return turns if turns.acquire(timeout=left) else None
 
@@ -131,7 +133,7 @@ class ClientResources:
 _shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def shared_of(client: Any, make: Callable[[Any], T]) -> T:
+def get_shared_resources(client: Any, make: Callable[[Any], T]) -> T:
     """Return this process's resources for a client, created by `make` when first used.
 
     Args:

@@ -121,7 +121,7 @@ class Lock:
             wait = 0.0
         chosen_token = None if token is None else self._encode(token)
         if chosen_token in (b"", ANY_HOLDER):
-            raise ValueError(f"{token!r} cannot be a token; give text that nobody else uses")
+            raise ValueError(f"{token!r} cannot be a token; give a text that no other holder uses")
         try:
             lease = self._lock.acquire(wait)
             if chosen_token is not None:

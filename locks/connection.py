@@ -17,12 +17,12 @@ from typing import Any, Self
 from .sans_io.protocol import (
     Call,
     WireError,
-    eval_,
-    evalsha,
     is_a,
     is_of_the_client,
     is_refusal_of_replica,
-    packed,
+    pack_command,
+    pack_eval,
+    pack_evalsha,
 )
 
 #: Time to wait for a silent server if the client has no socket_timeout.
@@ -184,7 +184,7 @@ def hang_up(connection: Any) -> None:
 
 def ask(connection: Any, *command: bytes | str) -> Any:
     """Send a command and return its reply or error reply. Raises an error of the connection."""
-    connection.send_packed_command([packed(*command)])
+    connection.send_packed_command([pack_command(*command)])
     return _read_reply(connection)
 
 
@@ -216,10 +216,10 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
         The replies, with an exception in place of each error reply. If the server cannot be
         reached, the exception of the connection's class is raised.
     """
-    replies = _exchange(connection, [evalsha(*call) for call in calls], asking)
+    replies = _exchange(connection, [pack_evalsha(*call) for call in calls], asking)
     unknown = [number for number, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
     if unknown:
-        commands = [eval_(*calls[number]) for number in unknown]
+        commands = [pack_eval(*calls[number]) for number in unknown]
         late_replies = _exchange(connection, commands, asking)
         for number, reply in zip(unknown, late_replies, strict=True):
             replies[number] = reply
@@ -228,7 +228,7 @@ def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) ->
 
 def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
     if asking:
-        asking_command = packed("ASKING")
+        asking_command = pack_command("ASKING")
         connection.send_packed_command([asking_command + command for command in commands])
         replies = [_read_reply(connection) for _ in range(2 * len(commands))]
         return replies[1::2]  # without those to ASKING

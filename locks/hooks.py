@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .lazy import lazily
+from .lazy import get_or_create
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Callbacks:
             function: The function.
             *args: Its arguments.
         """
-        with lazily(self, "_changing", threading.Lock):
+        with get_or_create(self, "_changing", threading.Lock):
             self._calls.append((function, args))
             if self._threads >= MAX_CALLBACK_THREADS:
                 return
@@ -50,7 +50,7 @@ class Callbacks:
 
     def _work(self) -> None:
         while True:
-            with lazily(self, "_changing", threading.Lock):
+            with get_or_create(self, "_changing", threading.Lock):
                 if not self._calls:
                     self._threads -= 1
                     return

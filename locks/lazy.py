@@ -6,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def lazily(owner: object, name: str, make: Callable[[], T]) -> T:
+def get_or_create(owner: object, name: str, make: Callable[[], T]) -> T:
     """Return an attribute of `owner`, created by `make` when it is first used.
 
     It is for the primitives of threading, because gevent may patch threading after this package was

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from .clock import now
 from .errors import LockLost, LockNotHeld, LossReason, Release
-from .lazy import lazily
+from .lazy import get_or_create
 
 logger = logging.getLogger(__name__)
 
@@ -267,7 +267,7 @@ class Lease(BaseLease):
     @property
     def lost_event(self) -> threading.Event:
         """An event that is set when the watchdog, check() or extend() notices the loss."""
-        event = lazily(self, "_lost_event", threading.Event)
+        event = get_or_create(self, "_lost_event", threading.Event)
         if self.loss is not None:
             event.set()
         return event

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .client_resources import ClientResources, perform, shared_of, undo
+from .client_resources import ClientResources, get_shared_resources, perform, undo
 from .clock import now
 from .errors import Release
 from .lease import Lease, new_token
@@ -75,10 +75,10 @@ class RedisLock(Options[Lease], Lock):
             from .cluster.cluster_lock import ClusterResources, SlotResources
 
             resources: LockResources = SlotResources(
-                shared_of(client, ClusterResources), self.keys[0]
+                get_shared_resources(client, ClusterResources), self.keys[0]
             )
         else:
-            resources = shared_of(client.connection_pool, ClientResources)
+            resources = get_shared_resources(client.connection_pool, ClientResources)
         self._shared = resources  # keeps them alive
         self._wakeups = resources.wakeups
         self._watchdog = resources.watchdog

@@ -19,18 +19,18 @@ from typing import Any, TypeAlias
 
 from .clock import now
 from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
-from .lazy import lazily
+from .lazy import get_or_create
 from .sans_io.acquisition import Waiters
 from .sans_io.protocol import (
     ROLE,
     IsReplica,
     Wake,
     WireError,
-    channel_for,
+    build_subscriber_count,
     is_a,
     is_elsewhere,
     is_replica,
-    subscribers_of,
+    make_channel,
 )
 from .sans_io.renewals import Renewals
 
@@ -92,7 +92,7 @@ class WakeUps:
         """
         if self.waiters.listening:
             return
-        changed = lazily(self, "_changed", threading.Condition)
+        changed = get_or_create(self, "_changed", threading.Condition)
         with changed:
             if self._thread is None:
                 self._error = None
@@ -113,7 +113,7 @@ class WakeUps:
         waiters = self.waiters
         # A new channel each time: so a channel has only ever one subscription, and a subscriber on
         # at most one server.
-        waiters.channel = channel_for(self._tag)
+        waiters.channel = make_channel(self._tag)
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
         try:
@@ -169,7 +169,7 @@ class WakeUps:
         if need be with the Sentinels' help. In a cluster SlotWakeUps overrides this method.
         """
         if self.waiters.mailboxes:
-            questions = ROLE, subscribers_of(self.waiters.channel)
+            questions = ROLE, build_subscriber_count(self.waiters.channel)
             try:
                 role, subscribers = ask_anew(self._address, *questions, within=VERIFY_SECONDS)
             except Exception as error:  # the subscription's connection is probed in any case

@@ -16,7 +16,7 @@ from typing import Any
 
 from .clock import now
 from .connection import Address, exchange, open_connection
-from .lazy import lazily
+from .lazy import get_or_create
 from .sans_io.protocol import Call, is_refusal_of_replica
 from .sans_io.renewals import Renewals
 from .sans_io.steps import run_steps
@@ -65,7 +65,7 @@ class Watchdog(Renewals):
             self._wake()
 
     def _wake(self) -> None:
-        changed = lazily(self, "_changed", threading.Condition)
+        changed = get_or_create(self, "_changed", threading.Condition)
         with changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(

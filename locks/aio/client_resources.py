@@ -47,7 +47,7 @@ class AsyncClientResources:
 _shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyDictionary()
 
 
-async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
+async def get_shared_resources(client: Any, make: Callable[[Any], Any]) -> Any:
     """Return the resources of this client in the running loop, created on first use. No I/O."""
     loop = asyncio.get_running_loop()
     identity = getattr(client, "connection_pool", client)

@@ -139,7 +139,7 @@ class AsyncSlotResources(SlotCommands):
             connections = self.watchdog.at(step.place).connections
             reply = await connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.seen_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.place)
             return reply
 
         return await self.watchdog.drive(self.route(command, within), send)

@@ -15,12 +15,12 @@ from ..connection import Address
 from ..sans_io.protocol import (
     Call,
     WireError,
-    eval_,
-    evalsha,
     is_a,
     is_of_the_client,
     is_refusal_of_replica,
-    packed,
+    pack_command,
+    pack_eval,
+    pack_evalsha,
 )
 from .link import Link
 
@@ -120,7 +120,7 @@ class CommandConnection:
 
     def _send(self, command: Command) -> None:
         if command.asking:
-            asking = Command(self._loop.create_future(), packed("ASKING"))
+            asking = Command(self._loop.create_future(), pack_command("ASKING"))
             asking.reply.cancel()  # not needed: if ASKING fails, the next command fails too
             self._send(asking)
         self._sent.append(command)
@@ -140,7 +140,7 @@ class CommandConnection:
         if not isinstance(answer, Exception):
             reply.set_result(answer)
         elif command.script is not None and is_a(answer, "NoScriptError") and self._link.is_open:
-            self._send(command._replace(packed=eval_(*command.script), script=None))
+            self._send(command._replace(packed=pack_eval(*command.script), script=None))
         else:
             reply.set_exception(WireError(answer, sent=True))
             if is_refusal_of_replica(answer):
@@ -192,13 +192,13 @@ class AsyncConnections:
         If the connection is open, the command is sent before this returns, and it runs even if the
         future is not awaited. A command whose future is cancelled before it is sent is not sent.
         """
-        return self._submit(evalsha(*command), within, command, asking=asking)
+        return self._submit(pack_evalsha(*command), within, command, asking=asking)
 
     post = call  # in a cluster they differ: see AsyncSlotResources
 
     def run(self, *command: str | bytes, within: float) -> Reply:
         """Send a command that is not a script, and return the future of its reply."""
-        return self._submit(packed(*command), within)
+        return self._submit(pack_command(*command), within)
 
     def _submit(
         self, packed: bytes, within: float | None, *how: Any, asking: bool = False

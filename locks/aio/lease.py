@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
-from ..lazy import lazily
+from ..lazy import get_or_create
 from ..lease import BaseLease, LeaseOperations
 from ..sans_io.protocol import WireError
 
@@ -47,7 +47,7 @@ class AsyncLease(BaseLease):
     @property
     def lost_event(self) -> asyncio.Event:
         """An event that is set when the renewing task, check() or extend() notices the loss."""
-        event = lazily(self, "_lost_event", asyncio.Event)
+        event = get_or_create(self, "_lost_event", asyncio.Event)
         if self.loss is not None:
             event.set()
         return event

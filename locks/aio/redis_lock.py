@@ -14,7 +14,7 @@ from ..sans_io.acquisition import Acquisition, Ask, Grant, Listen, Step
 from ..sans_io.options import Options, is_cluster
 from ..sans_io.protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..sans_io.renewals import Renewal
-from .client_resources import AsyncClientResources, shared_of
+from .client_resources import AsyncClientResources, get_shared_resources
 from .connections import Reply, run_async
 from .lease import AsyncLease, AsyncLock
 
@@ -55,7 +55,7 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
     async def _here(self) -> AsyncResources:
         """Return the resources of this loop for the lock's key. Does no I/O."""
-        client_resources = await shared_of(self.client, self._make)
+        client_resources = await get_shared_resources(self.client, self._make)
         resources: AsyncResources = client_resources.parts(self.keys[0])
         return resources
 

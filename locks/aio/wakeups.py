@@ -13,11 +13,11 @@ from ..sans_io.protocol import (
     ROLE,
     IsReplica,
     WireError,
-    channel_for,
+    build_subscriber_count,
     is_elsewhere,
     is_replica,
-    packed,
-    subscribers_of,
+    make_channel,
+    pack_command,
 )
 from ..sans_io.renewals import Renewals
 from ..wakeups import PROBE_SECONDS, VERIFY_SECONDS
@@ -54,7 +54,7 @@ class AsyncWakeUps:
         if self._subscription is None:
             # A new channel each time: so a channel has only ever one subscription, and a
             # subscriber on at most one server.
-            self.waiters.channel = channel_for(self._tag)
+            self.waiters.channel = make_channel(self._tag)
             self._subscription = asyncio.get_running_loop().create_future()
             try:
                 self._link = Link(
@@ -94,8 +94,10 @@ class AsyncWakeUps:
         assert self._link is not None
         self._role_due = not self._tag
         if self._role_due:
-            self._link.write(packed(*ROLE))
-        self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
+            self._link.write(pack_command(*ROLE))
+        self._link.write(
+            pack_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel)
+        )
         # The first check counts as an unanswered probe: it closes the connection unless the
         # subscription has been confirmed.
         self._probing = True
@@ -141,7 +143,7 @@ class AsyncWakeUps:
                 self._verifying = asyncio.get_running_loop().create_task(
                     self._verify(link), name="locks.verifying"
                 )
-            link.write(packed("PING"))
+            link.write(pack_command("PING"))
             self._probing = True
         self._has_received = False
         self._schedule_check(PROBE_SECONDS)
@@ -149,7 +151,7 @@ class AsyncWakeUps:
     async def _verify(self, link: Link) -> None:
         """Ask on a new connection where the subscription should be: see sans_io/protocol.py."""
         other = AsyncConnections(self._address)
-        questions = ROLE, subscribers_of(self.waiters.channel)
+        questions = ROLE, build_subscriber_count(self.waiters.channel)
         try:  # an error in place of a reply proves nothing; the link itself is probed in any case
             role, subscribers = [
                 await reply_or_exception(other.run(*question, within=VERIFY_SECONDS))

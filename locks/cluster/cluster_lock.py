@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..connection import Connections, ask_anew
-from ..lazy import lazily
+from ..lazy import get_or_create
 from ..sans_io.protocol import Call, WireError
 from ..sans_io.steps import run_steps
 from ..wakeups import WakeUps
@@ -50,7 +50,7 @@ class ThreadClusterNodes(ClusterNodes):
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
-        with lazily(self, "_refreshing", threading.Lock):
+        with get_or_create(self, "_refreshing", threading.Lock):
             if not self.was_refreshed():
                 run_steps(self.look_up(), self._slots_as_seen_by)
 
@@ -126,7 +126,7 @@ class SlotResources(SlotCommands):
             connections = self.watchdog.at(step.place).connections
             reply = connections.call(command, within=step.within, asking=step.asking)
             if not step.asking:
-                self.wakeups.seen_at(step.place)
+                self.wakeups.resubscribe_unless_at(step.place)
             return reply
 
         return self._cluster.nodes.drive(self.route(command, within), send)

@@ -17,7 +17,7 @@ from .slots import (
     Hop,
     Place,
     Topology,
-    is_passing,
+    is_temporary,
     redirect,
     route,
     slot_of,
@@ -174,7 +174,7 @@ class NodeRenewals(Renewals):
             redirection = redirect(reply, self.place)
             if redirection is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
-                if is_passing(error):
+                if is_temporary(error):
                     refresh = True
                     self.home.topology.ask_last(self.place)
             elif redirection.only_once:
@@ -197,7 +197,7 @@ class SlotSubscription:
     waiters: Any  # an attribute of the wake-ups
     resubscribe: Any  # a method of the wake-ups
 
-    def seen_at(self, place: Place) -> None:
+    def resubscribe_unless_at(self, place: Place) -> None:
         """Resubscribe if a command was served by another node than the subscription's."""
         if self.waiters.listening and place != self.place:
             self.resubscribe()

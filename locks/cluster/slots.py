@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from ..clock import now
-from ..sans_io.protocol import WireError, hashed_of, is_a, is_refusal_of_replica
+from ..sans_io.protocol import WireError, hashed_part_of, is_a, is_refusal_of_replica
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
@@ -29,7 +29,7 @@ MAX_REDIRECTIONS = 5
 
 def slot_of(key: bytes) -> int:
     """Return the slot of a key, as the cluster specification computes it."""
-    return binascii.crc_hqx(hashed_of(key), 0) % SLOT_COUNT
+    return binascii.crc_hqx(hashed_part_of(key), 0) % SLOT_COUNT
 
 
 def tag_of(key: bytes) -> bytes:
@@ -38,7 +38,7 @@ def tag_of(key: bytes) -> bytes:
     It is the part of the key that is hashed, or the first number with the same slot if that part
     contains a blank, which hand_over.lua does not allow in a channel, or a closing brace.
     """
-    hashed = hashed_of(key)
+    hashed = hashed_part_of(key)
     if b"}" not in hashed and not re.search(rb"\s", hashed):
         return b"{%b}" % hashed
     slot = slot_of(key)
@@ -66,7 +66,7 @@ def redirect(error: BaseException, node: Place) -> Redirect | None:
     return Redirect((host or node[0], int(port)), words[0] == "ASK")
 
 
-def is_passing(error: WireError) -> bool:
+def is_temporary(error: WireError) -> bool:
     """Return whether the error may soon be gone: a moving slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
     if not is_a(cause, "ResponseError"):
@@ -208,7 +208,7 @@ def route(
                     continue
                 sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
                 error.sent = error.sent or sent
-                if redirection is None and not is_passing(error):
+                if redirection is None and not is_temporary(error):
                     raise
                 topology.ask_last(place)
         if now() + pause >= until:

@@ -48,11 +48,11 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
         prefix = lock
     else:
         lock = key
-        prefix = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
+        prefix = b"lock:{%b}:key:%b" % (hashed_part_of(key), _escape(key))
     return lock, prefix + b":places", prefix + b":waiting", prefix + b":fence"
 
 
-def hashed_of(key: bytes) -> bytes:
+def hashed_part_of(key: bytes) -> bytes:
     """Return the part of a key that is hashed to its slot: the hash tag, or else the whole key."""
     tag = re.match(rb"[^{]*\{([^}]+)\}", key)
     return tag[1] if tag else key
@@ -81,7 +81,7 @@ def renew_args(
     return token, milliseconds(seconds), how, heir or token, milliseconds(fence_ttl)
 
 
-def channel_for(tag: bytes = b"") -> bytes:
+def make_channel(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
@@ -253,7 +253,7 @@ class Inspection(NamedTuple):
 ROLE = ("ROLE",)
 
 
-def subscribers_of(channel: bytes) -> tuple[str | bytes, ...]:
+def build_subscriber_count(channel: bytes) -> tuple[str | bytes, ...]:
     """Return the command that counts the subscribers of the channel at one server."""
     return "PUBSUB", "NUMSUB", channel
 
@@ -342,17 +342,17 @@ def is_refusal_of_replica(error: BaseException) -> bool:
     )
 
 
-def evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
+def pack_evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
     """Return the script as a command, by its SHA-1."""
-    return packed("EVALSHA", script.sha, len(keys), *keys, *args)
+    return pack_command("EVALSHA", script.sha, len(keys), *keys, *args)
 
 
-def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
+def pack_eval(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
     """Return the script as a command, by its text, for a server that does not know it."""
-    return packed("EVAL", script.text, len(keys), *keys, *args)
+    return pack_command("EVAL", script.text, len(keys), *keys, *args)
 
 
-def packed(*parts: Arg) -> bytes:
+def pack_command(*parts: Arg) -> bytes:
     """Return a command as an array of strings in RESP.
 
     redis-py could do this, but takes longer; and hiredis crashes when a signal handler raises while

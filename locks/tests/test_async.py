@@ -16,7 +16,7 @@ from ..aio import wakeups
 from ..aio.connections import AsyncConnections
 from ..clock import now
 from ..connection import Address
-from ..sans_io.protocol import WireError, packed
+from ..sans_io.protocol import WireError, pack_command
 from ..testing.server import LoopbackProxy, Server, eventually
 from .looped import has_waiters, is_free, lock_on, looped, wait_until
 from .waiting import LOCKS, run_program
@@ -191,7 +191,7 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
         proxy.cut()
         await wait_until(lambda: line.ended)
         with pytest.raises(WireError) as failed:
-            await asyncio.wait_for(line.submit(packed("PING")), 3)
+            await asyncio.wait_for(line.submit(pack_command("PING")), 3)
         assert not failed.value.sent
 
 

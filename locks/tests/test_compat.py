@@ -51,7 +51,7 @@ def test_caller_may_choose_the_token(
 
 @pytest.mark.parametrize("token", ["*", ""])
 def test_reserved_token_is_refused(lock_of: Make, token: str) -> None:
-    with pytest.raises(ValueError, match="nobody else uses"):
+    with pytest.raises(ValueError, match="no other holder uses"):
         lock_of().acquire(token=token)
 
 

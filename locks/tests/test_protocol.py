@@ -34,9 +34,9 @@ from ..sans_io.protocol import (
     Wake,
     WireError,
     WireReply,
-    channel_for,
     derive_keys,
     drift,
+    make_channel,
     milliseconds,
     queue_args,
     script,
@@ -188,7 +188,7 @@ def test_slot_follows_the_specification(
 ) -> None:
     """The channel of the slot contains no blanks."""
     assert slot_of(key) == key_slot(key)
-    channel = channel_for(tag_of(key))
+    channel = make_channel(tag_of(key))
     assert key_slot(channel) == key_slot(key)
     assert len(channel.split()) == 1
     assert channel.startswith(b"lock:wake:{")

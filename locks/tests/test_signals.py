@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from .. import Lease, RedisLock, Release
-from ..sans_io.protocol import Arg, packed
+from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
 from .waiting import LOCKS, held, run_program
 
@@ -79,7 +79,7 @@ def test_hiredis_packs_no_command_of_a_lock(
 def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
-    assert packed(*parts) == b"".join(connection.pack_command(*parts))
+    assert pack_command(*parts) == b"".join(connection.pack_command(*parts))
 
 
 def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
