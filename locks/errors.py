@@ -102,7 +102,7 @@ class Metrics:
     def held(self, name: str, seconds: float, outcome: Release) -> None:
         """Count a lease that was released or handed over.
 
-        It is called once for each call of release(), which may be repeated after UNKNOWN.
+        It is called for each release() that returns, and release() may be repeated after UNKNOWN.
 
         Args:
             name: The name of the lock.

@@ -22,7 +22,7 @@ class Lock(ABC):
 
     Attributes:
         name: What is locked. Locks of one class with the same name on the same server exclude each
-            other; RedisLock can have another `key`.
+            other, unless a RedisLock has another `key`.
         ttl: Seconds that the lock survives a holder that stopped answering.
     """
 

@@ -142,7 +142,7 @@ class RedisLock(Options[Lease], Lock):
 
         The holder may still be at work: it notices the loss at its next renewal, or at its deadline
         if its lease is not renewed. The storage refuses the holder's fence once it has seen the
-        fence of the next holder.
+        fence of the next holder. If the lock is free already, nothing changes.
 
         Returns:
             Whether the lock had a holder.

@@ -105,7 +105,7 @@ class Watchdog(Renewals):
             return True
 
     def _renew_due(self) -> None:
-        # A function of its own, so that _run() has no reference to any lock while it sleeps.
+        # A separate function, so that _run() has no reference to any lock while it sleeps.
         run_steps(self.due_batches(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:

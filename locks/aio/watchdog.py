@@ -76,7 +76,7 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _renew_due(self) -> None:
-        # A function of its own, so that _run() has no reference to any lock while it sleeps.
+        # A separate function, so that _run() has no reference to any lock while it sleeps.
         await run_async(self.due_batches(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:

@@ -161,7 +161,7 @@ def summarize_spans(spans: Sequence[Span], opened: float) -> dict[str, float]:
 
 
 def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:
-    """Acquire the lock once per arrival, each time in another thread or task of this process."""
+    """Acquire the lock once per arrival, each time in a thread or task of this process."""
     if lock in TASKS:
         return asyncio.run(_tasks(port, lock, name, hold, arrivals))
     client = client_at(port)
