@@ -107,11 +107,12 @@ def check_python() -> Iterator[Diagnosis]:
 
 def check_packages() -> Iterator[Diagnosis]:
     """Check that the packages of the lock file are installed in the pinned versions."""
+    if sys.prefix == sys.base_prefix:  # main() would run in .venv if that existed
+        yield Diagnosis("packages", "nothing is installed yet", "make install")
+        return
     pins = dict(PIN.findall((ROOT / LOCK_FILE).read_text(encoding="utf-8")))
     missing = [name for name, version in pins.items() if _version(name) != version]
-    if sys.prefix == sys.base_prefix:
-        yield Diagnosis("packages", "nothing is installed yet", "make install")
-    elif missing:
+    if missing:
         message = (
             f"{len(missing)} of {len(pins)} are missing or of another version: {missing[0]} ..."
         )

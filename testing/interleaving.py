@@ -194,9 +194,9 @@ def _measure_turns(run: Callable[[str, str], Run], call_count: int) -> list[int]
     """Return the maximum number of turns that each call needs, measured in a few orders.
 
     First the calls run one after another. Each call is first in one of these orders, because a call
-    that comes later may need fewer turns, for example if the last unit is sold. A failure of such
-    an order is not reported as a race. Then each call gets one turn at the beginning, because a
-    call that meets another may retry, and need more turns.
+    that comes later may need fewer turns, for example if the last unit is sold. If one of these
+    orders fails, the message says that it is not a race. Then each call gets one turn at the
+    beginning, because a call that meets another may retry, and need more turns.
     """
     names = [name_of(number) for number in range(call_count)]
     turns = dict.fromkeys(names, 0)

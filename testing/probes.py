@@ -35,14 +35,14 @@ def step(name: str) -> None:
 
 
 @contextmanager
-def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -> Iterator[None]:
+def installed(stop: Stop, at: Sequence[str], on_connected: Callable[[int], None]) -> Iterator[None]:
     """Stop every thread at these points while the block runs.
 
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.
         at: `sql`, and dotted names of functions such as `shop.payment.charge`.
-        connected: Called in a thread that has opened a connection to PostgreSQL, MySQL or MariaDB,
-            with the id of the connection's process or thread in the database.
+        on_connected: Called in a thread that has opened a connection to PostgreSQL, MySQL or
+            MariaDB, with the id of the connection's process or thread in the database.
 
     Yields:
         None.
@@ -51,7 +51,7 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
     with ExitStack() as undo:
         for name in at:
             if name == SQL:
-                undo.enter_context(_stop_before_statements(stop, connected))
+                undo.enter_context(_stop_before_statements(stop, on_connected))
             else:
                 undo.enter_context(_stop_before_function(stop, name))
         _current_stop = stop
@@ -74,7 +74,7 @@ def _stop_before_function(stop: Stop, dotted: str) -> AbstractContextManager[obj
 
 
 @contextmanager
-def _stop_before_statements(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
+def _stop_before_statements(stop: Stop, on_connected: Callable[[int], None]) -> Iterator[None]:
     """Stop before each statement on a connection that is opened inside the block."""
     test_thread = threading.current_thread()
 
@@ -92,22 +92,22 @@ def _stop_before_statements(stop: Stop, connected: Callable[[int], None]) -> Ite
 
         return stop_and_end
 
-    def stop_on(connection: Any, **_: Any) -> None:
+    def add_stops(connection: Any, **_: Any) -> None:
         if threading.current_thread() is test_thread or before in connection.execute_wrappers:
             return
         connection.execute_wrappers.append(before)
         connection.commit = with_stop("COMMIT", connection.commit)
         connection.rollback = with_stop("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
-            connected(connection.connection.info.backend_pid)
+            on_connected(connection.connection.info.backend_pid)
         elif connection.vendor == "mysql":
-            connected(connection.connection.thread_id())
+            on_connected(connection.connection.thread_id())
 
-    connection_created.connect(stop_on)
+    connection_created.connect(add_stops)
     try:
         yield
     finally:
-        connection_created.disconnect(stop_on)
+        connection_created.disconnect(add_stops)
 
 
 def shorten_statement(sql: str, params: Any = None, *, many: bool = False) -> str:

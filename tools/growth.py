@@ -104,7 +104,8 @@ def cpu_percentages(samples: Sequence[Sample], began: float, seconds: float) -> 
     """Return the percentages of one processor that each part and its busiest process used.
 
     The processor time between the samples around the interval is divided by the interval's length.
-    The keys are the parts, and `PART (one)` for the busiest process of each.
+    Processes that ended before the last of these samples are not counted. The keys are the parts,
+    and `PART (one)` for the busiest process of each.
 
     began    start of the interval, in monotonic seconds
     seconds  length of the interval

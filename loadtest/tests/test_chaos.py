@@ -218,8 +218,9 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
         inside.pop()
         return "alone"
 
-    on = threading.Lock()
-    only_rush = ChaosRush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
+    server_lock = threading.Lock()
+    chosen = [Disturbance(f"{n}", alone, server_lock) for n in range(3)]
+    only_rush = ChaosRush(1, 1, chosen, 0)
     disturb(only_rush, Nothing())
     assert list(only_rush.evidence.values()) == ["alone"] * 3
 

@@ -106,19 +106,20 @@ def test_no_connection_outlives_client_and_loop(
     if still_verifying:
         monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verify_slowly)
 
-    async def wait_until_verified() -> None:
+    async def wait_for_lock() -> None:
+        """Let a waiter cause a verification of the subscription; end after it or during it."""
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 other = asyncio.create_task(lock.acquire(5))
                 wakes: Any = (await lock._here()).wakeups
-                await wait_until(lambda: wakes._verifying)
+                await wait_until(lambda: wakes._verifying)  # the task that verifies it
                 if not still_verifying:
                     await wakes._verifying
             await (await other).release()
 
     async def main() -> None:
-        await wait_until_verified()
+        await wait_for_lock()
         gc.collect()  # the last turn of the loop: the cleanup cannot wait for another one
 
     asyncio.run(main())

@@ -59,9 +59,9 @@ def test_replaced_master_is_left_although_it_answers(
 ) -> None:
     """A master that is cut off from its Sentinels stays a master and goes on granting locks."""
     old, new = servers
-    RedisLock(client, "split", ttl=10).acquire(1).release()
+    RedisLock(client, "split", ttl=10).acquire(1).release()  # connects to the old master
     sentinels.master = new
-    look_up(client)
+    look_up(client)  # the open connection can be compared with the new address from now on
     with held(RedisLock(client, "split brain", ttl=10)):
         assert new.client().keys("*split brain*") != []
         assert old.client().keys("*split brain*") == []

@@ -1,4 +1,4 @@
-"""A server's process, its port on this machine, and the errors about a file that is refused."""
+"""A server's process, its port, and the errors about a full disk and an unsafe folder."""
 
 import errno
 import os

@@ -88,7 +88,7 @@ def has_token(request: HttpRequest) -> bool:
     header = request.headers.get("Authorization", "")
     expected_header = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
     is_equal = secrets.compare_digest(header.encode(), expected_header.encode())
-    # If SHOP_RESTOCK_TOKEN is not set, an empty token is no token.
+    # If SHOP_RESTOCK_TOKEN is not set, the header "Bearer " would be equal.
     return bool(settings.SHOP_RESTOCK_TOKEN) and is_equal
 
 

@@ -236,6 +236,7 @@ def _parse_optional_integer(
 ) -> int | None:
     if name not in parameters:
         return None
+    # default=None means that the parameter is required, which is so here.
     return parse_integer(parameters, name, default=None, minimum=minimum, maximum=maximum)
 
 

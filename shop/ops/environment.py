@@ -14,7 +14,7 @@ def parse_rate(text: str) -> tuple[int, float] | None:
     parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
     if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
         raise ImproperlyConfigured(
-            f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s, with at most 86400 s"
+            f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s, with 0.001 to 86400 s"
         )
     return int(parts[1]), float(parts[2])
 

@@ -59,7 +59,8 @@ def occupy_seat(product: str) -> Iterator[None]:
 def _assign_return_seconds() -> int:
     """Assign the next free time to a refused buyer, and return it in seconds from now.
 
-    The caller holds `_mutex`.
+    After LONGEST_RETRY_AFTER_SECONDS there is no free time: all further buyers share that time. The
+    caller holds `_mutex`.
     """
     global _next_return
     now = monotonic()

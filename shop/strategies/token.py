@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a Redis that loses the key
 lets the next buyer in.
 
-It is the lock that article A1 itself uses (also articles A0 and A4). SET NX PX acquires it, with a
+This is the lock of the articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a
 value that only the owner knows: the token. A script deletes the key only if it still has that
 value.
 
@@ -39,7 +39,7 @@ class TokenLock(PollingLock):
 
 
 def buy(attempt: Attempt) -> Receipt:
-    # A separate setting, because the lock of article A1 lasts 3 s.
+    # Not SHOP_LOCK_TTL, because the lock of article A1 lasts 3 s.
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
     with held(lock) as lease:
         with transaction.atomic(durable=True):

@@ -332,18 +332,21 @@ def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
         lock = probe.make_lock(ttl=seconds)
         began = time.monotonic()
         lock.try_lock("a")
-        pttl = max(probe.wait_for_pttl(lock.key), 0)
+        pttl = probe.wait_for_pttl(lock.key)
         elapsed = (time.monotonic() - began) * 1000
         if elapsed < QUICK_SECONDS * 1000:
             break
     else:
-        raise Undecided(f"nothing was done within {QUICK_SECONDS:.2f} s: this machine is too busy")
+        raise Undecided(f"no try took less than {QUICK_SECONDS:.2f} s: this machine is too busy")
     if MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
         return None
     probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
-    rounded_up = -pttl % 1000 <= elapsed + PTTL_ROUNDING_MS
-    too_long = pttl > ttl and not rounded_up
-    return probe.refuse("too-long" if too_long else "whole-seconds", left=pttl, ttl=ttl)
+    left = max(pttl, 0)  # PTTL is negative if the lock has ended, or never got its ttl
+    # A ttl that was rounded up to whole seconds has since lost the elapsed time.
+    missing_to_whole_second = (-left) % 1000
+    was_rounded_up = missing_to_whole_second <= elapsed + PTTL_ROUNDING_MS
+    is_too_long = left > ttl and not was_rounded_up
+    return probe.refuse("too-long" if is_too_long else "whole-seconds", left=left, ttl=ttl)
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
@@ -375,7 +378,7 @@ def _check_waiters(probe: Probe) -> Refusal | None:
         if time.monotonic() - began < QUICK_SECONDS:
             break
     else:
-        raise Undecided(f"nothing was done within {QUICK_SECONDS:.2f} s: this machine is too busy")
+        raise Undecided(f"no try took less than {QUICK_SECONDS:.2f} s: this machine is too busy")
     probe.tell(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
     return probe.refuse("waiters-renew", before=before, after=after) if after > before else None
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("packs")
 def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
     folder = tmp_path / "pack"
     assert "MB of wheels" in pack(folder)
-    nowhere = {
+    offline_pip = {
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": "../wheels",
         "PIP_CONFIG_FILE": "/dev/null",
@@ -25,17 +25,17 @@ def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
     }
     assert not (folder / "oversold" / ".git").exists()
     for command in (["make", "install"], [".venv/bin/python", "-m", "workshop", "list"]):
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=folder / "oversold",
-            env=user_environment() | nowhere,
+            env=user_environment() | offline_pip,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=300,
         )
-        assert done.returncode == 0, done.stdout
-    assert "Two buyers, one unit" in done.stdout
+        assert process.returncode == 0, process.stdout
+    assert "Two buyers, one unit" in process.stdout
     with pytest.raises(StackError, match="is not empty"):
         pack(folder)

@@ -41,12 +41,12 @@ class PauseFault(Fault):
         self.stopped_at = time.monotonic()
 
     def prove(self) -> str:
-        """Check the node's present pids and those that the victims recorded.
+        """Prove that every process is stopped: those of the node, and those the victims recorded.
 
-        The pids that were signalled would prove nothing: a process may have been missed.
+        The list of signalled pids would prove nothing, because it may lack a process.
         """
         pids = set(self.testbed.pids(self.node))
-        # A victim without a recorded pid has the pid 0, which does not count as stopped.
+        # The pid of a victim that recorded none is 0. It is not stopped, so there is no proof then.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = "a process of node A still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, 2.0)

@@ -23,15 +23,19 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 @pytest.fixture(params=["threads", "asyncio", *CLUSTER_DOORS])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
+    """A door whose lock has a client of valkey-py. The test itself looks with a redis-py client."""
     package = valkey.asyncio if "asyncio" in request.param else valkey
-    admin: Any = redis.Redis
-    kind, port = package.Valkey, server.port
+    admin_class: Any = redis.Redis
+    client_class = package.Valkey
+    port = server.port
     if "cluster" in request.param:
         cluster: ClusterServers = request.getfixturevalue("cluster")
-        kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
+        client_class = package.ValkeyCluster
+        admin_class = redis.RedisCluster
+        port = cluster.port
     door_class: Any = AsyncDoor if "asyncio" in request.param else Door
     address = {"host": "127.0.0.1", "port": port}
-    yield from yield_and_close(door_class(admin(**address), kind(**address)))
+    yield from yield_and_close(door_class(admin_class(**address), client_class(**address)))
 
 
 def test_valkey_py_client_is_accepted(door: Door) -> None:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
             nargs="+",
             default=[],
             metavar="FILE",
-            help="access logs of the nodes (ACCESS_LOG=1), to find lost orders",
+            help="access logs of the nodes (ACCESS_LOG=1), to find promises that Redis lost",
         )
 
     def handle(
