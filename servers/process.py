@@ -71,7 +71,8 @@ class ServerProcess:
         """Wait until `is_ready()` is true. Its exceptions are ignored until then.
 
         Raises NotReady if the process ends or does not get ready within `timeout` seconds. The
-        message has the last exception of `is_ready`, the end of the log, and the `advice`.
+        message has the exception of the last call of `is_ready`, if it raised one, the end of the
+        log, and the `advice`.
         """
         deadline = time.monotonic() + timeout
         while True:

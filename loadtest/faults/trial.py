@@ -112,7 +112,7 @@ class Trial:
     def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
         """Let a new buyer send one request, and return the outcome.
 
-        The buyer retries only in the drain (runner.py).
+        If the outcome is not final, the buyer asks again in the drain, after the fault is healed.
         """
         return self.add_buyer(name).ask(self.testbed.shop(node))
 

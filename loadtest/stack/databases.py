@@ -86,7 +86,8 @@ def vendor_of(url: str) -> str:
 def choose_database(name: str, url: str) -> str:
     """Return the key in DATABASES of the run's database.
 
-    name  the value of --database, a key of DATABASES; POSTGRES if the option is left out
+    name  the value of --database, a key of DATABASES. POSTGRES, its default, leaves the choice to
+          the URL, if there is one
     url   DATABASE_URL, or empty
 
     Raises StackError, with what to do, if the option and the URL do not fit each other.

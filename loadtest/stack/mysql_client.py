@@ -1,5 +1,6 @@
 """Connections of the load test to MySQL and MariaDB."""
 
+from math import ceil
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -8,7 +9,7 @@ def connect(url: str, *, timeout_seconds: float) -> Any:
     """Return a connection that commits every statement immediately.
 
     url              mysql://user:password@host:port/database?unix_socket=/path
-    timeout_seconds  for the connection, and for each reply
+    timeout_seconds  for the connection (rounded up to whole seconds), and for each reply
 
     Raises ImportError if PyMySQL is not installed, ValueError if the port is not a number, and
     pymysql.MySQLError if the connection fails.
@@ -24,8 +25,8 @@ def connect(url: str, *, timeout_seconds: float) -> Any:
         password=unquote(address.password or ""),
         database=unquote(address.path.lstrip("/")),
         unix_socket=unix_socket,
-        ssl_disabled=unix_socket is not None,  # a TLS context takes 24 ms of processor time
-        connect_timeout=int(timeout_seconds),
+        ssl_disabled=unix_socket is not None,  # a socket needs no TLS, whose context takes 24 ms
+        connect_timeout=ceil(timeout_seconds),
         read_timeout=timeout_seconds,
         autocommit=True,
     )

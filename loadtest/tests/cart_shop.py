@@ -6,14 +6,14 @@ The shop sells under a mutex. Its modes:
 
 honest     lists all orders
 hiding     lists the first three orders only
-deleting   deletes each order a moment after its answer
-repeating  writes each order again a moment after its answer
+deleting   deletes all orders at POST /change
+repeating  writes all orders again at POST /change
 """
 
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Timer
+from threading import Lock
 from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
@@ -72,6 +72,10 @@ class Shop(BaseHTTPRequestHandler):
         if self.path == "/restock":
             Shop.stock, Shop.orders, Shop.requests_seen, Shop.carts = body["stock"], [], [], {}
             return self._answer(200, None)
+        if self.path == "/change":
+            for number, user in list(Shop.orders):
+                CHANGES[self.mode](number, user)
+            return self._answer(200, None)
         Shop.requests_seen.append(self.path)
         if self.path == "/login":
             cookie = {"Set-Cookie": f"user={body['user']}"}
@@ -93,8 +97,6 @@ class Shop(BaseHTTPRequestHandler):
             Shop.stock -= 1
             number = f"A-{len(Shop.orders) + 1}"
             Shop.orders.append((number, user))
-        if self.mode in LATER:
-            Timer(0.3, LATER[self.mode], [number, user]).start()
         return self._answer(201, {"order": number})
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
@@ -123,8 +125,8 @@ def write_again(number: str, user: str) -> None:
         Shop.orders.append((f"{number}-again", user))
 
 
-#: What a shop does a moment after its answer, by its mode.
-LATER = {"deleting": delete, "repeating": write_again}
+#: How POST /change changes an order, by the shop's mode.
+CHANGES = {"deleting": delete, "repeating": write_again}
 
 
 class Server(ThreadingHTTPServer):

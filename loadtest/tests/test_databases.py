@@ -105,19 +105,19 @@ def test_mode_that_the_server_lacks_is_named() -> None:
         require_expected_server("9.7.4", "mariadb@snapshot")
 
 
-@pytest.mark.parametrize("is_made", [False, True])
+@pytest.mark.parametrize("has_table", [False, True])
 @pytest.mark.parametrize(
     "collation",
     ["utf8mb4_general_ci", "utf8mb4_bin", "latin1_bin", "utf8mb4_uca1400_nopad_ai_cs"],
 )
-def test_collation_that_joins_keys_is_refused(
-    mariadb_server: MariaDB, collation: str, is_made: bool
+def test_collation_that_equates_keys_is_refused(
+    mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
     """utf8mb4_bin ignores spaces at the end. A table keeps the collation with which it was made."""
     charset = collation.partition("_")[0]
     sql(mariadb_server, f"CREATE DATABASE keys_shop CHARACTER SET {charset} COLLATE {collation}")
     try:
-        if is_made:
+        if has_table:
             table = "keys_shop.purchase_history (idempotency_key VARCHAR(64))"
             sql(mariadb_server, f"CREATE TABLE {table}")
             sql(mariadb_server, "ALTER DATABASE keys_shop COLLATE utf8mb4_nopad_bin")
@@ -125,7 +125,7 @@ def test_collation_that_joins_keys_is_refused(
         cure = "ALTER DATABASE keys_shop .*COLLATE utf8mb4_nopad_bin"
         with pytest.raises(StackError, match=f"is {collation}: .*{cure}") as refusal:
             require_server(url, "mariadb", threads=THREADS)
-        assert ("drop its tables" in str(refusal.value)) == is_made
+        assert ("drop its tables" in str(refusal.value)) == has_table
     finally:
         sql(mariadb_server, "DROP DATABASE keys_shop")
 

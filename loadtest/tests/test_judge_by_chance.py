@@ -124,8 +124,8 @@ class CorrectShop:
     def _danger(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
         """Let another buyer take a turn, and perhaps kill or pause the holder.
 
-        Between its claim and its commit the holder is not paused, because its row lock stops all
-        other buyers.
+        may_pause  False between claim and commit: there a pause would only make all other buyers
+                   wait for the row lock
         """
         yield
         if self._chance(0.05):

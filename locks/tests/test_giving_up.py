@@ -92,7 +92,7 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     assert is_free(lock)
 
 
-def test_waiter_after_its_wait_is_not_given_the_lock(
+def test_release_passes_over_a_waiter_whose_wait_has_ended(
     client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
     sleeper = worker()
@@ -101,9 +101,11 @@ def test_waiter_after_its_wait_is_not_given_the_lock(
         wait_until_queued(lock, 1)
         sleeper.pause()
         next_waiter = start_waiter(lock)
+        # A fence is the server's time at the grant, in microseconds. The wait was 0.5 s.
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
     sleeper.resume()
+    # Its last command may be executed only now, when the lock is free.
     assert sleeper.read_answer() == "LockTimeout" or sleeper.ask("release") == "released"
     assert not lock.locked()
 

@@ -93,7 +93,10 @@ def run_program(
 
 @contextmanager
 def held(lock: Any) -> Iterator[Lease]:
-    """Hold the lock for the block, and release it unless the block has released it."""
+    """Hold the lock for the block, and release it unless the block has released it.
+
+    If the block raises, the lock stays: a release could hide the error of the test.
+    """
     lease = lock.acquire(5)
     yield lease
     if lease.outcome is None:

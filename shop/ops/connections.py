@@ -44,7 +44,7 @@ def own_connection(**options: Any) -> Iterator[None]:
 
 
 def spare_connection() -> AbstractContextManager[None]:
-    """Give this thread a connection outside the pool if the pool has none left.
+    """Give this thread a connection outside the pool if no connection of the pool is idle.
 
     Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
     lock in the database every waiting buyer occupies a connection. Without this, the page with the

@@ -89,7 +89,9 @@ class RedlockLock(Polling):
             return True
         failed = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
         if deleted + failed >= self.quorum:
-            raise redis.ConnectionError("too few servers answered")  # reported as Release.UNKNOWN
+            raise redis.ConnectionError(
+                "the servers that failed may have had the deciding votes"
+            )  # reported as Release.UNKNOWN
         return False
 
     def pause(self) -> float:

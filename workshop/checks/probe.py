@@ -68,10 +68,10 @@ class RecordingClient(redis.Redis):
 
     The participant's code sends no points itself, so its commands are observed from outside.
 
-    sent             the names of the commands that were sent
-    deleted          the keys that the commands were to delete
-    got_bytes        whether a reply contained bytes
-    loses_a_command  whether the next command is lost on its way to the server
+    sent                the names of the commands that were sent
+    deleted             the keys that the commands were to delete
+    got_bytes           whether a reply contained bytes
+    loses_next_command  whether the next command is lost on its way to the server
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -80,7 +80,7 @@ class RecordingClient(redis.Redis):
         self.sent: list[str] = []
         self.deleted: list[str] = []
         self.got_bytes = False
-        self.loses_a_command = False
+        self.loses_next_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         self.lose_command_if_due()
@@ -93,9 +93,9 @@ class RecordingClient(redis.Redis):
         return _RecordingPipeline(self, transaction, shard_hint)
 
     def lose_command_if_due(self) -> None:
-        """Raise ConnectionError if the next command is to be lost."""
-        if self.loses_a_command:
-            self.loses_a_command = False
+        """Raise ConnectionError, once, if the next command is to be lost."""
+        if self.loses_next_command:
+            self.loses_next_command = False
             raise redis.ConnectionError("this command was lost on its way")
 
     def record_answer(self, args: tuple[Any, ...], reply: Any) -> None:

@@ -174,7 +174,7 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
 
     def renew_unreliably(token: str) -> bool:
         renewal_times.append(time.monotonic() - began)
-        lock.client.loses_a_command = len(renewal_times) == 1
+        lock.client.loses_next_command = len(renewal_times) == 1
         if len(renewal_times) > 2 * MAX_RENEWALS_PER_TTL:
             return False
         answers.append(renew(token))

@@ -250,7 +250,7 @@ def _check_lost_command(probe: Probe) -> Refusal | None:
     key_of_success = f"{lock.key}:open"
 
     def acquire_without_an_answer() -> None:
-        lock.client.loses_a_command = True
+        lock.client.loses_next_command = True
         if lock.try_lock("a"):
             probe.plain.set(key_of_success, "1")
 

@@ -31,7 +31,7 @@ class DbFailoverFault(Fault):
     #: The outcome of a last buyer's first request.
     expected_answer = "sold"
     #: The end of the evidence, with the number of last orders.
-    observation = ", and lacks the {} orders that were acknowledged last"
+    evidence_ending = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         """Copy the database to a master with a replica, and move node B to the master."""
@@ -104,7 +104,7 @@ class DbFailoverFault(Fault):
         )
         return (
             f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
-            f"recovery{self.observation.format(count)}"
+            f"recovery{self.evidence_ending.format(count)}"
         )
 
     def run_buyers(self, trial: Trial) -> None:
@@ -127,7 +127,7 @@ class DbFailoverSyncFault(DbFailoverFault):
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
     expected_answer = "unknown"
-    observation = "; {} commits waited for it when the server was killed"
+    evidence_ending = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
         super().arm()

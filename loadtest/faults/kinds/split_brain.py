@@ -25,10 +25,11 @@ class SplitBrainFault(FailoverFault):
         # After a SIGTERM the old master would wait for its replica.
         self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
-        replica = self.testbed.address(self.replica)
-        self.testbed.redis[RIVALS_NODE].switch(replica)
-        # Node A switches when its victims have released their locks on the old master.
-        self.healing.callback(self.testbed.redis[VICTIMS_NODE].switch, replica)
+        replica_address = self.testbed.address(self.replica)
+        self.testbed.redis[RIVALS_NODE].switch(replica_address)
+        # `healing` ends after the victims have released their locks on the old master. Only then
+        # node A switches.
+        self.healing.callback(self.testbed.redis[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:

@@ -133,6 +133,7 @@ def test_answers_match_the_description(
         @bounded
         @given(case=api.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case[Any]) -> None:
+            # Every third request has the token, so that both kinds are tested.
             headers = BEARER if target.answers.total() % 3 == 0 else {}
             url = f"http://127.0.0.1:{target.node.port}"
             answer = case.call(base_url=url, session=session, headers=headers)

@@ -27,7 +27,7 @@ MAX_WAITING = 2
 STRATEGIES_THAT_WAIT = ["redis", "token", "row-lock"]
 
 
-def buy_in_thread(lock: str, number: int, key: str | None = None) -> JsonReply:
+def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonReply:
     try:
         return buy(lock=lock, buyer=f"b{number}", key=key)
     finally:
@@ -42,10 +42,10 @@ def queue_buyers(
     gate = FirstBuyerGate()
     with points.installed(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
-            purchases = [pool.submit(buy_in_thread, lock, 0)]
+            purchases = [pool.submit(buy_and_disconnect, lock, 0)]
             assert gate.reached.wait(TIMEOUT_SECONDS)
             purchases += [
-                pool.submit(buy_in_thread, lock, number) for number in range(1, waiting + 1)
+                pool.submit(buy_and_disconnect, lock, number) for number in range(1, waiting + 1)
             ]
             eventually(
                 lambda: len(gate.started) == waiting + 1,
@@ -67,7 +67,7 @@ def test_buyer_beyond_the_bound_is_429_at_once(lock: str, settings: Settings) ->
     settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
     with queue_buyers(lock, MAX_WAITING) as (gate, purchases):
-        refused = buy_in_thread(lock, 9)
+        refused = buy_and_disconnect(lock, 9)
         assert len(gate.started) == MAX_WAITING + 1  # the refused buyer did not reach the strategy
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
@@ -91,7 +91,7 @@ def test_bound_applies_per_product_and_in_total(settings: Settings) -> None:
     open_sale(5, product="pear")
     assert buy(key="k1", buyer="b9").status == 201
     with queue_buyers("redis", 1):
-        assert buy_in_thread("redis", 9, key="k1").status == 429
+        assert buy_and_disconnect("redis", 9, key="k1").status == 429
         assert buy(product="pear").status == 201
         settings.SHOP_MAX_PURCHASES = 2
         assert buy(product="pear").status == 429

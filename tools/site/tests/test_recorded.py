@@ -18,8 +18,8 @@ from tools.site.pages import ORDERS, outcome, turns_in_order
 from tools.site.recorder import recording
 
 README = (ROOT / "README.md").read_text()
-#: Without a lock, and with one: the others are in test_live.py.
-SOME = ("none", "redis")
+#: Without a lock, and with one. test_live.py, which takes longer, has the other strategies.
+QUICK_STRATEGIES = ("none", "redis")
 #: Servers of all tests: two recordings in one database would close each other's sales.
 SHARED = ("DATABASE_URL", "REDIS_URL")
 
@@ -69,7 +69,7 @@ def test_code_of_a_strategy_is_shown_without_its_frame() -> None:
     assert "STRATEGY" not in code
 
 
-@pytest.mark.parametrize("locks", [SOME])
+@pytest.mark.parametrize("locks", [QUICK_STRATEGIES])
 def test_recorded_moves_are_reproduced_by_the_shop(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recorder.recording", "compare", *locks]
     environment = {name: value for name, value in os.environ.items() if name not in SHARED}

@@ -167,5 +167,6 @@ def test_api_reference_describes_every_public_name(site: Path, package_name: str
     addresses = re.findall(r'<h2 id="([\w.]+)"', text)
     described_names = {address.rpartition(".")[2] for address in addresses}
     assert described_names >= set(import_module(package_name).__all__)
+    # The descriptions of arguments and of exceptions are rendered, too.
     assert "Seconds" in text
     assert "Raises:" in text
