@@ -41,7 +41,9 @@ Steps: TypeAlias = Generator[Call, Any, T]
 class LeaseCommands:
     """The commands for the leases of one lock, and the evaluation of their replies. No I/O.
 
-    Attributes:
+    Args:
+        lock: The lock: a RedisLock or an AsyncRedisLock.
+        renewals: The renewals of its leases.
         do: Runs steps and returns their result or, for asyncio, an awaitable of their result.
     """
 

@@ -57,7 +57,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
         '{"t": "now", "by": "node", "f": "x", "type": "ok"}',
         '{"t": 7, "by": "node", "f": "after_read", "type": "ok", "amount": "many"}',
         '{"t": 7, "by": "buyer", "f": "acquired", "type": "ok"}',
-        '{"t": 7, "by": "node", "f": "acquired", "type": "ok"}',
+        '{"t": 7, "by": "node", "f": "acquired", "type": "ok"}',  # no attempt
     ],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:

@@ -21,7 +21,7 @@ from .watchdog import AsyncWatchdog
 if TYPE_CHECKING:
     from .cluster import AsyncSlotResources
 
-    #: The server connections of one lock in one event loop.
+    #: The shared resources that serve one lock in one event loop.
     AsyncResources: TypeAlias = "AsyncClientResources | AsyncSlotResources"
 
 

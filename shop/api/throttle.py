@@ -39,7 +39,7 @@ def admit(request: HttpRequest) -> None:
     except redis.RedisError as error:
         logger.warning("the rate limit's server: %s", error)
         raise Unavailable(
-            "the lock's server does not answer; nothing was sold: retry with the same key"
+            "the rate limit's server does not answer; nothing was sold: retry with the same key"
         ) from error
     if wait_ms:
         raise Throttled(seconds=ceil(wait_ms / 1000))

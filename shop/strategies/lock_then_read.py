@@ -9,8 +9,9 @@
 The lock encloses the commit, but not the beginning of the transaction. At REPEATABLE READ, the
 default of MySQL's and MariaDB's servers, every plain SELECT of a transaction shows the database as
 its first query saw it. At READ COMMITTED, the default of PostgreSQL and of Django on MySQL, each
-statement sees what is committed by then, and every unit is sold once (docs/databases.md). The first
-query may be far from the lock in the code: loading the session, checking a permission, or reading
+statement sees what is committed by then, and every unit is sold once. PostgreSQL at REPEATABLE
+READ, and MariaDB with snapshot isolation, refuse B's write (docs/databases.md). The first query may
+be far from the lock in the code: loading the session, checking a permission, or reading
 request.user under ATOMIC_REQUESTS. Take the lock before the transaction (`redis`), or read with a
 statement that sees the current row (`lock-then-claim`).
 """

@@ -32,10 +32,10 @@ class BusyFault(Fault):
     def arm(self) -> None:
         self.trials_with_rival: list[Trial] = []
         self._start_script(WRITING_ENDLESS_SCRIPT)
-        for trial in self.trials:
+        for trial in self.trials:  # one more buyer each, whose name tells when it came
             self.expect_outcome(trial, "unkillable", "unavailable")
-        self.unkillable = self.try_redis_command(*KILL_SCRIPT)
-        self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
+        self.kill_reply = self.try_redis_command(*KILL_SCRIPT)
+        self.require("UNKILLABLE" in self.kill_reply, f"SCRIPT KILL answered {self.kill_reply}")
         self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
         self.script.join(5)
         self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE did not end the script")
@@ -49,7 +49,7 @@ class BusyFault(Fault):
         return "Redis answers BUSY, before the buyers ask and after"
 
     def describe_observations(self) -> str:
-        return f"to SCRIPT KILL of the first script: {self.unkillable}"
+        return f"to SCRIPT KILL of the first script: {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim while Redis is busy, so that its release and a rival are refused."""

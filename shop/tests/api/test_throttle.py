@@ -175,7 +175,7 @@ def test_purchase_without_redis_is_refused_under_any_strategy(redis_outage: Outa
     assert_retry_later(
         buy(lock="row-lock"),
         "unavailable",
-        "the lock's server does not answer; nothing was sold: retry with the same key",
+        "the rate limit's server does not answer; nothing was sold: retry with the same key",
     )
     assert count_orders_and_stock() == (0, 1)
 

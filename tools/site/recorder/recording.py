@@ -89,7 +89,11 @@ def record_schedules(
 
         for lock in locks or STRATEGIES:
             moves = live.record(lock, (recorded_by_strategy or {}).get(lock))
-            print(f"{lock}: {len(moves)} moves", file=sys.stderr, flush=True)
+            print(
+                f"{lock}: {len(moves)} beginnings of schedules recorded",
+                file=sys.stderr,
+                flush=True,
+            )
             if live.has_three_moves(moves):
                 yield lock, moves
 
