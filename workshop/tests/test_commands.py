@@ -201,7 +201,7 @@ def test_refusal_names_its_facts(out: Console) -> None:
     assert " sent [red] :key:\n" in text, "as it is, not as a colour or a picture"
     unlike = {"fault": "slow", "missing": "nothing was to be seen", "control": "token-watchdog"}
     render.show_result(out, lesson, Result(Refusal("not-like-the-others", unlike)), "ex07.py")
-    assert "it was made for `token-watchdog`" in out.export_text()
+    assert "it had its effect on `token-watchdog`" in out.export_text()
 
 
 class Keyboard(io.TextIOWrapper):
