@@ -1,8 +1,8 @@
 """Exercise 4. The holder dies.
 
 A is killed while it holds the lock. Goal: Redis itself ends the lock, by its own clock, self.ttl_ms
-milliseconds after it was taken: the life of the lock, its ttl. Wherever A dies, others buy again
-after at most three times self.ttl_ms.
+milliseconds after it was taken. This time is the ttl of the lock. After whichever command A dies,
+others buy again after at most three times self.ttl_ms.
 """
 
 from workshop.kit import PollingLock, guarded
@@ -10,7 +10,7 @@ from workshop.kit import PollingLock, guarded
 
 class MyLock(PollingLock):
     def try_lock(self, token: str) -> bool:
-        """True if the lock is ours now. The key is self.key, it shall live self.ttl_ms."""
+        """True if the lock is ours now. The key is self.key; it should live self.ttl_ms."""
         # TODO: let Redis end the lock.
         return bool(self.client.setnx(self.key, token))
         # END

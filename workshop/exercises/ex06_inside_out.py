@@ -1,7 +1,7 @@
 """Exercise 6. Inside out.
 
-The lock is perfect, and it is taken inside the transaction. Goal: nobody is let in before the
-commit, and nothing of a killed purchase stays.
+The lock is perfect, but it is taken inside the transaction. Goal: no other buyer gets the lock
+before the commit, and a purchase that is killed before its commit leaves nothing in the database.
 """
 
 from workshop.kit import Attempt, Receipt, acquire, hold, sell_one, transaction

@@ -1,15 +1,15 @@
 """Exercise 7. Slower than its ttl.
 
 The work may take longer than the ttl. A thread calls renew(token) every PERIOD x ttl seconds (1/3:
-three times per ttl). Goal: the lock lives as long as its holder works, even if one renewal is lost;
-nobody else's lock is touched.
+three times per ttl). Goal: the lock lives as long as its holder works, even if one renewal is lost,
+and the lock of another buyer stays unchanged.
 """
 
 from workshop.kit import RenewedLock, guarded
 
 
 class MyLock(RenewedLock):
-    # TODO: as it is, renew() does nothing. The key is self.key, it shall live self.ttl_ms.
+    # TODO: as it is, renew() does nothing. The key is self.key; it should live self.ttl_ms.
     PERIOD = 1.0
 
     def renew(self, token: str) -> bool:

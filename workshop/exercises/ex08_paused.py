@@ -1,6 +1,6 @@
 """Exercise 8. Paused.
 
-The holder stands still past its ttl, watchdog and all. Goal: a buyer who has lost the lock sells
+The holder and its watchdog stand still past the ttl. Goal: a buyer who has lost the lock sells
 nothing. lease.fence is higher for each new holder; Product has a column `fence`.
 sell_one(attempt, read=..., write=..., fence=...) takes functions like read_stock; Lost is the
 refusal. sell() runs under the lock, inside a transaction. More: type help sell_one.

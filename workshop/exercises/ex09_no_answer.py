@@ -1,14 +1,15 @@
 """Exercise 9. The answer is lost.
 
-You are the buyer. Each request has an Idempotency-Key. Outcomes: sold, sold_out, busy, lost,
-unavailable, unknown (no answer came, or the shop does not know), error (the request was wrong).
-Goal: say with which key to ask again, or None to stop. Nobody buys twice, or gives up too early.
+You are the buyer. Each request has an Idempotency-Key. The outcomes in this exercise are sold,
+sold_out, busy, lost, unavailable, unknown (no answer came, or the shop does not know whether it
+sold) and error (the request was wrong). Goal: return the key with which to ask again, or None to
+stop. No buyer buys twice or gives up too early.
 """
 
 import uuid
 
 
-# TODO: as it is, a lost answer is taken for a refusal, and the buyer begins anew.
+# TODO: as it is, the buyer takes a lost answer for a refusal, and begins a new purchase.
 def next_key(outcome: str, key: str) -> str | None:
     return uuid.uuid4().hex if outcome == "unknown" else None
 

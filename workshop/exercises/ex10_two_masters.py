@@ -1,7 +1,7 @@
 """Exercise 10. Two masters, five masters.
 
-What comes out for each lock under each fault: "exact", "oversold" or "deadlock"? The table of
-`make faults` (docs/faults.md) knows; answer first, then look it up.
+Which verdict does each lock get under its fault: "exact", "oversold" or "deadlock"? The table of
+`make faults` has the verdicts (docs/faults.md). Answer first, then look them up.
 """
 
 # TODO: fill in all eight.

@@ -1,7 +1,8 @@
 """Exercise 12. Your own shop.
 
-All that can go wrong goes wrong: the holder dies, is slow, is late, is paused; Redis restarts or
-forgets; replies get lost. Goal: exact under every fault. Everything of the lessons is there.
+The check causes thirteen faults: the holder dies, is slow, late or paused; Redis restarts or evicts
+keys; replies get lost; a node or a connection is ended. Goal: exact under every fault. You can use
+everything from the lessons.
 """
 
 from workshop.kit import (
