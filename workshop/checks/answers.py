@@ -20,10 +20,10 @@ from workshop.checks.watch import restart_step_timer
 from workshop.refusal import Refusal
 
 MOVES_PER_BUYER = 3
-#: The arguments that the check passes to the functions of lesson 2, in this order.
+#: The arguments that the check passes to the functions of lesson 2, in this sequence.
 PARAMETERS = ("initial", "orders", "left")
-#: Sales. The first tuple has the initial stock, the orders and the stock left. The second one has
-#: the right answers: the number of oversold units and of lost updates.
+#: Sales, each with the initial stock, the orders and the stock left, and with the right answers:
+#: the numbers of oversold units and of lost updates.
 SALES = [
     ((100, 100, 0), (0, 0)),
     ((100, 200, 97), (100, 197)),
@@ -59,26 +59,35 @@ NextKey = Callable[[str, str], str | None]
 
 def schedules(module: ModuleType) -> Refusal | None:
     """Return a refusal unless the first schedule sells a unit twice and the second does not."""
-    texts = [getattr(module, name) for name in ("SELLS_TWICE", "DOES_NOT")]
-    if not any(texts):
+    answers = [module.SELLS_TWICE, module.DOES_NOT]
+    if not any(answers):
         return Refusal("todo")
-    twice, once = map(_normalize_letters, texts)
-    for text, letters in zip(texts, (twice, once), strict=True):
-        if sorted(letters) == sorted("AB" * MOVES_PER_BUYER):
-            continue
-        facts = {"given": text, "letters": len(letters)}
-        too_many = len(letters) > 2 * MOVES_PER_BUYER and set(letters) == {"A", "B"}
-        return Refusal("too-many-moves" if too_many else "not-a-schedule", facts)
+    for answer in answers:
+        if refusal := _check_letters(answer):
+            return refusal
     from shop.schedules.two_buyers import run_schedule
 
-    runs = [run_schedule("none", schedule, units=1) for schedule in (twice, once)]
-    first, second = (run.is_wrong for run in runs)
+    runs = [run_schedule("none", _normalize_letters(answer), units=1) for answer in answers]
+    expected_wrong_run, expected_right_run = runs
     story = tuple(describe_run(run) for run in runs)
-    if not first and second:
+    if not expected_wrong_run.is_wrong and expected_right_run.is_wrong:
         return Refusal("swapped", {}, story)
-    if not first:
-        return Refusal("serial", {"given": twice}, story[:1])
-    return Refusal("sells-twice", {"given": once}, story[1:]) if second else None
+    if not expected_wrong_run.is_wrong:
+        return Refusal("serial", {"schedule": expected_wrong_run.schedule}, story[:1])
+    if expected_right_run.is_wrong:
+        return Refusal("sells-twice", {"schedule": expected_right_run.schedule}, story[1:])
+    return None
+
+
+def _check_letters(answer: object) -> Refusal | None:
+    """Return a refusal unless the answer has three letters A and three letters B."""
+    letters = _normalize_letters(answer)
+    if sorted(letters) == sorted("AB" * MOVES_PER_BUYER):
+        return None
+    facts = {"schedule": answer, "letters": len(letters)}
+    if len(letters) > 2 * MOVES_PER_BUYER and set(letters) == {"A", "B"}:
+        return Refusal("too-many-moves", facts)
+    return Refusal("not-a-schedule", facts)
 
 
 def _normalize_letters(answer: object) -> str:
@@ -91,14 +100,15 @@ def tally(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first sale that the functions count wrong, or None."""
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     answers = {name: [count(*sale) for sale, _ in SALES] for name, count in functions.items()}
-    silent = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
-    if silent:
-        missing = Refusal("no-return", {"function": silent[0]})
-        return missing if len(silent) == 1 else Refusal("todo")
-    for place, (name, numbers) in enumerate(answers.items()):
+    without_return = [name for name, numbers in answers.items() if numbers == [None] * len(SALES)]
+    if len(without_return) == len(functions):
+        return Refusal("todo")
+    if without_return:
+        return Refusal("no-return", {"function": without_return[0]})
+    for index, (name, numbers) in enumerate(answers.items()):
         if refusal := _check_numbers(name, numbers):
             return refusal
-        if refusal := _check_parameter_order(name, functions[name], place):
+        if refusal := _check_parameter_order(name, functions[name], index):
             return refusal
     right_oversold = [oversold for _, (oversold, _) in SALES]
     right_lost_updates = [lost_updates for _, (_, lost_updates) in SALES]
@@ -108,11 +118,11 @@ def tally(module: ModuleType) -> Refusal | None:
         facts = dict(zip(PARAMETERS, sale, strict=True))
         counted_over = answers["oversold"][number]
         if counted_over != over:
-            facts |= {"got": counted_over, "right": over}
+            facts |= {"result": counted_over, "right": over}
             return _refuse_wrong_count(functions["oversold"], facts)
         counted_lost = answers["lost_updates"][number]
         if counted_lost != lost:
-            return Refusal("misses-lost-updates", {**facts, "got": counted_lost, "right": lost})
+            return Refusal("misses-lost-updates", {**facts, "result": counted_lost, "right": lost})
     return None
 
 
@@ -122,35 +132,36 @@ def _check_numbers(function: str, answers: Sequence[object]) -> Refusal | None:
         # False counts as 0: `a > b and a - b` returns it.
         is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
-            facts = {"function": function, "sale": ", ".join(map(str, sale))}
-            return Refusal(
-                "not-a-number", {**facts, "got": repr(answer), "kind": _describe_type(answer)}
-            )
+            facts = {
+                "function": function,
+                "sale": ", ".join(map(str, sale)),
+                "result": repr(answer),
+                "kind": _describe_type(answer),
+            }
+            return Refusal("not-a-number", facts)
     return None
 
 
 def _check_parameter_order(
-    name: str, function: Callable[..., object], place: int
+    name: str, function: Callable[..., object], index: int
 ) -> Refusal | None:
     """Return a refusal if the function is right only with its arguments in another sequence.
 
-    Args:
-        name: The name of the function.
-        function: The participant's `oversold` or `lost_updates`.
-        place: The index of the function's number in the right answers on a sale.
+    name      the name of the function
+    function  the participant's `oversold` or `lost_updates`
+    index     the index of the function's number in the right answers on a sale
     """
-    right = [numbers[place] for _, numbers in SALES]
-    for sequence in permutations(range(len(PARAMETERS))):  # the first one is the exercise's
-        with suppress(Exception):  # the function was made for its own sequence
-            answers = [function(*(sale[number] for number in sequence)) for sale, _ in SALES]
+    right = [numbers[index] for _, numbers in SALES]
+    for sequence in permutations(PARAMETERS):  # begins with PARAMETERS itself
+        positions = [PARAMETERS.index(parameter) for parameter in sequence]
+        with suppress(Exception):  # the function may fail with values that it does not expect
+            answers = [function(*(sale[position] for position in positions)) for sale, _ in SALES]
+            if answers == right and sequence == PARAMETERS:
+                return None
             if answers == right:
-                break
-    else:
-        return None
-    if sequence == (0, 1, 2):
-        return None
-    parameters = ", ".join(PARAMETERS[number] for number in sequence)
-    return Refusal("arguments-swapped", {"function": name, "taken": parameters})
+                facts = {"function": name, "sequence": ", ".join(sequence)}
+                return Refusal("arguments-swapped", facts)
+    return None
 
 
 def _describe_type(value: object) -> str:
@@ -169,7 +180,7 @@ def _describe_type(value: object) -> str:
 
 def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
     """Return the refusal for a wrong result of the participant's function `oversold`."""
-    count = facts["got"]
+    count = facts["result"]
     if isinstance(count, Real) and count < 0:
         return Refusal("negative-oversell", facts)
     # A right count does not depend on the stock left; these are any three different stocks.
@@ -179,7 +190,7 @@ def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, obj
 
 
 def table(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first wrong verdict in the participant's table, or None."""
+    """Return a refusal for the first cell of the participant's table without the right verdict."""
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
         return Refusal("not-a-table", {"kind": _describe_type(answers)})
@@ -191,14 +202,19 @@ def table(module: ModuleType) -> Refusal | None:
             return Refusal("no-answer", {"lock": lock, "fault": fault})
         word = answer.strip().lower() if isinstance(answer, str) else answer
         if word not in VERDICTS:
-            return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": answer})
+            return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "answer": answer})
         if word != EXPECTED[lock][fault]:
-            return Refusal(belief, {"said": answer})
+            return Refusal(belief, {"answer": answer})
     return None
 
 
-class NoKey(Exception):
-    """The participant's function returned neither a key nor None."""
+class InvalidKey(Exception):
+    """The participant's next_key() returned neither a key nor None."""
+
+    def __init__(self, outcome: str, key: object) -> None:
+        super().__init__(f"next_key({outcome!r}, key) returned {key!r}")
+        self.outcome = outcome
+        self.key = key
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
@@ -209,8 +225,8 @@ def ask_again(module: ModuleType) -> Refusal | None:
         with _skip_sleeps(module):
             new_key = module.next_key(outcome, key)
         if new_key is not None and not (isinstance(new_key, str) and new_key):
-            raise NoKey(outcome, new_key)
-        return new_key or None
+            raise InvalidKey(outcome, new_key)
+        return new_key
 
     try:
         return (
@@ -219,14 +235,13 @@ def ask_again(module: ModuleType) -> Refusal | None:
             or _check_other_outcomes(next_key)
             or _check_refusals_after_lost_answer(next_key)
         )
-    except NoKey as error:
-        outcome, answer = error.args
-        return Refusal("not-a-key", {"outcome": outcome, "said": repr(answer)})
+    except InvalidKey as error:
+        return Refusal("not-a-key", {"outcome": error.outcome, "returned": repr(error.key)})
 
 
 @contextmanager
 def _skip_sleeps(module: ModuleType) -> Iterator[None]:
-    """Replace time.sleep() in the participant's code, where a buyer may obey Retry-After."""
+    """Make time.sleep() return at once, since the participant's buyer may obey Retry-After."""
     sleep = time.sleep
 
     def return_immediately(seconds: float) -> None:
@@ -244,33 +259,39 @@ def _check_lost_answer(next_key: NextKey) -> Refusal | None:
     sale = open_sale(5)
     outcomes = _buy_until_done(next_key)
     numbers = _victims_order_numbers(sale)
+    facts = {"orders": " and ".join(numbers)}
     story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
-    if " and " in numbers:
-        return Refusal("new-key", {"orders": numbers}, story)
+    if len(numbers) > 1:
+        return Refusal("new-key", facts, story)
     if outcomes[-1] != "sold":
-        return Refusal("gives-up", {"orders": numbers}, story)
-    return Refusal("nags", {"outcome": "sold"}, story) if outcomes.count("sold") > 1 else None
+        return Refusal("gives-up", facts, story)
+    if outcomes.count("sold") > 1:
+        return Refusal("nags", {"outcome": "sold"}, story)
+    return None
 
 
-def _victims_order_numbers(sale: int) -> str:
-    """Return the numbers of the victim's orders, joined by `and`."""
+def _victims_order_numbers(sale: int) -> list[str]:
+    """Return the numbers of the victim's orders in a sale, the oldest first."""
     orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser=VICTIM).order_by("pk")
-    return " and ".join(str(order.pk) for order in orders)
+    return [str(order.pk) for order in orders]
 
 
 def _buy_with(key: str) -> None:
-    """Let the victim buy with this key. A key that has bought gets its order again."""
+    """Let the victim buy with this key. If the key has bought already, this buys nothing."""
     check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 
 def _check_two_buyers(next_key: NextKey) -> Refusal | None:
     """Return a refusal if two buyers without an answer get the same key."""
-    first, second = (next_key("unknown", key) for key in ("key-of-ann", "key-of-bob"))
-    return Refusal("one-key-for-all", {"key": first}) if first and first == second else None
+    key_of_ann = next_key("unknown", "key-of-ann")
+    key_of_bob = next_key("unknown", "key-of-bob")
+    if key_of_ann is not None and key_of_ann == key_of_bob:
+        return Refusal("one-key-for-all", {"key": key_of_ann})
+    return None
 
 
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer repeats a request after a final outcome, or gives up early."""
+    """Return a refusal if a buyer asks again after a final outcome, or gives up early."""
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:
             return Refusal("nags", {"outcome": outcome})
@@ -283,9 +304,9 @@ def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
 
 
 def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if a buyer changes its key, or gives up, after its retry was refused.
+    """Return a refusal if a buyer changes its key, or gives up, after a retry was refused.
 
-    The answer to the retry says that the retry sold nothing. The first request, whose answer is
+    The answer to a retry says only that the retry sold nothing. The first request, whose answer is
     lost, has an order all the same.
     """
     sale = open_sale(5)
@@ -297,11 +318,12 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
         if outcome != CommitUnknown.outcome:
             story.append(f"asks with the same key, is answered {outcome}")
         if key is None:
-            return Refusal("gives-up", {"orders": _victims_order_numbers(sale)}, tuple(story))
+            facts = {"orders": " and ".join(_victims_order_numbers(sale))}
+            return Refusal("gives-up", facts, tuple(story))
         if key != first_key:
             _buy_with(key)
             story.append("asks with a new key, is answered sold")
-            facts = {"outcome": outcome, "orders": _victims_order_numbers(sale)}
+            facts = {"outcome": outcome, "orders": " and ".join(_victims_order_numbers(sale))}
             return Refusal("new-key-after-refusal", facts, tuple(story))
     return None
 
@@ -309,7 +331,7 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
 def _buy_until_done(next_key: NextKey) -> list[str]:
     """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
 
-    The answer to the first request is lost after its COMMIT.
+    The victim gets no answer to the first request that sells: its answer is lost after the COMMIT.
     """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []

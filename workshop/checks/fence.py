@@ -134,7 +134,7 @@ def _check_pause_at(number: int, point_name: str) -> Refusal | None:
         sent_before_pause = sent[: number - 1] if number else None
         return _explain_late_sale(sale, sent_before_pause, fences, story)
     if answer not in (*OUTCOMES_OF_LATE_HOLDER, "sold"):
-        return Refusal("not-lost", {"said": answer}, story)
+        return Refusal("not-lost", {"answer": answer}, story)
     return None
 
 

@@ -267,7 +267,7 @@ def check_second_buyer() -> Refusal | None:
     open_sale(1)
     try_to_buy("A")
     answer = describe_answer(partial(try_to_buy, "B"))
-    return None if answer == "sold_out" else Refusal("sold-out-not-said", {"said": answer})
+    return None if answer == "sold_out" else Refusal("sold-out-not-said", {"answer": answer})
 
 
 def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
@@ -473,7 +473,7 @@ def _check_order_is_not_denied() -> Refusal | None:
     """Return a refusal if a lost answer to COMMIT is reported as a purchase that sold nothing."""
     orders, answer = _commit_without_answer()
     if orders and answer in FINAL_OUTCOMES:
-        return Refusal("denies-an-order", {"said": answer}, COMMIT_WITHOUT_AN_ANSWER)
+        return Refusal("denies-an-order", {"answer": answer}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
@@ -531,7 +531,7 @@ def _check_schedules() -> Refusal | None:
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
                 if purchase_errors:
-                    return Refusal("sold-out-not-said", {"said": purchase_errors[0]}, story)
+                    return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
                     return Refusal("gave-up", facts, story)
                 statements.clear()
