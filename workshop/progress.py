@@ -89,6 +89,7 @@ class Progress:
     def record_check(self, lesson: Lesson, code: str | None) -> None:
         """Keep the outcome of a check: the code of its refusal, or None if the exercise passed."""
         record = self.record_of(lesson)
+        record.pop("undecided", None)
         record["tries"] += 1
         if code is None:
             record.setdefault("passed_at", _now())
@@ -97,19 +98,20 @@ class Progress:
         self._save()
 
     def record_undecided(self, lesson: Lesson, code: bytes) -> bool:
-        """Record an undecided check. Return whether the previous check of the same code was one.
+        """Record an undecided check. Return whether the previous check was undecided, too.
 
-        The second undecided check of the same code counts as a try.
+        Only checks of the same code count. The second undecided check in a row, and each further
+        one, counts as a try.
 
         code  the content of the participant's file
         """
         record = self.record_of(lesson)
         digest = sha256(code).hexdigest()
         is_repeated = record.get("undecided") == digest
-        record["undecided"] = digest
-        self._save()
         if is_repeated:
             self.record_check(lesson, "undecided")
+        record["undecided"] = digest
+        self._save()
         return is_repeated
 
     def has_passed(self, lesson: Lesson) -> bool:

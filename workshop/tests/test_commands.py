@@ -72,6 +72,16 @@ def test_other_code_after_an_undecided_check_begins_anew(commands: Commands) -> 
     assert commands.progress.record_of(lessons()[1])["tries"] == 0
 
 
+def test_decided_check_ends_a_row_of_undecided_checks(commands: Commands, out: Console) -> None:
+    """The same code can be decided, so the machine was the cause of the first undecided check."""
+    commands.run("check")
+    commands.progress.record_check(lessons()[1], "todo")
+    out.export_text()
+    commands.run("check")
+    assert "Type check to try again" in out.export_text()
+    assert commands.progress.record_of(lessons()[1])["codes"] == ["todo"]
+
+
 @pytest.mark.parametrize(
     ("topic", "has"),
     [
