@@ -230,10 +230,12 @@ def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal
 
 def _explain_missing_unit(sale: int, outcome: str) -> Refusal:
     """Return the refusal for a first buyer who did not get the only unit."""
-    orders, _ = count_orders_and_stock(sale)
+    orders, left = count_orders_and_stock(sale)
+    if orders > 1:
+        return Refusal("more-than-one", {"stock": 1, "orders": orders, "left": left})
     if orders:
-        return Refusal("order-without-unit", {"units": 1, "left": count_orders_and_stock(sale)[1]})
-    if outcome == "sold_out":  # try again with more units
+        return Refusal("order-without-unit", {"left": left})
+    if outcome == "sold_out":  # a buyer who takes two units finds too few: try with more of them
         larger_sale = open_sale(OTHER_STOCK)
         try_to_buy("A")
         orders, left = count_orders_and_stock(larger_sale)
