@@ -10,7 +10,7 @@ PICTURE = ".webp"
 #: Folders whose files are shown whole, because readers copy them, and which have a page themselves.
 COPIED = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
 #: The number of lines that are shown of any other file.
-MAX_LINES = 400
+MAX_LINES = 300
 
 
 def is_copied(path: Path) -> bool:
