@@ -74,7 +74,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             return _query_mysql(dsn, query, values)
     except (psycopg.Error, sqlite3.Error) as error:
         raise TargetError(
-            f"the database did not answer a query: {str(error).strip()}. Query: {query}"
+            f"a query of the database failed: {str(error).strip()}. Query: {query}"
         ) from error
     raise TargetError(
         f"sql() cannot read a database of {dsn.partition(':')[0]}: give postgresql://, mysql:// or "
@@ -98,6 +98,4 @@ def _query_mysql(dsn: str, query: str, values: tuple[Any, ...]) -> list[tuple[An
             cursor.execute(query, values or None)
             return list(cursor.fetchall())
     except (pymysql.MySQLError, ValueError) as error:  # ValueError: the URL's port is no number
-        raise TargetError(
-            f"the database did not answer a query: {error}. Query: {query}"
-        ) from error
+        raise TargetError(f"a query of the database failed: {error}. Query: {query}") from error

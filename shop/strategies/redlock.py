@@ -89,9 +89,8 @@ class RedlockLock(Polling):
             return True
         failed = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
         if deleted + failed >= self.quorum:
-            raise redis.ConnectionError(
-                "the servers that failed may have had the deciding votes"
-            )  # reported as Release.UNKNOWN
+            # It is reported as Release.UNKNOWN.
+            raise redis.ConnectionError("the servers that failed may have had the deciding votes")
         return False
 
     def pause(self) -> float:
