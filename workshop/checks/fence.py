@@ -1,4 +1,4 @@
-"""The check of lesson 8: a buyer who has lost the lock sells nothing."""
+"""The check of lesson 8: a buyer who lost the lock sells nothing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,13 +18,12 @@ from workshop.checks.purchases import (
     OTHER_PRODUCT,
     OTHER_STOCK,
     PRODUCT,
-    buy,
     check_second_buyer,
     count_orders_and_stock,
+    count_statements_of_a_purchase,
     describe_answer,
     install,
     interrupt_at_statement,
-    kill,
     open_sale,
     resume_until_blocked,
     row_lock_was_not_sent,
@@ -34,15 +33,15 @@ from workshop.checks.purchases import (
 )
 from workshop.refusal import Refusal
 
-#: The allowed answers to a late holder, after which the buyer asks again.
+#: The answers that a late holder may get: they say that nothing was sold, and to ask again.
 OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
-#: Refusals of purchases that would be correct if select_for_update() had been evaluated, which
-#: sends its SELECT ... FOR UPDATE only then.
+#: The codes of refusals that a purchase gets if its select_for_update() is not evaluated, and so
+#: sends no SELECT ... FOR UPDATE. With the row lock the purchase may be correct.
 RIGHT_WITH_A_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """Return a refusal if a stale holder can still do harm."""
+    """Return a refusal for the first mistake in a purchase that checks the fence, or None."""
     install(module)
     refusal = (
         _check_sequential_buyers()
@@ -71,7 +70,7 @@ def _check_sequential_buyers() -> Refusal | None:
 def _check_other_product() -> Refusal | None:
     """Return a refusal if a sale of one product changes the row of another product."""
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
-    # A wrong try of the exercise may have left a high fence.
+    # A wrong try of the exercise may have written a fence.
     Product.objects.filter(name=OTHER_PRODUCT).update(fence=0)
     open_sale(1)
     try_to_buy("A")
@@ -89,72 +88,76 @@ def _check_every_pause() -> Refusal | None:
     During the pause A's lock ends, and B sells if it can.
     """
     open_sale(10)
-    with interrupt_at_statement(0, kill) as sent:
-        buy("A")
-    points = ["acquired", *["paused"] * len(sent), "at_commit"]
-    refusals = (_check_pause_at(number, point_name) for number, point_name in enumerate(points))
-    return next(filter(None, refusals), None)
+    statement_count = count_statements_of_a_purchase()
+    if refusal := _check_pause_at("acquired"):
+        return refusal
+    for number in range(1, statement_count + 1):
+        if refusal := _check_pause_at("paused", before_statement=number):
+            return refusal
+    return _check_pause_at("at_commit")
 
 
-def _check_pause_at(number: int, point_name: str) -> Refusal | None:
-    """Return a refusal if a pause at this point leads to a wrong sale.
+def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
+    """Return a refusal if a pause of A at this point leads to a wrong sale.
 
-    The point `paused` is before A's n-th statement.
+    before_statement  the number of A's statement before which the point `paused` comes; with 0 A
+                      does not reach `paused`
     """
     sale = open_sale(10)
     sent: list[str] = []
 
     def buy_late() -> str:
         gate_the_commit()
-        with interrupt_at_statement(number, partial(point.send, "paused")) as statements:
+        pause = partial(point.send, "paused")
+        with interrupt_at_statement(before_statement, pause) as statements_of_a:
             try:
                 return try_to_buy("A")
             finally:
-                sent.extend(statements)
+                sent.extend(statements_of_a)
 
     with Interleaving() as run:
         a = run.enter("A", buy_late)
-        with suppress(AssertionError):
+        with suppress(AssertionError):  # the purchase ended without reaching the point
             a.run_to(point_name)
         if a.waits_at != point_name:
             return None  # this purchase sent fewer statements than the one before
         _end_newest_lease()
         b = run.enter("B", partial(try_to_buy, "B"))
-        overtaken = resume_until_blocked(b) and b.result == "sold"
-        fences = kit.recent_leases[-1].fence, Product.objects.get(name=PRODUCT).fence
+        b_has_sold = resume_until_blocked(b) and b.result == "sold"
+        fence_of_b = kit.recent_leases[-1].fence
+        fence_of_row = Product.objects.get(name=PRODUCT).fence
         answer = describe_answer(a.finish)
         b.finish()
     story = tell_story(run.log)
     if sale_report(sale).lost_updates:
         compares_fence = any("fence" in text.partition(" WHERE ")[2] for text in sent)
-        wrote_too_late = overtaken or not compares_fence
+        wrote_too_late = b_has_sold or not compares_fence
         return Refusal("checks-then-writes" if wrote_too_late else "fence-at-write", {}, story)
-    if overtaken and answer == "sold":
-        # Number 0 is the pause at `acquired`, before the first statement.
-        sent_before_pause = sent[: number - 1] if number else None
-        return _explain_late_sale(sale, sent_before_pause, fences, story)
+    if b_has_sold and answer == "sold" and point_name == "acquired":
+        return _explain_late_sale(sale, fence_of_b, fence_of_row, story)
+    if b_has_sold and answer == "sold":
+        sent_before_pause = sent[: before_statement - 1] if before_statement else sent
+        mentions_fence = any("fence" in statement for statement in sent_before_pause)
+        code = "compared-in-python" if mentions_fence else "checks-then-writes"
+        return Refusal(code, {}, story)
     if answer not in (*OUTCOMES_OF_LATE_HOLDER, "sold"):
         return Refusal("not-lost", {"answer": answer}, story)
     return None
 
 
 def _explain_late_sale(
-    sale: int, sent: Sequence[str] | None, fences: tuple[int | None, int], story: Sequence[str]
+    sale: int, fence_of_b: int | None, fence_of_row: int, story: Sequence[str]
 ) -> Refusal:
-    """Return the refusal for a sale by A after B's, according to A's statements before its pause.
+    """Return the refusal for a sale by A after B's, if A was paused before its first statement.
 
-    Args:
-        sale: The number of the sale.
-        sent: A's statements before the pause; None if the pause came before the first statement.
-        fences: The fence of B's lock, and the fence of the product's row after B had sold.
-        story: The steps of A and B in words.
+    sale          the number of the sale
+    fence_of_b    the fence of B's lock
+    fence_of_row  the fence of the product's row after B had sold
+    story         the steps of A and B in words
     """
-    if sent is not None:
-        mentions_fence = any("fence" in statement for statement in sent)
-        return Refusal("compared-in-python" if mentions_fence else "checks-then-writes", {}, story)
-    fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
-    fence_of_b, fence_of_row = fences
-    claimed_fence = fence_of_row if fence is None else fence  # an order need not have the fence
+    fence_of_order = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
+    # An order need not have the fence.
+    claimed_fence = fence_of_row if fence_of_order is None else fence_of_order
     if not claimed_fence:
         return Refusal("trusts-the-lock", {}, story)
     granted_fences = [lease.fence for lease in kit.recent_leases]

@@ -1,7 +1,7 @@
 """Purchases with the code of the participant's file, which a check runs, pauses or kills.
 
-This module also has the checks of the lessons 6, 11 and 12: a transaction inside a lock, and
-purchases without a lock.
+The last part of this module has the checks of three lessons: `inside_out` of lesson 6, `no_lock` of
+lesson 11 and `any_purchase` of lesson 12.
 """
 
 import threading
@@ -48,12 +48,13 @@ from workshop.refusal import Refusal
 
 #: The strategy that the participant's file becomes.
 MINE = "mine"
-#: The errors with which purchases of the present sale failed.
+#: The messages of BrokenFile with which purchases of the present sale failed.
 purchase_errors: list[str] = []
 #: The database's errors for wrong statements in the present sale. The shop mistakes some of them
 #: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
-#: The statements of the present sale: buyer, text, number of rows.
+#: The statements of the present sale: buyer, text without quotation marks, number of rows. The
+#: check of all schedules clears them after each schedule.
 statements: list[tuple[str, str, int]] = []
 #: The buyers of the present sale that called select_for_update().
 row_locks_requested: list[str] = []
@@ -76,10 +77,9 @@ OTHER_STOCK = 5
 DEADLOCK_SQLSTATE = "40P01"
 #: The story of a purchase whose COMMIT has no answer.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
-
-
 #: Seconds between two checks whether a resumed buyer is blocked.
 BLOCKED_CHECK_SECONDS = 0.01
+#: Selects whether any connection to this database waits for a lock of another one.
 IS_A_BUYER_BLOCKED = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
@@ -100,7 +100,7 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`, and record its errors and its statements."""
+    """Make this file the strategy `mine`, and record its errors, statements and row locks."""
     strategy = make_strategy(MINE, Path(str(module.__file__)))
     _record_row_locks()
 
@@ -138,6 +138,7 @@ def _record_row_locks() -> None:
             row_locks_requested.append(buyer)
         return select_for_update(rows, *args, **options)
 
+    # No undo: the process ends with the check. setattr(), because mypy refuses an assignment.
     setattr(QuerySet, "select_for_update", record_and_call)  # noqa: B010
 
 
@@ -155,7 +156,8 @@ def open_sale(units: int) -> int:
     statements.clear()
     row_locks_requested.clear()
     locks_client().flushdb()
-    Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
+    # A wrong try of lesson 8 may have left a fence that is higher than those of the next locks.
+    Product.objects.filter(name=PRODUCT).update(fence=0)
     return opening.restock(product=PRODUCT, amount=units).pk
 
 
@@ -192,29 +194,36 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
     """Call `interruption` before the n-th statement of this thread in the block; with 0, never.
 
-    Yields the statements, the n-th included.
+    Yields the list of the statements, to which the n-th is added before `interruption` is called.
     """
     sent: list[str] = []
 
-    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+    def interrupt_or_execute(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
         sent.append(" ".join(str(sql).split()))
         if len(sent) == number:
             interruption()
         return execute(sql, *rest)
 
-    with connection.execute_wrapper(before):
+    with connection.execute_wrapper(interrupt_or_execute):
         yield sent
 
 
+def count_statements_of_a_purchase() -> int:
+    """Let A buy one unit without an interruption, and return the number of its statements."""
+    with interrupt_at_statement(0, kill) as sent:
+        buy("A")
+    return len(sent)
+
+
 def kill() -> None:
-    """End a purchase as if its process had been killed."""
+    """End a purchase as if its process had been killed. Raises Killed."""
     raise Killed
 
 
 def check_single_buyer(after_read: Callable[[], None] = lambda: None) -> Refusal | None:
     """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
-    after_read  called when the buyer has read the stock
+    after_read  called at each point `after_read`, when the buyer has read the stock
     """
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
@@ -256,7 +265,7 @@ def check_killed_purchase() -> Refusal | None:
         with suppress(Killed), interrupt_at_statement(number, kill) as sent:
             buy("A")
         connection.close()  # as at the end of a process, so that the database rolls back
-        if len(sent) < number:  # the purchase came to its end
+        if len(sent) < number:  # the purchase ended before it sent an n-th statement
             return None
         orders, left = count_orders_and_stock(sale)
         if (orders, left) not in ((0, 1), (1, 0)):
@@ -273,7 +282,10 @@ def check_second_buyer() -> Refusal | None:
 
 
 def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
-    """Resume a buyer until its end, or a point. Return False if it is blocked in the database."""
+    """Resume a buyer until the point `to`, by default until its end.
+
+    Return False if it is blocked in the database before that, else True.
+    """
     restart_step_timer()
     while True:
         actor.resume()
@@ -288,13 +300,11 @@ def resume_until_blocked(actor: StoppingActor, to: str = "") -> bool:
 
 def tell_story(log: Sequence[str]) -> tuple[str, ...]:
     """Return the points that the buyers reached as a story of one line."""
-    entries = (entry.partition(" ") for entry in log)
-    return (
-        ", ".join(
-            f"{buyer} {PAUSES_IN_WORDS.get(point_name, point_name)}"
-            for buyer, _, point_name in entries
-        ),
-    )
+    moves = []
+    for entry in log:
+        buyer, _, point_name = entry.partition(" ")
+        moves.append(f"{buyer} {PAUSES_IN_WORDS.get(point_name, point_name)}")
+    return (", ".join(moves),)
 
 
 def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
@@ -357,8 +367,10 @@ def _check_lock_is_held() -> Refusal | None:
         was_free_at_read.append(_is_lock_free())
 
     refusal = check_single_buyer(inspect_redis)
+    if refusal is not None and refusal.facts.get("outcome") == "busy":
+        return Refusal("waits-for-itself")
     if refusal is not None:
-        return Refusal("waits-for-itself") if refusal.facts.get("outcome") == "busy" else refusal
+        return refusal
     if any(was_free_at_read):
         # After a release the key of the fence stays; the key of a lock is deleted.
         if held_keys := keys_during_sale - _keys_in_redis():
@@ -387,22 +399,22 @@ def _is_lock_free() -> bool:
 
 
 def _check_schedules_under_lock() -> Refusal | None:
-    """Return a refusal if any schedule of two buyers' moves sells a unit twice."""
+    """Return a refusal if any schedule of two buyers oversells or loses an update."""
     runs = list(run_all_schedules())
-    bad_runs = [run for run in runs if run.is_wrong]
-    if not bad_runs:
+    wrong_runs = [run for run in runs if run.is_wrong]
+    if not wrong_runs:
         return None
-    facts = {"bad": len(bad_runs), "runs": len(runs)}
-    return Refusal("free-before-commit", facts, (describe_run(bad_runs[0]),))
+    facts = {"wrong_runs": len(wrong_runs), "runs": len(runs)}
+    return Refusal("free-before-commit", facts, (describe_run(wrong_runs[0]),))
 
 
 def _check_every_pause() -> Refusal | None:
     """Return a refusal if a pause after any of A's statements lets B's update be lost."""
     open_sale(2)
-    with interrupt_at_statement(0, kill) as sent:
-        buy("A")
-    numbers = range(1, len(sent) + 1)
-    return next(filter(None, (_check_pause_after(number) for number in numbers)), None)
+    for number in range(1, count_statements_of_a_purchase() + 1):
+        if refusal := _check_pause_after(number):
+            return refusal
+    return None
 
 
 def _check_pause_after(number: int) -> Refusal | None:
@@ -422,7 +434,7 @@ def _check_pause_after(number: int) -> Refusal | None:
 
     with override_settings(SHOP_LOCK_WAIT=0.0), Interleaving() as run:
         a = run.enter("A", buy_with_pause)
-        with suppress(AssertionError):
+        with suppress(AssertionError):  # the purchase ended without reaching the point
             a.run_to("paused")
         if a.waits_at != "paused":
             return None  # this purchase sent fewer statements than the one before
@@ -449,7 +461,7 @@ def no_lock(module: ModuleType) -> Refusal | None:
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """Return a refusal for the first mistake that a single buyer at a time can show, or None."""
+    """Return a refusal for the first mistake that buyers one after the other can show, or None."""
     install(module)
     return (
         check_single_buyer()
@@ -498,7 +510,7 @@ def _commit_without_answer() -> tuple[int, str]:
 
 @contextmanager
 def _lose_answer_of_commit() -> Iterator[None]:
-    """Let the next COMMIT of this thread succeed and then raise the error of a lost connection."""
+    """Let this thread's next COMMIT in the block succeed, and then raise as if it had no answer."""
     commit = connection.commit
 
     def commit_and_lose_the_answer() -> None:
@@ -525,11 +537,15 @@ def _check_no_lock_is_used() -> Refusal | None:
 
 
 def _check_schedules() -> Refusal | None:
-    """Return a refusal if in any schedule a unit is sold twice, or a buyer gives up or fails."""
+    """Return a refusal if any schedule oversells or loses an update, or a buyer in it fails.
+
+    A buyer who is answered `sold_out` while there is stock fails, too.
+    """
     try:
         with _other_buyer_moves_in_sleep():
             for run in run_all_schedules():
-                facts, story = {"schedule": run.schedule}, (describe_run(run),)
+                facts = {"schedule": run.schedule}
+                story = (describe_run(run),)
                 if run.is_wrong:
                     return Refusal(_classify_violation(), facts, story)
                 if purchase_errors:
@@ -570,7 +586,7 @@ def _other_buyer_moves_in_sleep() -> Iterator[None]:
 
 
 def _classify_violation() -> str:
-    """Return the code of the refusal for a unit that was sold twice, by the sale's statements."""
+    """Return the code of the refusal for a wrong schedule, according to its statements."""
     if row_lock_was_not_sent():
         return "lock-not-sent"
     updates = [(buyer, text, rows) for buyer, text, rows in statements if _is_update(text)]
