@@ -4,7 +4,8 @@
 
 CHECK names a function of this package as `module.function`; `module` alone means `module.refusal`.
 The function returns the refusal of a solution that is not accepted, or None (workshop/refusal.py).
-The last line of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
+The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, facts, story}} or
+{"undecided": why}.
 """
 
 import json
@@ -19,7 +20,7 @@ from workshop.refusal import Refusal, Undecided
 
 
 def main(check: str, path: Path) -> Refusal | None:
-    """Return the refusal of a file, or None if it passes. Raises Undecided."""
+    """Return the refusal of a file, or None if it passes the check. Raises Undecided."""
     import django
 
     django.setup()

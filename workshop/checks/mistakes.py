@@ -47,7 +47,10 @@ ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class (\w+) .*?(\w+)'?$
 
 
 def refusal_for_error(error: BaseException, module: ModuleType) -> Refusal:
-    """Return the refusal for an error of a check. Raises Undecided if a server does not answer."""
+    """Return the refusal for an error that ended a check.
+
+    Raises Undecided if a server does not answer.
+    """
     chain = list(_causes(error))
     root_cause = chain[-1]
     if any(map(_is_connection_error, chain)) and not _servers_answer():
@@ -92,7 +95,7 @@ def _servers_answer() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Find a function of the participant's file with other parameters than the shop passes."""
+    """Find a function of the participant's file that takes another number of arguments."""
     call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     if (

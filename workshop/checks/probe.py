@@ -33,7 +33,7 @@ LONG_TTL_SECONDS = 60.0
 SHORT_TTL_SECONDS = 0.3
 #: How long other buyers may be refused after the death of a holder with SHORT_TTL_SECONDS.
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
-#: By how much a buyer's wrong clock is ahead. Less than LONG_TTL_SECONDS.
+#: By how much a buyer's wrong clock is ahead.
 SECONDS_AHEAD = 20.0
 #: The point that is sent after each command of the tested lock.
 COMMAND = "own:command"
@@ -69,14 +69,14 @@ class RecordingClient(redis.Redis):
     The participant's code sends no points itself, so its commands are observed from outside.
 
     sent                the names of the commands that were sent
-    deleted             the keys that the commands were to delete
+    deleted             the keys in the commands that delete keys, whether or not they existed
     got_bytes           whether a reply contained bytes
     loses_next_command  whether the next command is lost on its way to the server
     """
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(connection_pool=client.connection_pool)
-        self.auto_close_connection_pool = False
+        self.auto_close_connection_pool = False  # the pool belongs to the other client
         self.sent: list[str] = []
         self.deleted: list[str] = []
         self.got_bytes = False
@@ -89,7 +89,7 @@ class RecordingClient(redis.Redis):
         return reply
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
-        """Return a recording pipeline, in which EXEC and each read before MULTI are commands."""
+        """Return a pipeline whose commands this client records."""
         return _RecordingPipeline(self, transaction, shard_hint)
 
     def lose_command_if_due(self) -> None:
@@ -99,7 +99,7 @@ class RecordingClient(redis.Redis):
             raise redis.ConnectionError("this command was lost on its way")
 
     def record_answer(self, args: tuple[Any, ...], reply: Any) -> None:
-        """Record a command and its reply, and send the point at which checks act."""
+        """Record a command and its reply, and send the point COMMAND."""
         self.sent.append(str(args[0]))
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
@@ -107,7 +107,7 @@ class RecordingClient(redis.Redis):
         points.point.send(COMMAND)
 
     def record_deleted_keys(self, args: tuple[Any, ...]) -> None:
-        """Record the keys that a command is to delete."""
+        """Record the keys that a command deletes, whether or not they existed."""
         if args[0] in DELETING_COMMANDS:
             self.deleted += [
                 key.decode() if isinstance(key, bytes) else str(key) for key in args[1:]
@@ -125,6 +125,8 @@ class RecordingClient(redis.Redis):
 
 
 class _RecordingPipeline(Pipeline):
+    """A pipeline whose EXEC, and each command before MULTI, the client records as one command."""
+
     def __init__(self, client: RecordingClient, transaction: bool, shard_hint: str | None) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
         self._client = client
@@ -148,12 +150,12 @@ class _RecordingPipeline(Pipeline):
 
 
 class Probe:
-    """Makes locks of the participant's class, interrupts their code, and writes the story.
+    """Makes locks of the participant's class, interrupts their code, and tells the check's story.
 
     lock_class  the class of the lock
     module      the participant's file
-    plain       a client of the server that sends no points
-    story       the lines of the story so far
+    plain       a client of the same server, whose commands are not recorded and send no points
+    story       the lines of the check's story so far, each with its time
     """
 
     def __init__(self, lock_class: Callable[..., Any], module: ModuleType) -> None:
@@ -170,7 +172,8 @@ class Probe:
         restart_step_timer()
         name = next(self._names)
         lock = self.lock_class(RecordingClient(self.plain), name, ttl=ttl)
-        self._made_with[id(lock)] = name, ttl  # the participant's class may not keep these
+        # The participant's class need not keep these as attributes.
+        self._made_with[id(lock)] = name, ttl
         return lock
 
     def make_same_lock(self, lock: Any) -> Any:
@@ -191,7 +194,7 @@ class Probe:
         return KeyState(
             kind=self.plain.type(key).decode(),
             content=self.plain.dump(key),
-            text=self._text(key),
+            text=self._describe_value(key),
             pttl=int(self.plain.pttl(key)),
         )
 
@@ -200,13 +203,13 @@ class Probe:
 
         A thread of the holder may set the ttl.
         """
-        until = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
-        while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < until:
+        deadline = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
+        while (pttl := int(self.plain.pttl(key))) == -1 and time.monotonic() < deadline:
             time.sleep(IMMEDIATE_EXPIRY_SECONDS)
         return pttl
 
-    def _text(self, key: str) -> str:
-        """Return a key's value, for a message to the participant."""
+    def _describe_value(self, key: str) -> str:
+        """Return a key's value as text, for a message to the participant."""
         match self.plain.type(key):
             case b"none":
                 return "nothing"
@@ -225,14 +228,15 @@ class Probe:
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
 
     def check_first_try(self, lock: Any) -> Refusal | None:
-        """Let A acquire a free lock. Return a refusal if try_lock() returns no true value."""
+        """Let A ask for a free lock. Return a refusal if try_lock() returns no true value."""
         returned = lock.try_lock("a")
         if returned:
             return None
         if not self.plain.exists(lock.key):
             return self.refuse("never-acquires", returned=repr(returned))
         self.tell(
-            f"A asks: try_lock() returns {returned!r}; {lock.key} is there: {self._text(lock.key)}"
+            f"A asks: try_lock() returns {returned!r}; "
+            f"{lock.key} is there: {self._describe_value(lock.key)}"
         )
         if returned is None:
             return self.refuse("no-return", function="try_lock")
@@ -278,11 +282,12 @@ class Probe:
     def kill_after(self, command: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child process that is killed by SIGKILL after its n-th command.
 
-        Return whether the child was killed; if not, the call sent fewer commands.
+        Return whether the child was killed; if not, the call sent fewer commands. With 0 it is
+        never killed.
         """
         child = os.fork()
         if child == 0:
-            self.plain.connection_pool.reset()
+            self.plain.connection_pool.reset()  # the parent uses the same sockets
             with interrupt_at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 try:
                     call()
@@ -332,7 +337,7 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
     sent: list[str] = []
     is_interrupting = False
 
-    def at(name: str, facts: Mapping[str, object]) -> None:
+    def count_and_interrupt(name: str, facts: Mapping[str, object]) -> None:
         nonlocal is_interrupting
         if is_interrupting or name != COMMAND:
             return
@@ -344,7 +349,7 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
             finally:
                 is_interrupting = False
 
-    with points.installed(at):
+    with points.installed(count_and_interrupt):
         yield sent
 
 

@@ -1,4 +1,4 @@
-"""The check of lesson 7: a holder's lock is renewed while the holder works, and by no other."""
+"""The check of lesson 7: a lock is renewed while its holder works, and only by its holder."""
 
 import time
 from numbers import Real
@@ -23,10 +23,12 @@ LATENESS_MS = 5_000
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
 #: third of the ttl for delays.
 TTL_SECONDS = 1.2
+#: How long the holder works. A lock that is not renewed ends meanwhile.
+WORK_SECONDS = 1.6 * TTL_SECONDS
 #: A renewal that is late by more than this part of the ttl makes the check undecided.
 MAX_LATENESS_RATIO = 0.2
-#: More renewals per ttl than this would keep Redis busy.
-MAX_RENEWALS_PER_TTL = 100
+#: More renewals than this within WORK_SECONDS would keep Redis busy.
+MAX_RENEWALS = 100
 
 
 def refusal(module: ModuleType) -> Refusal | None:
@@ -42,7 +44,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 
 def _check_each_owner(probe: Probe) -> Refusal | None:
-    """Return a refusal unless renew() extends the holder's own lock, and no other or free lock."""
+    """Return a refusal unless renew() extends A's own lock, and neither B's lock nor a free one."""
     lock = probe.make_lock()
     probe.plain.set(lock.key, "b", px=REMAINING_MS)
     returned_for_another = lock.renew("a")
@@ -94,7 +96,9 @@ def _explain_missing_renewal(lock: Any, returned: object) -> str:
     """Return the code of the refusal for a renew() that does not extend the holder's own lock."""
     if not returned and lock.client.has_run_script():
         return "script-arguments"
-    return "bytes-and-str" if not returned and lock.client.got_bytes else "expires"
+    if not returned and lock.client.got_bytes:
+        return "bytes-and-str"
+    return "expires"
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
@@ -111,7 +115,10 @@ def _check_clock_ahead(probe: Probe) -> Refusal | None:
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
-    """Return a refusal if a ttl with a fraction of a second is wrong. Raises Undecided."""
+    """Return a refusal if a renewal sets a ttl with a fraction of a second wrongly.
+
+    Raises Undecided if the machine is too slow.
+    """
     for seconds in FRACTIONAL_TTLS_SECONDS:
         ttl = round(seconds * 1000)
         lock = probe.make_lock(ttl=seconds)
@@ -160,9 +167,9 @@ def _is_unchanged_lock_of_b(probe: Probe, key: str) -> bool:
 
 
 def _check_working_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if the lock ends after the command of one renewal was lost.
+    """Return a refusal if the lock ends while A works, although only one renewal was lost.
 
-    Raises Undecided if the machine was too slow.
+    Raises Undecided if the machine is too slow.
     """
     lock = probe.make_lock(ttl=TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
@@ -175,33 +182,31 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     def renew_unreliably(token: str) -> bool:
         renewal_times.append(time.monotonic() - began)
         lock.client.loses_next_command = len(renewal_times) == 1
-        if len(renewal_times) > 2 * MAX_RENEWALS_PER_TTL:
-            return False
+        if len(renewal_times) > 2 * MAX_RENEWALS:
+            return False  # ends the thread
         answers.append(renew(token))
         return bool(answers[-1])
 
     lock.renew = renew_unreliably
     lease = lock.acquire(0)
-    time.sleep(1.6 * TTL_SECONDS)
+    time.sleep(WORK_SECONDS)
     is_kept = probe.plain.get(lock.key) is not None
     lease.release()
-    if len(renewal_times) > MAX_RENEWALS_PER_TTL:
+    if len(renewal_times) > MAX_RENEWALS:
         return probe.refuse("spins", times=len(renewal_times), period=lock.PERIOD)
     times = ", ".join(f"{at:.2f}" for at in renewal_times) or "never"
     probe.tell(
-        f"A works for {1.6 * TTL_SECONDS:.1f} s, ttl {TTL_SECONDS:g} s; renewals at {times}, "
+        f"A works for {WORK_SECONDS:.1f} s, ttl {TTL_SECONDS:g} s; renewals at {times}, "
         "the first is lost"
     )
     if is_kept:
         return None
     if len(renewal_times) == 1 and answers:
-        probe.tell(f"renew() says {answers[0]!r}, which ends all renewing; the lock has ended")
+        probe.tell(f"renew() says {answers[0]!r}, so there is no further renewal; the lock ends")
         return probe.refuse("error-is-lost", returned=repr(answers[0]))
     if not renewal_times:
         if lock.PERIOD <= 1:
-            raise Undecided(
-                f"this machine did not wake the renewal within {1.6 * TTL_SECONDS:.1f} s"
-            )
+            raise Undecided(f"this machine did not wake the renewal within {WORK_SECONDS:.1f} s")
         return probe.refuse(
             "never-renewed",
             period=lock.PERIOD,

@@ -14,7 +14,7 @@ from django.db import ProgrammingError
 
 from workshop.refusal import Refusal
 
-#: Errors that show a mistake in the code, whatever the servers do.
+#: Errors that show a mistake in the participant's code, whatever the servers do.
 MISTAKES = (NameError, AttributeError, TypeError, FieldError, ProgrammingError, redis.DataError)
 #: The codes of refusals that name an error already.
 CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
@@ -33,7 +33,7 @@ class Handler(NamedTuple):
     errors: frozenset[str]
 
     def expects(self, error: BaseException) -> bool:
-        """Return whether the `except` names the class of this error, not only a base class."""
+        """Return whether the `except` names the class of this error itself, not a base class."""
         return type(error).__name__ in self.errors
 
 
@@ -42,13 +42,16 @@ class SwallowedMistakes:
 
     An error that the `except` names is expected, and is not a mistake. Tracing the lines of the
     file is slow, so they are traced only if the file has an `except`.
+
+    _raised_mistakes  the last mistake in each running function of the file, and its line
+    _caught_mistakes  the mistakes that an `except` caught, and their lines
     """
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
         self._handlers = _handlers_of(file)
-        self._raised: dict[FrameType, tuple[int, BaseException]] = {}
-        self._caught: list[tuple[int, BaseException]] = []
+        self._raised_mistakes: dict[FrameType, tuple[int, BaseException]] = {}
+        self._caught_mistakes: list[tuple[int, BaseException]] = []
 
     def __enter__(self) -> Self:
         self._before = sys.gettrace(), threading.gettrace()
@@ -65,9 +68,9 @@ class SwallowedMistakes:
 
     def cause_of(self, refusal: Refusal) -> Refusal:
         """Return a refusal that names the first hidden mistake; `refusal` itself without one."""
-        if not self._caught or refusal.code in CODES_WITH_ERROR:
+        if not self._caught_mistakes or refusal.code in CODES_WITH_ERROR:
             return refusal
-        line, error = self._caught[0]
+        line, error = self._caught_mistakes[0]
         text = linecache.getline(self._file, line).strip()
         facts = {"line": line, "text": text, "error": f"{type(error).__name__}: {error}"}
         return Refusal("mistake-caught", facts, refusal.story)
@@ -77,23 +80,23 @@ class SwallowedMistakes:
 
     def _inside(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event == "exception":
-            self._raised.pop(frame, None)
+            self._raised_mistakes.pop(frame, None)
             if isinstance(arg[1], MISTAKES):
-                self._raised[frame] = frame.f_lineno, arg[1]
-        elif event == "line" and frame in self._raised:
+                self._raised_mistakes[frame] = frame.f_lineno, arg[1]
+        elif event == "line" and frame in self._raised_mistakes:
             self._record_if_caught(frame)
         elif event == "return":
-            self._raised.pop(frame, None)
+            self._raised_mistakes.pop(frame, None)
         return self._inside
 
     def _record_if_caught(self, frame: FrameType) -> None:
         """Record the mistake if the frame has reached a handler of the line that raised it."""
-        line, error = self._raised[frame]
+        line, error = self._raised_mistakes[frame]
         for handler in self._handlers:
             if line in handler.tried and frame.f_lineno in handler.lines:
-                del self._raised[frame]
+                del self._raised_mistakes[frame]
                 if not handler.expects(error):
-                    self._caught.append((line, error))
+                    self._caught_mistakes.append((line, error))
                 return
 
 

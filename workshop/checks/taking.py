@@ -18,13 +18,13 @@ from workshop.checks.probe import (
 )
 from workshop.refusal import Refusal, Undecided
 
-#: A ttl that a check sets on a held lock. A command that overwrites the key changes this ttl.
+#: A ttl that a check sets on a held lock, to see whether a later command changes it.
 HALF_TTL_MS = round(LONG_TTL_SECONDS * 500)
 #: Time that a busy machine may lose between two commands.
 LATENESS_MS = 5_000
 #: Ttls that are not whole seconds. A ttl computed in whole seconds is wrong for one of the two.
 FRACTIONAL_TTLS_SECONDS = (1.25, 1.75)
-#: The longest purchase of lesson 3, whose locks need no ttl.
+#: The shortest ttl that a lock of lesson 3 may have, which needs none. A purchase may take as long.
 LONGEST_PURCHASE_MS = 900
 #: Tolerated difference between PTTL and the elapsed time: Redis counts whole milliseconds.
 PTTL_ROUNDING_MS = 2.0
@@ -32,7 +32,7 @@ PTTL_ROUNDING_MS = 2.0
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
 #: If a ttl is below this part of the requested ttl, seconds and milliseconds were confused.
 WRONG_UNIT_RATIO = 0.2
-#: A check in which a lock must not end has to be done within this time, or else it is repeated.
+#: A check with a short lock that must not end meanwhile is repeated if it takes longer than this.
 QUICK_SECONDS = SHORT_TTL_SECONDS / 1.2
 #: Tries of a check that a busy machine may be too slow for.
 MAX_TRIES = 10
@@ -78,9 +78,9 @@ def release(module: ModuleType) -> Refusal | None:
 
 
 def _check_key_in_redis(probe: Probe) -> Refusal | None:
-    """Return a refusal unless the lock is a key in Redis, with the name that all processes use."""
+    """Return a refusal unless the lock is the key `lock.key` in Redis, and lasts long enough."""
     lock = probe.make_lock()
-    before = set(probe.plain.keys())
+    keys_before = set(probe.plain.keys())
     if refusal := probe.check_first_try(lock):
         return refusal
     probe.tell("A has the lock")
@@ -89,7 +89,7 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
     if probe.plain.exists(lock.key):
         lock.unlock("a")
         return None
-    other_keys = [key.decode() for key in set(probe.plain.keys()) - before]
+    other_keys = [key.decode() for key in set(probe.plain.keys()) - keys_before]
     if other_keys:
         probe.tell(f"Redis has no key {lock.key}, but {other_keys[0]}")
         return probe.refuse("another-key", key=lock.key, other=other_keys[0])
@@ -98,9 +98,10 @@ def _check_key_in_redis(probe: Probe) -> Refusal | None:
 
 
 def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
-    """Return a refusal if the lock has a ttl that ends before the holder's purchase.
+    """Return a refusal if the ttl of the lock is shorter than a purchase.
 
-    If the key is already gone, try further locks: on a slow machine the key may just have ended.
+    If a command was sent and the key is gone, it may have expired on a slow machine: then further
+    locks are tried.
     """
     for _ in range(MAX_TRIES):
         pttl = int(probe.plain.pttl(lock.key))
@@ -115,7 +116,7 @@ def _check_early_end(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_second_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B, and C after it, do not get the lock while A has it."""
+    """Return a refusal if B, or C after it, gets the lock while A has it."""
     lock = probe.make_lock()
     if refusal := _check_refused_here(probe, lock, "a"):
         return refusal
@@ -129,17 +130,17 @@ def _check_second_holder(probe: Probe) -> Refusal | None:
 
 
 def _refuse_second_holder(probe: Probe) -> Refusal:
-    """Return the refusal for a second holder, by the effect of its attempt on the key."""
+    """Return the refusal for a second holder, according to what its try changes in the key."""
     lock = probe.make_lock()
     lock.try_lock("a")
     probe.plain.pexpire(lock.key, HALF_TTL_MS)  # changed by a command that overwrites the key
     before = probe.state(lock.key)
     probe.make_same_lock(lock).try_lock("b")
     after = probe.state(lock.key)
-    keeps_its_end = 0 < after.pttl <= before.pttl
-    if after.content == before.content and keeps_its_end:
+    keeps_ttl = 0 < after.pttl <= before.pttl
+    if after.content == before.content and keeps_ttl:
         code = "always-true"
-    elif after.kind == "string" and (after.text == "b" or not keeps_its_end):
+    elif after.kind == "string" and (after.text == "b" or not keeps_ttl):
         code = "overwrites"
     else:
         code = "adds-beside"
@@ -214,7 +215,7 @@ def _check_release_after_refusal(probe: Probe) -> Refusal | None:
 
 
 def _check_other_process(probe: Probe) -> Refusal | None:
-    """Return a refusal if this process cannot get a lock that another process has held."""
+    """Return a refusal if this process cannot get a lock that another process held before."""
     lock = probe.make_lock()
     probe.run_in_child(partial(lock.try_lock, "a"))
     probe.make_same_lock(lock).try_lock("b")
@@ -279,12 +280,10 @@ def _check_ttl(probe: Probe) -> Refusal | None:
     if pttl > MAX_TTL_RATIO * ttl:
         return probe.refuse("too-long", **facts)
     lock.unlock("a")
-    return next(
-        filter(
-            None, (_check_fractional_ttl(probe, seconds) for seconds in FRACTIONAL_TTLS_SECONDS)
-        ),
-        None,
-    )
+    for seconds in FRACTIONAL_TTLS_SECONDS:
+        if refusal := _check_fractional_ttl(probe, seconds):
+            return refusal
+    return None
 
 
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
@@ -326,7 +325,10 @@ def _measure_takeover_ms(probe: Probe, lock: Any) -> int | None:
 
 
 def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
-    """Return a refusal if a ttl with a fraction of a second is wrong. Raises Undecided."""
+    """Return a refusal if a ttl with a fraction of a second is wrong.
+
+    Raises Undecided if the machine is too slow.
+    """
     ttl = round(seconds * 1000)
     for _ in range(MAX_TRIES):
         lock = probe.make_lock(ttl=seconds)
@@ -337,7 +339,7 @@ def _check_fractional_ttl(probe: Probe, seconds: float) -> Refusal | None:
         if elapsed < QUICK_SECONDS * 1000:
             break
     else:
-        raise Undecided(f"no try took less than {QUICK_SECONDS:.2f} s: this machine is too busy")
+        raise Undecided(f"no lock was acquired within {QUICK_SECONDS:.2f} s: the machine is busy")
     if MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
         return None
     probe.tell(f"A has the lock for {ttl} ms; PTTL says {pttl}")
@@ -378,13 +380,17 @@ def _check_waiters(probe: Probe) -> Refusal | None:
         if time.monotonic() - began < QUICK_SECONDS:
             break
     else:
-        raise Undecided(f"no try took less than {QUICK_SECONDS:.2f} s: this machine is too busy")
+        raise Undecided(
+            f"A and B did not ask for a lock within {QUICK_SECONDS:.2f} s: the machine is busy"
+        )
     probe.tell(f"A holds it, PTTL {before}; B asks and is refused, PTTL {after}")
-    return probe.refuse("waiters-renew", before=before, after=after) if after > before else None
+    if after > before:
+        return probe.refuse("waiters-renew", before=before, after=after)
+    return None
 
 
 def _check_deaths(probe: Probe) -> Refusal | None:
-    """Return a refusal unless B gets the lock in time after A was killed at any command."""
+    """Return a refusal unless B gets the lock in time, after whichever command A was killed."""
     commands = probe.count_commands(partial(probe.make_lock(ttl=SHORT_TTL_SECONDS).try_lock, "a"))
     for number in range(1, commands + 1):
         lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)

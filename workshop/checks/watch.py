@@ -18,7 +18,7 @@ from workshop.refusal import Refusal, Undecided
 
 #: How long one step of a check may take.
 STEP_TIMEOUT_SECONDS = 12.0
-#: For how long the threads of a check that hangs are observed.
+#: How long the threads of a check that hangs are observed.
 OBSERVATION_SECONDS = 0.5
 #: A thread that uses more processor time than this within OBSERVATION_SECONDS is in an endless
 #: loop.
@@ -27,9 +27,11 @@ SPINNING_SECONDS = 0.01
 OBSERVATION_COUNT = 25
 #: Modules in which a thread waits for another thread of its process.
 WAITING_MODULES = ("threading.py", "queue.py")
-#: Modules in which a buyer waits while the check has it paused. Such a buyer is not the cause.
+#: Modules in which a buyer waits while the check pauses it. Such a buyer does not hang.
 PAUSED_MODULES = ("interleaving.py", "actor.py")
 
+#: The time by the monotonic clock at which the present step takes too long. A list, so that
+#: functions can set it without `global`.
 _deadline = [0.0]
 
 
@@ -39,15 +41,18 @@ def restart_step_timer() -> None:
 
 
 def give_up_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
-    """Call `report` with the cause, in another thread, when a step takes too long."""
+    """Start a thread that calls `report` with the cause when a step takes too long.
 
-    def wait() -> None:
+    `report` must end the process.
+    """
+
+    def watch_steps() -> None:
         while (left := _deadline[0] - time.monotonic()) > 0:
             time.sleep(left)
         report(_find_cause(str(file)))
 
     restart_step_timer()
-    threading.Thread(target=wait, name="watch", daemon=True).start()
+    threading.Thread(target=watch_steps, name="watch", daemon=True).start()
 
 
 def _find_cause(file: str) -> Refusal | Undecided:
@@ -58,8 +63,8 @@ def _find_cause(file: str) -> Refusal | Undecided:
         return Undecided(f"a step of the check took more than {limit} on this machine")
     time_before = {thread: _processor_time(thread) for thread in line_by_thread}
     samples: list[dict[int, ThreadPlace]] = []
-    until = time.monotonic() + OBSERVATION_SECONDS
-    while time.monotonic() < until:
+    deadline = time.monotonic() + OBSERVATION_SECONDS
+    while time.monotonic() < deadline:
         samples.append(_observe_threads(file))
         time.sleep(OBSERVATION_SECONDS / OBSERVATION_COUNT)
     used_time = {thread: _processor_time(thread) - time_before[thread] for thread in line_by_thread}
