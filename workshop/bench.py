@@ -30,15 +30,15 @@ from workshop.session import kill
 MINE = "mine"
 #: The size of a rush: small enough for a laptop, with more buyers than units.
 BUYERS, STOCK = 40, 20
-#: A rush in which no buyer gets an answer for this long is stuck. A server that does not answer for
-#: this long makes the check undecided.
+#: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
+#: answer for this long makes the check undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
 #: A rush that takes longer is undecided, even if answers still come.
 RUSH_TIMEOUT_SECONDS = 60.0
 POLL_INTERVAL_SECONDS = 0.02
 #: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
 CRASH_MESSAGE_START = "the shop failed"
-#: Timeout of a check in its own process. Each step of a check has a shorter one of its own.
+#: Timeout of a check in its own process. The steps of a check have a shorter timeout.
 CHECK_TIMEOUT_SECONDS = 60.0
 #: Selects the nodes' connections by the application names that Testbed sets.
 FROM_NODE_CONNECTIONS = """
@@ -56,10 +56,10 @@ class Bench(Testbed):
     """The testbed of the faults, made small enough for a laptop, with the strategy `mine`."""
 
     def __init__(self, file: Path, **options: Any) -> None:
-        """Prepare a bench; used as a context manager, it starts its servers.
+        """Prepare a bench. As a context manager it starts and stops the servers.
 
         file     the participant's file
-        options  the options of Testbed: log, progress
+        options  options of Testbed, such as `log` and `progress`
         """
         super().__init__(threads=BUYERS, extras=False, **options)
         self.file = file
@@ -82,9 +82,10 @@ class Bench(Testbed):
             with redis.Redis(port=self.main.port) as client:
                 client.flushall()
                 client.function_flush()
-            ended = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS))
-            still_there = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({ended or 0})"
-            wait_for(lambda: not self.sql(still_there), SILENCE_TIMEOUT_SECONDS)
+            # 0, which is no process, keeps the list from being empty.
+            pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
+            select_ended = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
+            wait_for(lambda: not self.sql(select_ended), SILENCE_TIMEOUT_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
         for number in (VICTIMS_NODE, RIVALS_NODE):
@@ -95,24 +96,24 @@ class Bench(Testbed):
         )
 
     def _reconnect(self, number: int) -> None:
-        """Send a node requests until one succeeds: the first replaces the ended connections.
+        """Send a node requests until one succeeds, so that it replaces its ended connections.
 
-        Raises Undecided if none succeeds in time.
+        Raises Undecided if no request succeeds within SILENCE_TIMEOUT_SECONDS.
         """
-        until = time.monotonic() + SILENCE_TIMEOUT_SECONDS
+        deadline = time.monotonic() + SILENCE_TIMEOUT_SECONDS
         while True:
             try:
                 self.shop(number).restock(product="clean-slate", stock=1)
                 return
             except ShopUnreachable as error:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise Undecided(f"a node does not answer: {error}") from error
 
     def run_check(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in its own process, on these servers.
 
         Return the check's refusal, or None, and the output of the participant's code. Raises
-        Undecided.
+        Undecided if the check could not decide, failed or took too long.
 
         check  a name that `python -m workshop.checks` takes
         """
@@ -135,12 +136,14 @@ class Bench(Testbed):
             kill(process.pid)  # with its children, which may keep its pipes open
             process.wait()
         *output_lines, report_line = stdout.splitlines() or [""]
-        with suppress(ValueError, TypeError, KeyError):  # without a report, the process broke off
+        # Without a report in its last line, the process ended before the check did.
+        with suppress(ValueError, TypeError, KeyError):
             report = json.loads(report_line)
             if "undecided" in report:
                 raise Undecided(report["undecided"])
             refusal = report["refusal"]
             return (None if refusal is None else Refusal(**refusal)), "\n".join(output_lines)
+        # The participant's code may call os._exit(). A signal or a traceback is not its doing.
         if process.returncode >= 0 and "Traceback" not in stderr:
             problem = f"{self.file.name} ended the whole process, exit code {process.returncode}"
             return Refusal("raises", {"error": problem}), stdout
@@ -150,8 +153,8 @@ class Bench(Testbed):
     def rush(self) -> tuple[Judgement, str]:
         """Run a rush under `mine` and judge it.
 
-        Return the judgement, and the error message that a buyer got if the participant's code
-        failed; empty if it failed for no buyer. Raises Undecided.
+        Return the judgement, and the first error message of the participant's code that a buyer
+        got, or "". Raises Undecided if a node does not answer or the rush takes too long.
         """
         self._rushes += 1
         product = f"rush-{os.getpid()}-{self._rushes}"
@@ -172,7 +175,7 @@ class Bench(Testbed):
             report = self.shop(1).sale(sale)
             events = group_by_product(self.new_events()).get(product, [])
             errors = [str(event.get("error", "")) for event in events if event["by"] == "buyer"]
-            failures = [
+            own_errors = [
                 error for error in errors if error.startswith((self.file.name, CRASH_MESSAGE_START))
             ]
             judgement = Judgement(
@@ -182,7 +185,7 @@ class Bench(Testbed):
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
             )
-            return judgement, next(iter(failures), "")
+            return judgement, next(iter(own_errors), "")
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
 
@@ -198,7 +201,7 @@ class Bench(Testbed):
 
 
 def _wait_for_answers(buyers: Sequence[FaultBuyer]) -> None:
-    """Wait until every buyer has its answer, or none has got one for SILENCE_TIMEOUT_SECONDS.
+    """Wait until every buyer has its final answer, or none got one for SILENCE_TIMEOUT_SECONDS.
 
     Raises Undecided after RUSH_TIMEOUT_SECONDS.
     """

@@ -19,16 +19,16 @@ from workshop.bench import BUYERS, STOCK, Bench
 from workshop.lessons import Lesson
 from workshop.refusal import COPY_NAME, UNDECIDED, Refusal, Result, Undecided
 
-#: Seconds that a check takes on two cores, by its name.
+#: Seconds that a check takes on two cores, by its name; any other takes DEFAULT_CHECK_SECONDS.
 CHECK_SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
 DEFAULT_CHECK_SECONDS = 2
 
 
 def check(lesson: Lesson, bench: Bench) -> Result:
-    """Check the exercise in the bench's file, and return the first refusal, or that it passed.
+    """Run the lesson's checks on the bench's file up to the first refusal, and return the result.
 
-    An error of a server makes the result undecided; then the servers need a restart. Raises
-    StackError if a node cannot be started again.
+    After an undecided result the servers need a restart. Raises StackError if a node cannot be
+    started again.
     """
     printed = ""
     cells: list[Cell] = []
@@ -84,12 +84,15 @@ class Checker:
         self.out = out
         self.log = log
         self._bench: Bench | None = None
-        # Two sessions may run at the same time, so each has a copy in a folder of its own.
+        # Two sessions may run at the same time, so each has its own copy in its own folder.
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
         self._copy = Path(self._folder.name) / COPY_NAME
 
     def check(self, lesson: Lesson, file: Path) -> Result:
-        """Check a participant's file. The check after an undecided one starts new servers."""
+        """Check a participant's file, and return the result.
+
+        After an undecided result the servers are stopped, and the next check starts new ones.
+        """
         try:
             code = file.read_bytes()
         except OSError:
@@ -97,7 +100,7 @@ class Checker:
         self.out.print(f"checking: {announce_checks(lesson)}")
         try:
             self._copy.write_bytes(code)
-            result = check(lesson, self._servers())
+            result = check(lesson, self._start_servers_once())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
             if self._bench is None:  # the servers did not start: doctor says what is missing
                 self.out.print(f"{error}\n")
@@ -113,11 +116,12 @@ class Checker:
         self._stop_servers()
         self._folder.cleanup()
 
-    def _servers(self) -> Bench:
+    def _start_servers_once(self) -> Bench:
+        """Return the bench. The first call starts its servers."""
         if self._bench is None:
             step = partial(self.out.print, style="dim")
             bench = Bench(self._copy, log=self.log, progress=step)
-            bench.__enter__()
+            bench.__enter__()  # _stop_servers() ends it
             self._bench = bench
         return self._bench
 

@@ -1,4 +1,4 @@
-"""The commands of a participant, typed in a session or given to `python -m workshop`."""
+"""The commands of a participant, typed in a session or passed to `python -m workshop`."""
 
 import os
 import sys
@@ -58,11 +58,11 @@ class Commands(Teaching):
 
     def _look_for_saves(self) -> bool:
         """Check the present exercise if it was saved. Return whether anything was printed."""
-        present = self.progress.file(self.progress.lesson)
-        saved = self.saves.saved()
-        for path in saved:
+        present_file = self.progress.file(self.progress.lesson)
+        saved_files = self.saves.find_saved_files()
+        for path in saved_files:
             self.out.print()
-            if path == present:
+            if path == present_file:
                 self.do_check([])
                 continue
             for lesson in lessons().values():
@@ -71,7 +71,7 @@ class Commands(Teaching):
                         f"{path.name} belongs to lesson {lesson.number}: type goto "
                         f"{lesson.number}, then check"
                     )
-        return bool(saved)
+        return bool(saved_files)
 
     def _prompt(self) -> None:
         if self.out.is_terminal:
@@ -84,7 +84,7 @@ class Commands(Teaching):
         if len(command) == 1 and command in "abcdefgh":
             arguments = [command]
             command = "predict"
-        method = getattr(self, f"do_{command}", None)
+        method = getattr(self, f"do_{command}", None)  # as cmd.Cmd in the standard library does
         try:
             if method is None:
                 raise CommandError(f"unknown command {command!r}; help lists all commands")
@@ -114,16 +114,15 @@ class Commands(Teaching):
 
     def _refuse_arguments(self, command: str, arguments: list[str]) -> None:
         """Raise CommandError if anything follows a command that concerns the present lesson."""
-        if arguments:
-            number = (
-                arguments[0]
-                if arguments[0] in map(str, lessons())
-                else str(self.progress.lesson.number)
-            )
-            raise CommandError(f"{command} takes no argument; for another lesson: goto {number}")
+        if not arguments:
+            return
+        number = str(self.progress.lesson.number)
+        if arguments[0] in map(str, lessons()):
+            number = arguments[0]
+        raise CommandError(f"{command} takes no argument; for another lesson: goto {number}")
 
     def do_predict(self, arguments: list[str]) -> None:
-        """Keep the prediction; without an argument, ask for it."""
+        """Keep the prediction; without an argument, ask for it in a terminal."""
         lesson = self.progress.lesson
         letter = arguments[0].lower() if arguments else ""
         letters = "abcdefgh"[: len(lesson.options)]
@@ -139,7 +138,7 @@ class Commands(Teaching):
         self.out.print("kept; run shows what happens")
 
     def do_run(self, arguments: list[str]) -> int:
-        """Run the lesson's command; ask for a prediction first if there is none."""
+        """Run the lesson's command, after asking for a prediction if there is none yet."""
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
         record = self.progress.record_of(lesson)
@@ -152,15 +151,17 @@ class Commands(Teaching):
         self.out.print(f"$ {lesson.command}")
         if lesson.stays and not sys.stdin.isatty():
             raise CommandError("this command runs until Ctrl-C: start it in a terminal")
-        ends = "Enter or Ctrl-C here ends it" if lesson.stays else "a moment; Ctrl-C ends it"
-        self.out.print(ends, style="dim")
         started_at = time.time()
-        is_ended = self._is_ended_by_participant if lesson.stays else lambda: False
-        exit_code = run(lesson.command, is_ended)
-        if exit_code not in (0, 1) and not lesson.stays:
-            raise CommandError(
-                f"the command failed with exit code {exit_code}; type run to repeat it"
-            )
+        if lesson.stays:
+            self.out.print("Enter or Ctrl-C here ends it", style="dim")
+            run(lesson.command, self._run_line_typed_meanwhile)
+        else:
+            self.out.print("a moment; Ctrl-C ends it", style="dim")
+            exit_code = run(lesson.command)
+            if exit_code not in (0, 1):
+                raise CommandError(
+                    f"the command failed with exit code {exit_code}; type run to repeat it"
+                )
         if lesson.command.startswith("make faults"):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
@@ -184,10 +185,11 @@ class Commands(Teaching):
         """The path of the present exercise, relative to the project's folder."""
         return _short(self.progress.file(self.progress.lesson))
 
-    def _is_ended_by_participant(self) -> bool:
-        """Return whether Enter was typed, or a command that ends the running one.
+    def _run_line_typed_meanwhile(self) -> bool:
+        """Run the line that was typed, if any, while the lesson's command goes on.
 
-        Any other command is run while the lesson's command goes on.
+        Return whether the lesson's command should end instead: after Enter, and after a command
+        that leaves it, which is not run.
         """
         try:
             line = self.typed.line(0)
@@ -205,20 +207,20 @@ class Commands(Teaching):
             raise CommandError("this command runs until Ctrl-C: start it in a terminal")
         ends = "your file is the lock mine there; Enter or Ctrl-C here ends it"
         self.out.print(ends, style="dim")
-        run(f"make serve ARGS='--mine {self._file}'", self._is_ended_by_participant)
+        run(f"make serve ARGS='--mine {self._file}'", self._run_line_typed_meanwhile)
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of this lesson, or of the lesson of a number."""
+        """Check the participant's file of this lesson, or of the lesson with this number."""
         lesson = self._lesson_of("check", arguments)
         file = self.progress.file(lesson)
         self.saves.ignore(file)
         result = self._checker.check(lesson, file)
-        again = False
+        is_repeated = False
         if result.exit_code == UNDECIDED:
-            again = self.progress.record_undecided(lesson, file.read_bytes())
+            is_repeated = self.progress.record_undecided(lesson, file.read_bytes())
         else:
             self.progress.record_check(lesson, result.refusal.code if result.refusal else None)
-        render.show_result(self.out, lesson, result, _short(file), again=again)
+        render.show_result(self.out, lesson, result, _short(file), is_repeated=is_repeated)
         return result.exit_code
 
     def do_hint(self, arguments: list[str]) -> None:
@@ -235,7 +237,7 @@ class Commands(Teaching):
             self.out.print("this was the last lesson; list shows all of them")
 
     def do_goto(self, arguments: list[str]) -> None:
-        """Go to the lesson of a number."""
+        """Go to the lesson with this number."""
         number = int(arguments[0]) if arguments and arguments[0].isdecimal() else 0
         if number not in lessons():
             raise CommandError(f"goto takes the number of a lesson: {_number_range()}")
@@ -258,16 +260,16 @@ class Commands(Teaching):
     def do_reset(self, arguments: list[str]) -> None:
         """Begin an exercise anew, and keep the old file; `reset all`: begin all lessons anew."""
         if arguments == ["all"]:
-            kept = self.progress.begin_anew()
+            backup_folder = self.progress.begin_anew()
             self.saves = SaveWatcher(self.progress.folder)
-            backup_note = f"; the old files are in {_short(kept)}" if kept else ""
-            self.out.print(f"all lessons begin anew{backup_note}")
+            note = f"; the old files are in {_short(backup_folder)}" if backup_folder else ""
+            self.out.print(f"all lessons begin anew{note}")
             return
         lesson = self._lesson_of("reset", arguments)
-        kept = self.progress.reset(lesson)
+        backup = self.progress.reset(lesson)
         self.saves.ignore(self.progress.file(lesson))
-        backup = f"; your file is kept as {_short(kept)}" if kept else ""
-        self.out.print(f"lesson {lesson.number} begun anew{backup}")
+        note = f"; your file is kept as {_short(backup)}" if backup else ""
+        self.out.print(f"lesson {lesson.number} begins anew{note}")
 
     def do_solution(self, arguments: list[str]) -> None:
         """Show our solution, as a diff from the participant's file."""

@@ -1,4 +1,4 @@
-"""The only module that an exercise imports: `from workshop.kit import PollingLock, guarded`."""
+"""The parts of the project that exercises use: `from workshop.kit import PollingLock, guarded`."""
 
 from collections import deque
 from collections.abc import Callable
@@ -19,17 +19,18 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, se
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
 
-#: Prefix of the products of a rush. Their locks have a long ttl: the locks of the early lessons are
-#: not renewed, and on a slow laptop the shop's short ttl would let a correct one oversell.
+#: Prefix of the products of a rush. Their locks have a long ttl, because the locks of the early
+#: lessons are not renewed: on a slow laptop the nodes' ttl of one second would let a correct lock
+#: oversell.
 RUSH_PREFIX = "rush-"
-#: The ttl of a lock in a rush; elsewhere the setting SHOP_LOCK_TTL applies.
+#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies.
 RUSH_TTL_SECONDS = 10.0
-#: The last leases acquired by buyers of `fenced`, so that the checks can mark them lost.
+#: The last leases acquired by buyers of `fenced`, so that the check of lesson 8 can mark them lost.
 recent_leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """The `buy` of a shop that holds a lock of this class around each purchase's transaction.
+    """A `buy` that holds a lock of a class around the transaction of each purchase.
 
     lock_class  the class of the lock, which the checks also try without a purchase
     """
@@ -54,7 +55,9 @@ guarded = Guarded
 
 
 class RenewedLock(TokenLock):
-    """The correct lock of lessons 4 and 5, with a thread that calls `renew(token)` until release.
+    """The lock that solves lessons 4 and 5, with a thread that calls `renew(token)` until release.
+
+    The thread ends if `renew` returns False.
 
     PERIOD  the time between two renewals, as a fraction of the ttl
     """
@@ -76,7 +79,7 @@ class RenewedLock(TokenLock):
 
 
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
-    """Wait for a correct lock, and hold it for this purchase.
+    """Return a context manager that holds a RedisLock for this purchase.
 
     It may be used inside a transaction or around one: the shop's check of that is switched off.
     """
@@ -84,7 +87,7 @@ def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
 
 
 def acquire(attempt: Attempt) -> Lease:
-    """Return a lease on the lock of `hold`, without a `with` block: the caller releases it."""
+    """Acquire the lock of `hold` without a `with` block. The caller must release the lease."""
     point.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **redis_lock_options(attempt))
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)

@@ -50,7 +50,7 @@ class Lesson:
 
     @property
     def instructions(self) -> str:
-        """The text's instructions for the command, as Markdown; empty if there are none."""
+        """The instructions for the command, from the lesson's text; empty if it has none."""
         section = self.text.partition("## Run\n")[2].partition("\n## ")[0]
         return section.replace(f"    {self.command}\n", "").strip()
 
@@ -60,7 +60,7 @@ class Lesson:
         return HERE / "exercises" / self.file
 
     def solved(self, solution: str = "") -> str:
-        """Return the exercise with a solution between its marks; by default our solution."""
+        """Return the exercise with these lines between its marks, by default our solution."""
         text = self.shipped.read_text(encoding="utf-8")
         return MARKED_PART.sub(
             lambda match: match[1] + (solution or self.solution) + match[3], text
@@ -71,22 +71,22 @@ class Lesson:
         return self.options["abcdefgh".index(letter)]
 
     def words(self, code: str) -> Mapping[str, str]:
-        """Return the texts of a refusal: its headline, why, and question."""
+        """Return the texts of a refusal: its headline, its reason (`why`) and its question."""
         return self.refusals.get(code) or common()[code]
 
 
 @cache
 def lessons() -> dict[int, Lesson]:
     """Return every lesson by its number, in order."""
-    return {table["number"]: Lesson(**table) for table in toml("lessons.toml")["lesson"]}
+    return {table["number"]: Lesson(**table) for table in read_toml("lessons.toml")["lesson"]}
 
 
 def common() -> Mapping[str, Mapping[str, str]]:
     """Return the texts of the refusals that any exercise can get, by code."""
-    return dict(toml("lessons.toml")["common"])
+    return dict(read_toml("lessons.toml")["common"])
 
 
 @cache
-def toml(name: str) -> dict[str, Any]:
+def read_toml(name: str) -> dict[str, Any]:
     """Return the content of one of the workshop's TOML files."""
     return tomllib.loads((HERE / name).read_text(encoding="utf-8"))

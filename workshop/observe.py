@@ -34,12 +34,12 @@ OBSERVED_BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.
 def observe() -> dict[str, Any]:
     """Run each command of the lessons once, with the options of all lessons. Return the results.
 
-    Raises StackError.
+    Raises StackError if a command fails.
     """
     options = _options_by_command()
-    demo, matrix, faults = (
-        _run_command(command, options[command]) for command in ("demo", "matrix", "faults")
-    )
+    demo = _run_command("demo", options["demo"])
+    matrix = _run_command("matrix", options["matrix"])
+    faults = _run_command("faults", options["faults"])
     seconds_by_lock = {
         run["lock"]: run["duration_s"] for run in matrix["runs"] if _on_two_nodes(run)
     }
@@ -81,11 +81,10 @@ def count_violations() -> dict[str, int]:
     """Return for each strategy in how many of the 20 schedules both buyers get the last unit."""
     with (
         NamedTemporaryFile() as log,
-        Bench(lessons()[5].shipped, log=log) as bench,
+        Bench(lessons()[5].shipped, log=log) as bench,  # any file: only the servers are used
         patch.dict(os.environ, bench.environment),
-        ProcessPoolExecutor(
-            1, get_context("spawn")
-        ) as child,  # a process whose Django uses the servers of the bench
+        # Django reads its settings once per process, so a new process uses the bench's servers.
+        ProcessPoolExecutor(1, get_context("spawn")) as child,
     ):
         return child.submit(_count_violations_here).result()
 
@@ -103,7 +102,7 @@ def _count_violations_here() -> dict[str, int]:
 
 
 def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Run a command of loadtest, and return its summary.json. Raises StackError."""
+    """Run a command of loadtest, and return its summary.json. Raises StackError if it fails."""
     arguments = [sys.executable, "-m", "loadtest", command]
     arguments += [f"{option}={','.join(values)}" for option, values in options.items()]
     process = subprocess.run(arguments, cwd=ROOT, stdin=subprocess.DEVNULL)

@@ -40,7 +40,10 @@ Other systems and other Pythons need a pack of their own.
 
 
 def pack(folder: Path) -> str:
-    """Fill a new or empty folder. Return a line on its contents. Raises StackError."""
+    """Fill a new or empty folder. Return a line on its contents.
+
+    Raises StackError if the folder cannot be used, or the wheels cannot be downloaded.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise StackError(f"{folder} is not empty: name another folder, or remove it")
     if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):

@@ -66,7 +66,10 @@ class Progress:
         self._save()
 
     def keep_prediction(self, lesson: Lesson, letter: str) -> bool:
-        """Keep a prediction; "" is "no idea". Return False if the answer was shown before."""
+        """Keep a prediction; "" means "no idea".
+
+        Return whether it was kept: it is not kept once the answer was shown.
+        """
         record = self.record_of(lesson)
         if record.get("seen"):
             return False
@@ -80,7 +83,7 @@ class Progress:
         self._save()
 
     def next_hint(self, lesson: Lesson) -> str:
-        """Return the next hint; after the last one, return that again."""
+        """Return the next hint, and after the last hint always the last one."""
         record = self.record_of(lesson)
         record["hints"] = min(record["hints"] + 1, len(lesson.hints))
         self._save()
@@ -119,7 +122,7 @@ class Progress:
         return "passed_at" in self.record_of(lesson)
 
     def may_see_solution(self, lesson: Lesson) -> bool:
-        """Return whether the exercise has passed, or was refused three times."""
+        """Return whether the exercise has passed, or was refused TRIES_UNTIL_SOLUTION times."""
         return (
             self.has_passed(lesson) or len(self.record_of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
         )
@@ -150,7 +153,7 @@ class Progress:
         return path
 
     def reset(self, lesson: Lesson) -> Path | None:
-        """Begin an exercise anew. Return the backup of the old copy, or None without a copy."""
+        """Begin an exercise anew. Return the backup of the old copy, or None if there was none."""
         path = self.folder / lesson.file
         backup = path.replace(_unused_backup(path)) if path.exists() else None
         self.record_of(lesson)["begun"] = False
@@ -158,7 +161,7 @@ class Progress:
         return backup
 
     def begin_anew(self) -> Path | None:
-        """Begin all lessons anew. Return the folder that the old files have now, or None."""
+        """Begin all lessons anew. Return the folder with the old files, or None without any."""
         if not self.folder.exists():
             return None
         backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")

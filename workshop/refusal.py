@@ -20,7 +20,7 @@ COPY_NAME = "exercise.py"
 
 
 class Undecided(RuntimeError):
-    """The check could not decide: a server did not start, or a fault did not happen.
+    """The check could not decide, for example because a server did not answer.
 
     The message says what was missing.
     """
@@ -57,4 +57,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        return UNDECIDED if self.undecided else REFUSED if self.refusal else PASSED
+        """The exit code of `check`."""
+        if self.undecided:
+            return UNDECIDED
+        return REFUSED if self.refusal else PASSED

@@ -24,7 +24,7 @@ MAX_STORY_LINES = 14
 HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
-    "check": "check your file now; a save does it too; check 3: that of lesson 3",
+    "check": "check your file now; a save does it, too; check 3: the file of lesson 3",
     "page": "the shop's page; there your file can be chosen as the lock `mine`",
     "hint": "a hint; three a lesson",
     "next": "the next lesson",
@@ -55,12 +55,12 @@ STORY_GLOSSARY = (
     "missing; healed: the fault is over; off, or not as expected: a verdict that is not "
     "the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
-DEADLOCK_GLOSSARY = "deadlock: here, a lock that nobody frees"
+DEADLOCK_GLOSSARY = "deadlock: here, a lock that is never released"
 #: The message if the same code was undecided twice.
 TWICE_UNDECIDED = (
-    "Twice undecided with the same code, so it may be the code: what above did not happen, and "
-    "which line could keep it from happening? It counts as a try. A busy machine does this too: "
-    "make doctor, and the end of var/workshop.log."
+    "Twice undecided with the same code, so the cause may be the code: what did not happen, and "
+    "which line could prevent it? This check counts as a try. A busy machine can be the cause, "
+    "too: run make doctor, and read the end of var/workshop.log."
 )
 
 
@@ -74,12 +74,12 @@ def make_console() -> Console:
 
 
 def show_result(
-    out: Console, lesson: Lesson, result: Result, name: str, *, again: bool = False
+    out: Console, lesson: Lesson, result: Result, name: str, *, is_repeated: bool = False
 ) -> None:
     """Show the result of a check.
 
-    name   the path of the participant's file
-    again  whether the same code was undecided before
+    name         the path of the participant's file
+    is_repeated  whether the previous check of the same code was undecided, too
     """
     if result.printed.strip():
         out.print("your code printed:")
@@ -91,7 +91,7 @@ def show_result(
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided)
-        out.print(TWICE_UNDECIDED if again else "Type check to try again.")
+        out.print(TWICE_UNDECIDED if is_repeated else "Type check to try again.")
         return
     refusal = result.refusal
     if refusal is None:
@@ -109,6 +109,7 @@ def show_result(
 
 
 def _show_end(out: Console, story: Sequence[str]) -> None:
+    """Show the last MAX_STORY_LINES lines of a story."""
     for line in story[-MAX_STORY_LINES:]:
         out.print(f" {line}")
 
@@ -129,9 +130,11 @@ def show_instructions(out: Console, lesson: Lesson) -> None:
 
 
 def show_story(out: Console, since: float) -> None:
-    """Show the story of the first cell with one, or else the first cell's evidence, and the report.
+    """Show the story of the first cell with a story, or else the first cell's evidence.
 
-    since  the time at which the run was started: older results are not shown
+    Also open the report in a browser, or name it.
+
+    since  the time at which the run was started; older results are not shown
     """
     summary = RESULTS / "latest" / "summary.json"
     if not summary.exists() or summary.stat().st_mtime < since:
@@ -165,28 +168,31 @@ def show_list(out: Console, progress: Progress) -> None:
             str(lesson.number),
             lesson.title,
             str(lesson.teach_minutes + lesson.exercise_minutes),
-            _predicted(record),
+            _describe_prediction(record),
             str(record["tries"]),
             "yes" if progress.has_passed(lesson) else "",
         )
     out.print(table)
 
 
-def _predicted(record: Mapping[str, object]) -> str:
+def _describe_prediction(record: Mapping[str, object]) -> str:
+    """Return whether the prediction in a lesson's record was right, for the list of lessons."""
     if record["predicted"] is None:
         return "-"
-    return "right" if record["right"] else "wrong" if record["predicted"] else "no idea"
+    if not record["predicted"]:
+        return "no idea"
+    return "right" if record["right"] else "wrong"
 
 
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
-    """Show the text of a lesson; not `whole`: only the part before its section Observe."""
+    """Show the text of a lesson. Unless `whole`, show only the part before its section Observe."""
     if whole:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")
         points = "".join(f"- {point}\n" for point in lesson.key_points)
         text = lesson.text.partition("\n")[2]
         out.print(Markdown(f"{text}\n## Key points\n\n{points}"))
         return
-    before = lesson.text.partition("## Observe\n")[0]
-    out.print(Markdown(before))
+    text_before_answer = lesson.text.partition("## Observe\n")[0]
+    out.print(Markdown(text_before_answer))
     out.print("Predict first: type a letter (predict without one asks; Enter: no idea), then run.")
     out.print("After that explain shows the whole text.")

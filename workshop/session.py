@@ -20,8 +20,8 @@ from servers.signals import uninterrupted
 #: Seconds between two checks whether a running command is to end.
 POLL_INTERVAL_SECONDS = 0.2
 #: Seconds until a command that was interrupted is killed. It is long, because a killed command
-#: leaves its servers behind, and PostgreSQL's first start, slow on a busy machine, cannot be
-#: interrupted.
+#: leaves its servers behind, and the first start of PostgreSQL cannot be interrupted. On a busy
+#: machine that start is slow.
 END_TIMEOUT_SECONDS = 120.0
 QUIT_COMMANDS = ("quit", "q", "exit")
 #: Modification time in nanoseconds, and size in bytes.
@@ -49,7 +49,10 @@ class TypedLines:
         return lines
 
     def line(self, seconds: float) -> str:
-        """Return the next line; `quit` at the end of the input. Raises Empty after `seconds`."""
+        """Return the next line, or `quit` at the end of the input.
+
+        Raises Empty if no line comes within `seconds`.
+        """
         line = self._next(seconds)
         return "quit" if line is None else line
 
@@ -69,7 +72,10 @@ class TypedLines:
             self.out.print(describe_choices(letters))
 
     def _next(self, seconds: float | None = None) -> str | None:
-        """Return the next line; None at the end of the input, also in every later call."""
+        """Return the next line, or None at the end of the input and in every later call.
+
+        Raises Empty if no line comes within `seconds`; None: wait without a limit.
+        """
         line = self._lines.get(timeout=seconds)
         if line is None:
             self._lines.put(None)
@@ -93,18 +99,18 @@ class SaveWatcher:
         self._stamps_seen = self._stamps()
         self._last_stamps = dict(self._stamps_seen)
 
-    def saved(self) -> list[Path]:
-        """Poll the folder, and return the files that were saved since the last call."""
+    def find_saved_files(self) -> list[Path]:
+        """Poll the folder, and return the files that have been saved, each save once."""
         previous_stamps = self._last_stamps
         self._last_stamps = self._stamps()
-        saved = []
+        saved_files = []
         for path, stamp in self._last_stamps.items():
             _, size = stamp
             is_complete = size > 0 and stamp == previous_stamps.get(path)
             if is_complete and stamp != self._stamps_seen.get(path):
                 self._stamps_seen[path] = stamp
-                saved.append(path)
-        return saved
+                saved_files.append(path)
+        return saved_files
 
     def ignore(self, path: Path) -> None:
         """Do not report the present state of this file: the participant did not save it."""
@@ -125,10 +131,15 @@ def _stamp(path: Path) -> Stamp:
     return stat.st_mtime_ns, stat.st_size
 
 
-def run(command: str, shall_end: Callable[[], bool]) -> int:
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+def run(command: str, should_end: Callable[[], bool] = never) -> int:
     """Run a shell command in the project's folder, and return its exit code.
 
-    It is interrupted once `shall_end` returns True, or by Ctrl-C.
+    It is interrupted by Ctrl-C, and once `should_end`, which is polled, returns True.
     """
     # Without MAKELEVEL, a make below `make workshop` does not print the folder that it enters.
     environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
@@ -141,13 +152,13 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
         start_new_session=True,
     )
     interrupts: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    previous_handler = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        while not (interrupts or shall_end()):
+        while not (interrupts or should_end()):
             with suppress(subprocess.TimeoutExpired):
                 return child.wait(POLL_INTERVAL_SECONDS)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
         with uninterrupted():
             end(child)
     return child.returncode

@@ -10,8 +10,8 @@ from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
-#: Fault -> a strategy that stays exact under it. It sells beside the participant's file, and is
-#: judged as well: if it does not stay exact, this machine was too busy to decide anything.
+#: Fault -> a strategy that stays exact under it. It sells together with the participant's file, and
+#: is judged as well: if it does not stay exact, this machine was too busy to decide anything.
 CONTROLS = {
     "crash": "token",
     "late-release": "token",
@@ -41,7 +41,10 @@ LOCK_FAULTS = frozenset({"late-release", "pause@acquired", "restart", "eviction"
 
 
 def check_fault(bench: Bench, fault: str) -> Refusal | None:
-    """Cause a fault, and return the refusal; None if the sale stayed exact. Raises Undecided."""
+    """Cause a fault, and return the refusal; None if the sale stayed exact.
+
+    Raises Undecided if the control, too, did not stay exact.
+    """
     for _ in range(2):  # one bad moment of a busy machine must not refuse correct code
         cell, control = make_cells(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
@@ -73,7 +76,7 @@ def _play(fault: Fault, *controls: str) -> list[Cell]:
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """Cause LESSON_12_FAULTS, one after the other, up to the first refusal.
 
-    Return the refusal, or None, and the cells so far. Raises Undecided.
+    Return the refusal, or None, and the cells so far. Raises Undecided if a fault has no effect.
     """
     cells: list[Cell] = []
     longest_own_ttl = 0.0  # of the participant's lock, if it has a longer ttl than the shop's
@@ -86,7 +89,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if own_ttl > longest_own_ttl:  # repeat the fault with this as the nodes' ttl
             longest_own_ttl = own_ttl
             cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
-        if cell["verdict"] not in ("exact", "deadlock"):  # one bad moment decides nothing
+        # One bad moment of a busy machine must not refuse correct code; it causes no deadlock.
+        if cell["verdict"] not in ("exact", "deadlock"):
             cell, _ = _cell_with_ttl(bench, fault, longest_own_ttl)
         if cell["missing"] and fault in LOCK_FAULTS:
             bench.progress(f"{fault}: left out, {cell['missing']}")
@@ -114,10 +118,10 @@ def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
 
 
 def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
-    """Repeat a fault without an effect, together with a strategy that stays exact under it.
+    """Repeat a fault that had no effect, together with a strategy that stays exact under it.
 
-    Return the refusal if the fault has an effect on that strategy only. Otherwise raise Undecided:
-    not the participant's code is the cause, but the machine.
+    Return the refusal if the fault has an effect on that strategy only. Otherwise the machine is
+    the cause, not the participant's code: then raise Undecided.
     """
     cell, control = make_cells(bench, fault, "redis")
     if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
@@ -126,7 +130,7 @@ def _repeat_with_control(bench: Bench, fault: str) -> Refusal:
 
 
 def _refuse_without_effect(control: Cell, cell: Cell) -> Refusal:
-    """Return the refusal for a fault with an effect on `control` but not on the file."""
+    """Return the refusal for a fault with an effect on the control's cell, not on the file's."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
     facts = {**cell, "missing": missing, "control": control["lock"]}
     return Refusal("not-like-the-others", facts)

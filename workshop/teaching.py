@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render, room_report
-from workshop.lessons import Lesson, common, lessons, toml
+from workshop.lessons import Lesson, common, lessons, read_toml
 from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
@@ -39,23 +39,23 @@ class Question:
 @cache
 def questions() -> list[Question]:
     """Return the eight questions that are asked before and after the workshop."""
-    return [Question(**question) for question in toml("quiz.toml")["question"]]
+    return [Question(**question) for question in read_toml("quiz.toml")["question"]]
 
 
 def score(answers: str) -> int:
-    """Return how many of these answers to the quiz are right."""
+    """Return how many letters of these answers to the quiz are right."""
     return sum(
         answer == question.answer for answer, question in zip(answers, questions(), strict=False)
     )
 
 
-#: The text of a plan's last part, which has no subject.
+#: The text of a plan's last part, which has no subject of its own.
 SLACK = "slack: what went wrong until here; if nothing did, questions"
 
 
 def plans() -> dict[int, dict[str, Any]]:
     """Return every plan by its length in minutes."""
-    return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
+    return {int(minutes): plan for minutes, plan in read_toml("plans.toml").items()}
 
 
 def plan_lines(minutes: int, beginning: int | None = None) -> list[str]:
@@ -117,7 +117,11 @@ def phase_lines(lesson: Lesson, part: dict[str, int]) -> list[str]:
 
 
 def _wrapped(start: str, text: str) -> list[str]:
-    """Return a text behind its label, wrapped, with its further lines indented as far."""
+    """Return the lines of `start` and a text, wrapped to WIDTH columns.
+
+    The further lines are indented to the beginning of the text. Behind a label such as `late` they
+    are indented to the end of the label.
+    """
     if text.startswith("$"):  # a command to copy is never cut
         return [start + text]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", text)
@@ -193,7 +197,10 @@ class Teaching:
         self._show_refusals(_without(lesson.likely + list(lesson.refusals), common()))
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
-        """Show the notes on a refusal in each of its lessons. Raises CommandError without any."""
+        """Show the notes on a refusal in each of its lessons.
+
+        Raises CommandError if no refusal has this code.
+        """
         notes: dict[str, Mapping[str, str]] = {
             f"lesson {lesson.number}, {code}": lesson.refusals[code]
             for lesson in lessons().values()
@@ -219,7 +226,7 @@ class Teaching:
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
     def _show(self, label: str, text: str) -> None:
-        """Show a text behind its label, with its further lines indented as far."""
+        """Show a label and a text, with the further lines indented to the end of the label."""
         indent = " " * len(label)
         self.out.print(textwrap.fill(label + text, self.out.width, subsequent_indent=indent))
 
@@ -318,7 +325,10 @@ class Teaching:
         self.out.print(pack(folder.resolve()))
 
     def do_observe(self, arguments: list[str]) -> int:
-        """Run the commands of all lessons, and write their figures into the lessons."""
+        """Run the commands of all lessons, and write their figures into the lessons.
+
+        Return 1 if the figures contradict the answer of a lesson.
+        """
         observations = observe.observe()
         observe.write(observations)
         wrong = [
@@ -327,5 +337,5 @@ class Teaching:
             if not observe.meets_expectation(lesson, observations)
         ]
         for number in wrong:
-            self.out.print(f"lesson {number}: the observations do not meet its `expect`")
+            self.out.print(f"lesson {number}: the observations contradict its `expect`")
         return 1 if wrong else 0

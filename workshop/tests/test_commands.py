@@ -137,7 +137,7 @@ def test_deadlock_of_a_run_is_explained_where_there_is_one(
         render.show_story(out, time.time() - 60)
         text = " ".join(out.export_text().split())
         assert "order numbers are shared by all strategies" in text
-        assert ("a lock that nobody frees" in text) == (verdict == "deadlock")
+        assert ("a lock that is never released" in text) == (verdict == "deadlock")
 
 
 def test_solution_that_differs_in_blank_lines_alone_is_the_same(
@@ -380,7 +380,7 @@ def test_wrong_prediction_is_explained(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told what it believes; `explain` ends with the key points."""
-    monkeypatch.setattr("workshop.commands.run", lambda command, shall_end: 0)
+    monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
     lesson = lessons()[3]
     commands.run("goto 3")
     commands.run("a")
@@ -451,7 +451,7 @@ def test_run_shows_what_to_do_and_explain_shows_it_again(
 ) -> None:
     """The prompt says: a letter, run, explain. Who follows it reads `explain` last."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
-    monkeypatch.setattr("workshop.commands.run", lambda command, shall_end: 0)
+    monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
     commands.run("c")
     out.export_text()
     assert commands.run("run") == 0
@@ -487,5 +487,5 @@ def test_command_of_a_session_prints_no_line_of_make(
 ) -> None:
     """`make workshop` runs the session, so the commands of the lessons are nested makes."""
     monkeypatch.setenv("MAKELEVEL", "1")
-    assert run("make --dry-run doctor", lambda: False) == 0
+    assert run("make --dry-run doctor") == 0
     assert "directory" not in capfd.readouterr().out
