@@ -131,7 +131,7 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
             if elapsed < ttl / 2:  # otherwise the lock may have ended before the renewal
                 break
         else:
-            raise Undecided(f"a renewal took more than {ttl / 2:g} ms: this machine is too busy")
+            raise Undecided(f"a renewal took more than {ttl / 2:g} ms: the machine is busy")
         if not MIN_TTL_RATIO * ttl - elapsed <= pttl <= MAX_TTL_RATIO * ttl:
             probe.tell(f"A has a lock of {ttl} ms and renews it: PTTL {pttl}")
             return probe.refuse("whole-seconds", left=pttl, ttl=ttl)

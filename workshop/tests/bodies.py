@@ -1,4 +1,4 @@
-"""Right and wrong solutions, as what stands between the marks of their exercise.
+"""Right and wrong solutions: the lines between the marks of their exercise.
 
 bodies/ has one file per exercise. A line `=== right NAME` or `=== wrong NAME: CODE` begins a
 solution; a wrong one must be refused with its code.
@@ -15,8 +15,11 @@ HEAD = re.compile(r"^=== (?:right (\w+)|wrong (\w+): ([a-z-]+))\n", re.MULTILINE
 
 
 class Body(NamedTuple):
-    """The text between the marks of an exercise. `code`: the code of its refusal; empty if it is
-    right."""
+    """A right or wrong solution of an exercise.
+
+    code  the code of its refusal; empty if the solution is right
+    text  the lines between the marks of the exercise
+    """
 
     lesson: Lesson
     name: str
@@ -25,7 +28,7 @@ class Body(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The exercise with this between its marks."""
+        """The exercise with this solution between its marks."""
         return self.lesson.solved(self.text)
 
     def __str__(self) -> str:
@@ -33,7 +36,7 @@ class Body(NamedTuple):
 
 
 def bodies(lesson: Lesson) -> list[Body]:
-    """Return the bodies in bodies/ for an exercise."""
+    """Return the solutions of a lesson's exercise in bodies/."""
     text = (FOLDER / f"{lesson.shipped.stem}.txt").read_text(encoding="utf-8")
     before, *sections = HEAD.split(text)
     assert not before.strip(), f"{lesson.shipped.stem}: {before[:60]!r} belongs to no solution"

@@ -1,4 +1,4 @@
-"""Every exercise, solution, right and wrong body against the real checks on real servers.
+"""Checks every exercise as shipped, and every right and wrong solution, on real servers.
 
 `make test-workshop` runs them. Each worker of pytest-xdist checks whole lessons on its own servers.
 """
@@ -90,7 +90,7 @@ def test_wrong_body_is_refused_with_its_code(body: Body, bench: Bench) -> None:
     assert result.refusal is not None, result.undecided
     assert result.refusal.code == body.code
     for text in body.lesson.words(body.code).values():
-        text.format_map(result.refusal.facts)  # each place has a fact
+        text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
 
 
 @pytest.mark.parametrize("cell", BELIEFS, ids="-".join)

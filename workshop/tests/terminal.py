@@ -15,35 +15,35 @@ from typing import Self
 
 from loadtest.tests.checkout import ROOT, user_environment
 
-#: Seconds until what is expected is there. Generous: a busy machine migrates a database first.
-LONGEST = 75.0
+#: Timeout for expected output and for the end. Generous: a busy machine migrates a database first.
+TIMEOUT_SECONDS = 75.0
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Terminal:
-    """`python -m workshop` in a copy of the project.
+    """A terminal in which `python -m workshop` runs, in a copy of the project.
 
     raw   everything printed so far
-    text  the same without escapes
+    text  the same without escape sequences
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
         self.project = project
         self.raw = self.text = ""
         self._read_until = 0
-        self._fd, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._fd, session_fd = pty.openpty()
+        fcntl.ioctl(session_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workshop"],
             cwd=project,
             env=user_environment() | {"VENV": str(ROOT / ".venv"), **environment},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=session_fd,
+            stdout=session_fd,
+            stderr=session_fd,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
-        os.close(theirs)
+        os.close(session_fd)
 
     def __enter__(self) -> Self:
         return self
@@ -54,30 +54,30 @@ class Terminal:
             self.process.wait(60)
         os.close(self._fd)
 
-    def types(self, line: str) -> None:
+    def type_line(self, line: str) -> None:
         """Type a line and Enter."""
         os.write(self._fd, f"{line}\n".encode())
 
-    def ctrl_c(self) -> None:
+    def press_ctrl_c(self) -> None:
         os.write(self._fd, b"\x03")
 
-    def expects(self, pattern: str) -> str:
+    def expect(self, pattern: str) -> str:
         """Wait for this pattern in the output since the last call, and return the match."""
-        deadline = time.monotonic() + LONGEST
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (match := re.search(pattern, self.text[self._read_until :])):
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
-            assert self._reads(), f"it ended without {pattern!r}: {self.text[-2000:]}"
+            assert self._read(), f"it ended without {pattern!r}: {self.text[-2000:]}"
         self._read_until += match.end()
         return match[0]
 
-    def ends(self) -> int:
-        """Wait for its end; its exit code."""
-        deadline = time.monotonic() + LONGEST
-        while self._reads():
+    def wait_for_end(self) -> int:
+        """Wait for the end of the session, and return its exit code."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while self._read():
             assert time.monotonic() < deadline, f"it does not end: {self.text[-2000:]}"
-        return self.process.wait(LONGEST)
+        return self.process.wait(TIMEOUT_SECONDS)
 
-    def _reads(self) -> bool:
+    def _read(self) -> bool:
         """Read the present output. Return False once no process can write any more."""
         if not select.select([self._fd], [], [], 1.0)[0]:
             return True

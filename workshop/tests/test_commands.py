@@ -21,7 +21,7 @@ from workshop.session import run
 
 
 class Undecidable:
-    """Stands for the servers of a machine that is too busy: nothing can be decided on it."""
+    """A Checker on a machine that is too busy: every check is undecided."""
 
     def check(self, *_: object) -> Result:
         return Result(undecided="crash: nothing to be seen")
@@ -241,7 +241,7 @@ def _interrupt(*_: object) -> str:
 def test_ctrl_c_leaves_only_the_quiz(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the quiz is left; as a command by itself it ends."""
+    """In a session Ctrl-C ends the quiz, and not the session; outside it ends the command."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr(commands.typed, "letter", _interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -366,7 +366,7 @@ def test_report_as_json_is_a_command_too(
 
 
 class Decided:
-    """Stands for servers on which every exercise passes; notes whose file was checked."""
+    """A Checker for which every exercise passes. `checked` has the names of the checked files."""
 
     def __init__(self) -> None:
         self.checked: list[str] = []
@@ -379,7 +379,7 @@ class Decided:
 def test_wrong_prediction_is_explained(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told what it believes; `explain` ends with the key points."""
+    """`run` shows the belief behind a wrong prediction; `explain` ends with the key points."""
     monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
     lesson = lessons()[3]
     commands.run("goto 3")
@@ -449,7 +449,7 @@ def test_second_reset_keeps_the_first_backup(commands: Commands) -> None:
 def test_run_shows_what_to_do_and_explain_shows_it_again(
     commands: Commands, out: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The prompt says: a letter, run, explain. Who follows it reads `explain` last."""
+    """The first screen says: a letter, run, explain. So `explain` may be read last."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr("workshop.commands.run", lambda command, should_end=None: 0)
     commands.run("c")

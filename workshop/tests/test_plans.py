@@ -12,14 +12,14 @@ from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
 from workshop.teaching import phase_lines, plan_lines, plans, questions, score
 
-#: Plan -> the least minutes of slack, and the least number of breaks.
-LEAST = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
+#: Plan -> the smallest allowed minutes of slack and number of breaks.
+MIN_SLACK_AND_BREAKS = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
 
 
 @pytest.mark.parametrize("minutes", plans())
 def test_plan_takes_its_minutes_with_slack_and_breaks(minutes: int) -> None:
     plan = plans()[minutes]
-    slack, breaks = LEAST[minutes]
+    slack, breaks = MIN_SLACK_AND_BREAKS[minutes]
     assert sum(takes for takes, *_ in plan["parts"]) + plan["slack"] == minutes
     assert plan["slack"] >= slack
     titles = [subject for _, subject, *_ in plan["parts"] if isinstance(subject, str)]
@@ -50,17 +50,15 @@ def test_plan_without_an_exercise_has_no_task_for_the_fast(minutes: int) -> None
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
-def test_minutes_of_a_lesson_add_up(
-    minutes: int,
-) -> None:
-    """They are the minutes of showing, working and talking."""
+def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
+    """The minutes to show, do and talk about a lesson add up to the minutes of its part."""
     for takes, subject, *_ in plans()[minutes]["parts"]:
         if isinstance(subject, dict):
             assert subject["show"] + subject["do"] + subject["talk"] == takes
 
 
 def test_plan_is_a_timetable() -> None:
-    """It names what is said, shown, left out, and next for the fast."""
+    """The plan has times of day, and the labels of each lesson's parts."""
     text = "\n".join(plan_lines(180, beginning=9 * 60 + 15))
     assert text.count("\n 9:15") == text.count("\n12:15 end") == 1
     for label in ("show", "do", "talk", "late", "fast"):
@@ -71,7 +69,7 @@ def test_plan_is_a_timetable() -> None:
 
 @pytest.mark.parametrize("minutes", plans())
 def test_commands_and_files_of_a_plan_exist(minutes: int) -> None:
-    """A word of the workshop, a command that loadtest takes, or a page with its presets."""
+    """Each detail of a plan is a command of the workshop or of loadtest, or an address."""
     plan = plans()[minutes]
     for detail in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:
         if detail in ("$ make doctor", "$ make workshop"):
