@@ -5,6 +5,7 @@ selection is played for two strategies.
 """
 
 import os
+from inspect import signature
 
 import pytest
 
@@ -41,6 +42,14 @@ CHOSEN = [
 ENDLESS = {"setnx"} | {
     name for name, traits in TRAITS.items() if traits.backend == "postgresql" or traits.reserves
 }
+
+
+def test_replacements_take_the_arguments_of_the_originals() -> None:
+    """A replacement that raised TypeError would not be the fault that its row describes."""
+    for weakened in WEAKENED_FAULTS:
+        original = getattr(weakened.owner, weakened.name)
+        if callable(original):
+            signature(weakened.instead).bind(*signature(original).parameters)
 
 
 @pytest.mark.parametrize(("fault", "neuter"), CHOSEN)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from loadtest.faults.kinds.stall import StallFault
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
-from servers.proxy.connection import Closed, Connection
+from servers.proxy.connection import Closed, Connection, LostReply
 from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
@@ -136,10 +137,11 @@ def drop_request(connection: Connection, request: bytes) -> None:
         raise Closed
 
 
-def deliver_reply(connection: Connection, reply: bytes) -> None:
+def deliver_reply(
+    connection: Connection, rule: LostReply, server: socket.socket, reply: bytes
+) -> None:
     """Deliver the reply, and report it as dropped."""
-    rule, connection._pending_rule = connection._pending_rule, None
-    assert rule is not None
+    connection._pending_rule = None
     rule.fire(reply)
 
 
