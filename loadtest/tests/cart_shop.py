@@ -5,6 +5,7 @@
 The shop sells under a mutex. Its modes:
 
 honest     lists all orders
+gathering  lists all orders, and answers no purchase before all of GATHERED_BUYERS have asked
 hiding     lists the first three orders only
 deleting   deletes all orders at POST /change
 repeating  writes all orders again at POST /change
@@ -13,12 +14,15 @@ repeating  writes all orders again at POST /change
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock
+from threading import Barrier, Lock
 from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
 CSRF = "csrf-of-{}"
+GATHERED_BUYERS = 20
+#: After this time without all buyers, the shop in mode `gathering` answers nobody.
+GATHERING_SECONDS = 15
 
 
 class CartShop(Target):
@@ -55,6 +59,7 @@ class Shop(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     mode = "honest"
     lock = Lock()
+    all_have_asked = Barrier(GATHERED_BUYERS)
     stock = 0
     orders: list[tuple[str, str]] = []
     #: The paths of all requests, in their order.
@@ -91,6 +96,8 @@ class Shop(BaseHTTPRequestHandler):
     def _checkout(self, user: str) -> None:
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "the cart is not full"})
+        if self.mode == "gathering":
+            self.all_have_asked.wait(GATHERING_SECONDS)
         with Shop.lock:
             if not Shop.stock:
                 return self._answer(409, {"error": "sold out"})
