@@ -12,7 +12,9 @@ def verdict_text(run: Mapping[str, Any]) -> str:
     if "orders" in run:
         orders = quantity(run["orders"], "order")
         units = quantity(run["initial_stock"], "unit")
-        headline += f": {orders} for {units}, {run['stock_left']} left on the shelf"
+        headline += f": {orders} for {units}"
+        if run["stock_left"] is not None:  # None if the shop shows no stock
+            headline += f", {run['stock_left']} left on the shelf"
     lines = [headline]
     lines += [f"not judged: {part}" for part in run.get("not_judged", ())]
     reasons = [run.get("why")] + list(run.get("findings", ())) + [run.get("error")]

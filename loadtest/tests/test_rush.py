@@ -14,6 +14,7 @@ from loadtest.rush.judge_rush import judge_rush
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import BuyerProcess, Rush
 from loadtest.rush.timing import max_in_flight, measure_timing, percentiles
+from loadtest.rush.verdict_text import verdict_text
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 
@@ -107,6 +108,15 @@ def test_unjudged_rush_names_its_sale_and_lock() -> None:
         "verdict": "unknown",
         "error": "no answer",
     }
+
+
+def test_verdict_names_the_stock_only_of_a_shop_that_shows_it() -> None:
+    run = rush_of_three(orders=3).compute_run()
+    assert verdict_text(run).startswith(
+        "OVERSOLD [none]: 3 orders for 2 units, 0 left on the shelf\n"
+    )
+    run["stock_left"] = None
+    assert verdict_text(run).startswith("OVERSOLD [none]: 3 orders for 2 units\n")
 
 
 def test_requested_stock_is_the_one_that_counts() -> None:
