@@ -23,7 +23,7 @@ from loadtest.load.plan import (
 )
 from loadtest.rush.option_parsers import (
     RUSH_OPTIONS,
-    Parse,
+    Parser,
     number_parser,
     parse_buyers,
     whole_number_parser,
@@ -361,7 +361,7 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def names_parser(kind: str, choices: Collection[str]) -> Parse:
+def names_parser(kind: str, choices: Collection[str]) -> Parser:
     """Return a parser of comma-separated names, which raises ArgumentTypeError for unknown ones."""
 
     def parse_names(text: str) -> list[str]:

@@ -15,9 +15,10 @@ class BuyersReport:
     """The sale and the requests of a finished rush.
 
     lock      the strategy, or the name of the target
-    sale      the number of the sale; 0 for a target
-    attempts  the prefix of the buyers' Idempotency-Keys
-    arrived   how many buyers were ready to buy
+    sale      the number of the sale; 0 in a third-party shop
+    attempts  the id of the rush, with which the buyers' Idempotency-Keys begin
+    arrived   how many buyers were at the barrier
+    requests  the requests of all buyers, with their answers
     stopped   whether the rush was stopped before every buyer had an answer
     lost      a sentence for each process that ended between the release and its report
     """
@@ -47,7 +48,7 @@ class BuyersReport:
         return buyer_events(self.requests, self.lock, self.product, self.sale)
 
     def append_to(self, path: Path | str) -> None:
-        """Append the events to a history. Raises OSError."""
+        """Append the events to the history in a file. Raises OSError."""
         with History(path) as history:
             for event in self.events():
                 history.record(**event)

@@ -16,8 +16,8 @@ from geventhttpclient.useragent import UserAgent
 
 #: Python's own poll(). gevent's poll() would let other greenlets run, which would read answers
 #: before all buyers have sent their requests.
-_poll = monkey.get_original("select", "poll")
-_take_connection = ConnectionPool.get_socket
+_make_poll_object = monkey.get_original("select", "poll")
+_original_get_socket = ConnectionPool.get_socket
 
 
 class MissingName(RuntimeError):
@@ -30,7 +30,7 @@ def install() -> None:
     Raises MissingName.
     """
     require_names()
-    ConnectionPool.get_socket = _call_before_connection  # type: ignore[method-assign,assignment]
+    ConnectionPool.get_socket = _get_socket_after_callback  # type: ignore[method-assign,assignment]
     ConnectionPool._is_socket_alive = _is_connection_open  # type: ignore[method-assign,assignment]
 
 
@@ -47,7 +47,7 @@ def require_names() -> None:
 
 
 def init_assigns_attribute(owner: type, name: str) -> bool:
-    """Return whether the constructor of a class uses an attribute of this name."""
+    """Return whether a constructor has this name in its code, as it does if it assigns it."""
     constructor: Any = owner.__init__  # type: ignore[misc]
     return name in constructor.__code__.co_names
 
@@ -70,8 +70,8 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
     """Call `callback` just before each request of this FastHttpSession is sent.
 
     geventhttpclient builds a request, with its headers and its cookies, and then takes a connection
-    from its pool. After that it only sends the bytes. Locust measures the request without the time
-    that `callback` takes.
+    from its pool. After that it only sends the bytes. If the request is sent with
+    catch_response=True, the time that Locust records for it excludes the time of `callback`.
     """
     client_pool = session.client.clientpool
     find_client = client_pool.get_client
@@ -122,22 +122,22 @@ def is_counted(response: Any) -> bool:
     return bool(response._entered)  # of Locust's ResponseContextManager
 
 
-def _call_before_connection(pool: Any) -> Any:
-    """Take a connection from a pool, after the callback of call_before_sending()."""
+def _get_socket_after_callback(pool: Any) -> Any:
+    """Take a connection from a pool, after the callback of call_before_sending() if it has one."""
     before_sending = getattr(pool, "before_sending", None)
     if before_sending is not None:
         before_sending()
-    return _take_connection(pool)
+    return _original_get_socket(pool)
 
 
-def _is_connection_open(_: Any, connection: Any) -> bool:
-    """Return whether a kept connection has received nothing, not even its end.
+def _is_connection_open(_pool: Any, connection: Any) -> bool:
+    """Return whether an idle connection is still usable: nothing arrived, not even its close.
 
-    geventhttpclient uses select(), which cannot watch files above 1,023: with more buyers in a
-    process, the later ones would have to connect again during the rush.
+    geventhttpclient uses select(), which cannot watch file descriptors above 1,023: with more
+    buyers in a process, the later ones would have to connect again during the rush.
     """
     if connection is None or connection.fileno() < 0:
         return False
-    poll = _poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+    poll_object = _make_poll_object()
+    poll_object.register(connection.fileno(), select.POLLIN)
+    return not poll_object.poll(0)

@@ -29,10 +29,12 @@ def judge_rush(
     stock_left     None if the shop shows no stock
     judging_scope  what is judged and what is not, as describe_judging_scope() returns it
 
-    SaleRecord describes the other parameters. The caller has to call mark_incomplete_as_unknown():
-    the verdict here does not consider whether the rush was stopped or lost buyers.
+    SaleRecord (judge/sale_record.py) describes the other parameters.
+
+    The caller has to call mark_incomplete_as_unknown(): the verdict here does not consider whether
+    the rush was stopped or lost buyers.
     """
-    # The judge needs a stock. If the shop shows none, it gets the one without a lost update.
+    # The judge needs a stock. If the shop shows none, assume that no update of it was lost.
     judged_stock_left = plan.stock - len(orders)
     if stock_left is not None:
         judged_stock_left = stock_left
@@ -81,7 +83,7 @@ def judge_rush(
 def mark_incomplete_as_unknown(run: MutableMapping[str, Any]) -> None:
     """Make the verdict on a rush `unknown` if it was stopped or lost buyers.
 
-    If it had oversold by then, it stays oversold.
+    The verdict on an oversold rush stays `oversold`.
     """
     reasons = list(run.get("lost", ()))
     if run.get("stopped"):

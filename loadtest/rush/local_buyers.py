@@ -21,9 +21,10 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer, Target
 
-#: Time for which gevent runs ready greenlets before it reads answers. It is longer from the release
-#: until the report, so that every buyer sends its request before an answer is read.
+#: Time for which gevent runs ready greenlets before it reads answers: Python's switch interval.
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
+#: The same from the release until the report: long enough for every buyer to send its request
+#: before an answer is read.
 RELEASE_SWITCH_SECONDS = 1.0
 
 
@@ -67,7 +68,8 @@ class LocalBuyers:
     def __post_init__(self) -> None:
         self._free_numbers = iter(self.numbers)
         self._barrier = Event()
-        self._purchasing: set[str] = set()
+        #: The keys of the buyers whose buy() was called and has sent no request yet.
+        self._unsent_keys: set[str] = set()
 
     def add_buyer(self, user: Any) -> Buyer:
         """Return the next buyer for a Locust user, and choose its node of the shop.
@@ -79,24 +81,24 @@ class LocalBuyers:
             wait_forever()
         user.client.base_url = self.plan.hosts[number % len(self.plan.hosts)]
         buyer = Buyer(number, f"{self.id}/buyer-{number}", user.client)
-        call_before_sending(user.client, lambda: self.send(buyer.key))
+        call_before_sending(user.client, lambda: self.record_sending(buyer.key))
         return buyer
 
     def steps(self, user: Any) -> Any:
-        """Return the object whose methods are a buyer's steps: Locust's user or a TargetSteps."""
+        """Return the object with a buyer's connect() and buy(): Locust's user or a TargetSteps."""
         if isinstance(self.target, OurShop):
             return user
         return TargetSteps(self.target, self.plan.hosts, user.client, self.break_off)
 
-    def send(self, key: str) -> None:
-        """Record the time at which a buyer's purchase is sent. The first one waits at the barrier.
+    def record_sending(self, key: str) -> None:
+        """Record that a buyer's purchase is sent now. The first purchase waits at the barrier.
 
         Only the first request of each buy() is recorded: those of prepare() and connect(), and
         further ones of the same buy(), are not.
         """
-        if key not in self._purchasing:
+        if key not in self._unsent_keys:
             return
-        self._purchasing.remove(key)
+        self._unsent_keys.remove(key)
         if key not in self.requests:
             self._wait_at_barrier()
         self.requests.setdefault(key, []).append(Request(key, time.monotonic_ns()))
@@ -130,9 +132,9 @@ class LocalBuyers:
         The buyer's first request waits at the barrier after it has been built: at the release only
         its bytes have to be sent.
         """
-        self._purchasing.add(buyer.key)
+        self._unsent_keys.add(buyer.key)
         answer = buy(buyer)
-        self.send(buyer.key)  # has an effect only if buy() made no request
+        self.record_sending(buyer.key)  # has an effect only if buy() sent no request
         answer.record(self.requests[buyer.key][-1])
         return answer
 
@@ -163,7 +165,7 @@ class LocalBuyers:
         """Count a buyer as finished, and wait forever. The last one to finish sends the report."""
         self.finished += 1
         if self.finished == self.arrived:
-            self.report()
+            self.send_report()
         wait_forever()
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
@@ -182,12 +184,12 @@ class LocalBuyers:
             self.close()
 
     def close(self) -> None:
-        """End the rush: the buyers send no more requests, and the earlier ones are reported."""
+        """End the rush: the buyers send no more requests, and those already sent are reported."""
         self._rush_is_over = True
         self._barrier.set()
-        self.report()
+        self.send_report()
 
-    def report(self) -> None:
+    def send_report(self) -> None:
         """Send the report, once: all requests and answers, in the coordinator's time."""
         if self._has_reported:
             return

@@ -7,6 +7,7 @@ announcement of a rush is not a message: it is one of the options that Locust se
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -37,12 +38,12 @@ SAME_CLOCK_SECONDS = 0.001
 CLOCK_SAMPLES = 5
 
 
-def clock_offset() -> float:
+def measure_clock_offset() -> float:
     """Return the time of day minus the monotonic clock, in seconds.
 
     The offset is the same for all processes of a machine, so a different offset shows a different
-    machine. Of several samples the one that took least time is returned: in the others the process
-    may have been descheduled between the two readings.
+    machine. The clocks are read several times, and the fastest reading counts: in the others the
+    process may have been descheduled between the two clocks.
     """
     fastest_duration = float("inf")
     offset = 0.0
@@ -59,31 +60,38 @@ def clock_offset() -> float:
 def seconds_ahead(remote_offset: float) -> float:
     """Return the seconds by which this machine's monotonic clock is ahead of another machine's.
 
-    The result is as exact as the agreement of the two machines on the time of day.
+    The result is as exact as the agreement of the two machines on the time of day, which both
+    offsets contain, so that their difference is that of the monotonic clocks.
 
-    remote_offset  the clock_offset() of the other machine
+    remote_offset  the measure_clock_offset() of the other machine
     """
-    ahead = remote_offset - clock_offset()
+    ahead = remote_offset - measure_clock_offset()
     return ahead if abs(ahead) > SAME_CLOCK_SECONDS else 0.0
 
 
 def pack_request(request: Request, ahead: float = 0.0) -> list[Any]:
-    """Serialize a request, converting its times to a clock that is `ahead` seconds behind ours.
+    """Return the fields of a request, with its times on the coordinator's clock.
 
-    `Request(*fields)` restores it.
+    `Request(*fields)` restores the request.
+
+    ahead  the seconds by which this machine's clock is ahead of the coordinator's
     """
-    fields = list(fields_of_request(request))
-    if ahead:
-        ahead_ns = round(ahead * 1e9)
-        fields[1:3] = [None if time_ns is None else time_ns - ahead_ns for time_ns in fields[1:3]]
-    return fields
+    ahead_ns = round(ahead * 1e9)
+    answered_at = request.answered_at
+    if answered_at is not None:
+        answered_at -= ahead_ns
+    coordinators_request = replace(
+        request, sent_at=request.sent_at - ahead_ns, answered_at=answered_at
+    )
+    return list(fields_of_request(coordinators_request))
 
 
 def sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a target that can be sent to the workers.
+    """Return the attributes of a target that can be sent to the workers, as they will arrive.
 
-    Buyers in other processes need what open() has set. Raises TargetError for an attribute that
-    open() has set and that cannot be sent.
+    Buyers in other processes need the attributes that open() has set. Raises TargetError if one of
+    these cannot be sent. Other attributes that cannot be sent are left out, because the __init__()
+    of the worker's own target sets them.
 
     attributes_before  the attributes before open()
     """

@@ -6,26 +6,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-Parse = Callable[[str], Any]
+Parser = Callable[[str], Any]
 
 
-def number_parser(minimum: float, maximum: float, kind: type = float) -> Parse:
+def number_parser(minimum: float, maximum: float, number_type: type = float) -> Parser:
     """Return a parser of numbers. It raises ArgumentTypeError, which names the bounds."""
-    is_whole = kind is int
+    is_whole = number_type is int
+    # Digits only: int() and float() would also accept `1_000`, `nan` and numbers of any length.
     pattern = r"[0-9]{1,12}" if is_whole else r"[0-9]{1,9}(\.[0-9]{1,9})?"
     description = "a whole number" if is_whole else "a number"
 
     def parse(text: str) -> Any:
-        if not re.fullmatch(pattern, text) or not minimum <= kind(text) <= maximum:
+        if not re.fullmatch(pattern, text) or not minimum <= number_type(text) <= maximum:
             raise ArgumentTypeError(
                 f"{text[:64]!r} is not {description} from {minimum:.12g} to {maximum:.12g}"
             )
-        return kind(text)
+        return number_type(text)
 
     return parse
 
 
-whole_number_parser = partial(number_parser, kind=int)
+whole_number_parser = partial(number_parser, number_type=int)
 
 
 def parse_name(text: str) -> str:
@@ -38,7 +39,7 @@ def parse_name(text: str) -> str:
 parse_buyers = whole_number_parser(1, 20_000)
 #: The parsers of a rush's options, by option. The shop has the same bounds for the stock, the hold
 #: and the product.
-RUSH_OPTIONS: dict[str, Parse] = {
+RUSH_OPTIONS: dict[str, Parser] = {
     "lock": parse_name,
     "stock": whole_number_parser(0, 1_000_000),
     "hold_ms": whole_number_parser(0, 5_000),

@@ -1,4 +1,4 @@
-"""Permission to rush a machine: another machine than this one only if the user names it."""
+"""Permission to rush a machine: this machine always, another one only if the user names it."""
 
 import socket
 from ipaddress import ip_address
@@ -21,7 +21,7 @@ def hostname_of(url: str) -> str:
 def is_loopback(hostname: str) -> bool:
     """Return whether a name resolves to loopback addresses only; False for an unknown name."""
     try:
-        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(hostname, None)}
+        addresses = {str(address[0]) for *_, address in socket.getaddrinfo(hostname, None)}
     except (OSError, UnicodeError):
         return False
     without_zones = [address.partition("%")[0] for address in addresses]
@@ -29,9 +29,11 @@ def is_loopback(hostname: str) -> bool:
 
 
 def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
-    """Raise TargetError unless the shop is on this machine or on the machine of the given name.
+    """Raise TargetError unless the shop is on this machine or on the allowed one.
 
     Return a warning to print, which is empty for this machine.
+
+    allowed_hostname  the value of PERMISSION_FLAG; empty without it
     """
     hostname = hostname_of(url)
     if is_loopback(hostname):
@@ -41,9 +43,9 @@ def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
             f"{buyers} buyers will rush {hostname} at one instant: stop it with Ctrl-C if you "
             "must not"
         )
-    other_permission = f"; {PERMISSION_FLAG} names {allowed_hostname}" if allowed_hostname else ""
+    difference = f"; {PERMISSION_FLAG} names {allowed_hostname}" if allowed_hostname else ""
     raise TargetError(
-        f"{hostname} is not this machine{other_permission}. {buyers} buyers at one instant may "
-        "take a shop down, and against one that is not yours it is an attack. If you may: "
-        f"{PERMISSION_FLAG} {hostname}"
+        f"{hostname} is not this machine{difference}. {buyers} buyers at one instant may "
+        "take a shop down, and against one that is not yours it is an attack. If you may "
+        f"rush it, add {PERMISSION_FLAG} {hostname}"
     )

@@ -1,4 +1,4 @@
-"""The plan of one rush, from the command line to the buyers."""
+"""The plan of one rush, which the command line describes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,9 @@ class RushPlan:
     fields are checked by the parsers of the options, and by the shop.
 
     hosts          the addresses of the shop, which the buyers use in turn
-    deadline       seconds after which buyers give up
+    buyers         the number of buyers
+    stock          the units with which the sale is opened
+    deadline       seconds after the release at which buyers give up
     lock           the strategy; like `hold_ms` and `product`, for this project's shop alone
     hold_ms        milliseconds between check and decrement
     target         the file that describes another shop; empty: this project's shop

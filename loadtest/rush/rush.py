@@ -1,10 +1,10 @@
-"""One rush, in the process that opens its sale.
+"""One rush, in its coordinator: the process that opens the sale.
 
-In a rush many buyers send their purchases at the same instant. The process that opens the sale
-announces the rush to the processes with the buyers. Each buyer waits at the barrier, just before
-its first request is sent. The process releases the buyers when the last of them has arrived there,
-or after a time limit, and it gets one report from each process. It judges the rush, unless the
-plan's `judge` is False. A rush that lost a process before its report is never exact.
+In a rush many buyers send their purchases at the same instant. The coordinator announces the rush
+to the processes with the buyers. Each buyer waits at the barrier, just before its first request is
+sent. The coordinator releases the buyers when the last of them has arrived there, or after a time
+limit, and it gets one report from each process. It judges the rush, unless the plan's `judge` is
+False. A rush that lost a process before its report is never exact.
 """
 
 import socket
@@ -38,8 +38,8 @@ from loadtest.target.target import Target
 
 #: The id of the only process if Locust has no workers.
 LOCAL = "local"
-#: The finding for orders from before the rush that are gone or have another buyer now.
-CHANGED_BEFORE = "changed_before"
+#: The violation that orders from before the rush are gone or have another buyer now.
+CHANGED_EARLIER_ORDERS = "changed_before"
 #: Time from the release message to the release, for the message to reach every worker.
 RELEASE_LEAD_SECONDS = 0.05
 POLL_INTERVAL_SECONDS = 0.2
@@ -71,13 +71,20 @@ class BuyerProcess:
 
     @property
     def machine(self) -> str:
+        """The name of the process's machine; LOCAL for the only process."""
         return self.id.rpartition("_")[0] or self.id
+
+    @property
+    def worker_number(self) -> int:
+        """The worker's number in messages: 0, 1, 2, ..., as is that of its first buyer."""
+        return self.buyers.start
 
     def has_ended(self) -> bool:
         """Return whether the process has ended; False if it is on another machine."""
         if not self.pid or self.machine != socket.gethostname():
             return False
         try:
+            # A zombie has ended: only its parent has not asked for its exit code yet.
             return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
@@ -94,8 +101,8 @@ class Rush:
     workers       Locust's ids of the processes with the buyers; empty if this process has them
     released_at   the monotonic time at which the buyers may buy; 0 before the release
     stopped       whether the rush was stopped before every buyer had an answer
-    failure       the reason why there is no verdict, such as a shop that does not answer, an error
-                  in the target's file, or a process that ended before the release
+    failure       a sentence why there is no verdict, such as on a shop that does not answer, on an
+                  error in the target's file, or on a process that ended before the release; else ""
     lost          a sentence for each process that ended between the release and its report
     judged_orders the orders by which the rush was judged
     judged_stock  the stock by which the rush was judged; None if the shop shows none
@@ -111,7 +118,7 @@ class Rush:
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
     stopped: bool = False
-    failure: ShopUnreachable | None = None
+    failure: str = ""
     lost: list[str] = field(default_factory=list)
     is_concluded: bool = False
     judged_orders: OrdersOrTotal = 0
@@ -128,14 +135,15 @@ class Rush:
 
     @cached_property
     def sale_counter(self) -> SaleCounter:
+        """The counter of this sale's orders, which knows the keys of all buyers."""
         names = [f"buyer-{number}" for number in range(self.plan.buyers)]
         return SaleCounter(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
         """Open the sale, and return the announcement of the rush. Raises ShopUnreachable.
 
-        Its `shares` are the numbers of each process's buyers as the arguments of range(): the
-        first buyer, and every n-th after it.
+        The announcement's `shares` map the id of each process to the numbers of its buyers, as the
+        arguments of range(): the first buyer, and every n-th after it.
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
@@ -148,7 +156,7 @@ class Rush:
         return {
             "rush": self.id,
             "plan": asdict(replace(self.plan, restock_token="")),
-            "clock": messages.clock_offset(),
+            "clock": messages.measure_clock_offset(),
             "state": state,
             "shares": shares,
         }
@@ -156,10 +164,11 @@ class Rush:
     def watch(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
-        Both waits have a time limit. Returns at once if the rush is over; see is_over.
+        After a time limit, the buyers who have arrived are released without the others, and missing
+        reports are no longer waited for. Returns at once if the rush is over; see is_over.
         """
-        arrival_timeout = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
-        self._wait(lambda: self._is_done_or_lost(_has_arrived), arrival_timeout)
+        arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
+        self._wait_for_processes(_has_arrived, arrival_seconds)
         if self.is_over:
             return
         lead = RELEASE_LEAD_SECONDS if self.workers else 0.0
@@ -167,28 +176,40 @@ class Rush:
         message = {"rush": self.id, "at": self.released_at}
         for process in self.processes.values():
             self.runner.send_message(messages.GO, message, process.id)
-        answer_timeout = self.plan.deadline + ANSWER_GRACE_SECONDS
-        self._wait(lambda: self._is_done_or_lost(_has_reported), answer_timeout)
+        self._wait_for_processes(_has_reported, self.plan.deadline + ANSWER_GRACE_SECONDS)
 
     @property
     def is_over(self) -> bool:
         """True if the rush is concluded, has failed, or has lost a process."""
         return bool(self.failure or self.lost or self.is_concluded)
 
-    def _is_done_or_lost(self, is_done: Callable[[BuyerProcess], bool]) -> bool:
-        """Return whether every process is done, or the rush is over.
+    def _wait_for_processes(self, is_done: Callable[[BuyerProcess], bool], seconds: float) -> None:
+        """Wait until every process is done, or the rush is over, at most `seconds`.
 
         A process that has ended without a report is recorded as lost, so that the rush is over.
         """
-        if self.is_over or all(map(is_done, self.processes.values())):
-            return True
+
+        def is_wait_over() -> bool:
+            return self.is_over or all(map(is_done, self.processes.values()))
+
+        def check_processes() -> bool:
+            if not is_wait_over():
+                self._record_losses()
+            return is_wait_over()
+
+        self._wait(check_processes, seconds)
+
+    def _record_losses(self) -> None:
+        """Record the loss of every process that has ended without a report."""
         for process in self.processes.values():
             if not process.has_reported and self._is_lost(process):
                 self.record_loss(process)
-        return self.is_over
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until the condition holds. It is checked after every message and at intervals."""
+        """Wait until `condition` holds, at most `seconds`.
+
+        The condition is checked after every message, and at intervals.
+        """
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             self._message_received.clear()
@@ -205,20 +226,20 @@ class Rush:
     def record_loss(self, process: BuyerProcess) -> None:
         """Record that a process has ended without a report.
 
-        After the release the requests and answers of its buyers are lost. Before it, the rush has
-        failed.
+        After the release the requests and answers of its buyers are lost. Before the release, the
+        loss is the failure of the rush.
         """
-        worker = f"worker {process.buyers.start} on {process.machine}"
-        buyers = len(process.buyers)
+        worker = f"worker {process.worker_number} on {process.machine}"
+        lost_buyers = len(process.buyers)
         if self.released_at:
             self.lost.append(
-                f"{worker} is gone, and with it the answers to {buyers} of {self.plan.buyers} "
-                "buyers"
+                f"{worker} is gone, and with it the answers to {lost_buyers} of "
+                f"{self.plan.buyers} buyers"
             )
             return
-        self.failure = self.failure or ShopUnreachable(
-            f"{worker} is gone, and with it {buyers} of {self.plan.buyers} buyers: no buyer was "
-            "released. The worker's log says why; start it and the rush again"
+        self.failure = self.failure or (
+            f"{worker} is gone, and with it {lost_buyers} of {self.plan.buyers} buyers: no buyer "
+            "was released. The worker's log says why; start it and the rush again"
         )
 
     def handle_message(self, message: Any) -> None:
@@ -236,12 +257,12 @@ class Rush:
                 process.has_reported = True
                 self.arrived += content["arrived"]
                 self.requests += [Request(*fields) for fields in content["requests"]]
-                logger.info("worker %d has reported", process.buyers.start)
+                logger.info("worker %d has reported", process.worker_number)
             case messages.FAILED:
-                self.failure = self.failure or ShopUnreachable(content["error"])
+                self.failure = self.failure or content["error"]
         self._message_received.set()
 
-    # --- its end --------------------------------------------------------------------------------
+    # --- the end of the rush --------------------------------------------------------------------
 
     def conclude(self) -> dict[str, Any]:
         """Collect the missing reports, and return the run of this rush.
@@ -251,13 +272,14 @@ class Rush:
         """
         try:
             self._collect_reports()
-            if self.failure is not None:
-                raise self.failure
-            return self.compute_run() if self.plan.judge else self.report().as_json()
+            if not self.failure:
+                return self.compute_run() if self.plan.judge else self.report().as_json()
+            reason = self.failure
+            logger.error("%s", reason)
         except ShopUnreachable as error:
-            logger.error("%s", error)
             reason = str(error)
-        except Exception as error:  # any: without a result Locust's run would never end
+            logger.error("%s", reason)
+        except Exception as error:  # any: if conclude() raised, Locust's run would never end
             logger.exception("the rush was not judged")
             reason = f"the rush was not judged: {error!r}"
         sale = {"lock": self.target.name, "sale": self.target.sale}
@@ -297,8 +319,8 @@ class Rush:
         ShopUnreachable.
         """
         last_requests = {request.attempt: request for request in self.requests}
-        sold = sum(request.outcome == "sold" for request in last_requests.values())
-        missing_order_findings = self.sale_counter.wait_until_settled(sold)
+        sold_count = sum(request.outcome == "sold" for request in last_requests.values())
+        unsettled_findings = self.sale_counter.wait_until_settled(sold_count)
         stock_left = self.sale_counter.stock()
         orders_or_total = self.sale_counter.orders()  # an int if the shop shows only their number
         self.judged_orders = orders_or_total
@@ -306,7 +328,7 @@ class Rush:
         orders = match_orders_to_buyers(self.sale_counter, orders_or_total, self.requests)
         report = self.report()
         opening_stock = self.sale_counter.opening_stock
-        if opening_stock is None:
+        if opening_stock is None:  # the shop shows no stock
             opening_stock = self.plan.stock
         run = judge_rush(
             self.plan,
@@ -324,12 +346,15 @@ class Rush:
             ),
         )
         if not self.target.records_keys:
-            self._add_foreign_shop_findings(run, orders, missing_order_findings)
+            self._add_third_party_findings(run, orders, unsettled_findings)
         mark_incomplete_as_unknown(run)
         return run
 
-    def _add_foreign_shop_findings(
-        self, run: dict[str, Any], orders: Sequence[Mapping[str, Any]], missing: Sequence[str]
+    def _add_third_party_findings(
+        self,
+        run: dict[str, Any],
+        orders: Sequence[Mapping[str, Any]],
+        unsettled_findings: Sequence[str],
     ) -> None:
         """Add the findings that only a third-party shop's run can have.
 
@@ -337,16 +362,16 @@ class Rush:
         number the orders otherwise than orders() does, and orders from before the rush that have
         changed.
 
-        missing  the sentences that SaleCounter.wait_until_settled() returned
+        unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
         if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
-            run |= {"verdict": "unknown", "why": missing[0]}
+            run |= {"verdict": "unknown", "why": unsettled_findings[0]}
         if "lost_ack" in run["violations"]:
             run["findings"] += describe_unmatched_numbers(orders, self.requests)
         if run["verdict"] not in {"exact", "oversold"}:
-            run["findings"] += missing
+            run["findings"] += unsettled_findings
         if changed_orders := self.sale_counter.find_changed_earlier_orders():
-            run["violations"].append(CHANGED_BEFORE)
+            run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
             if run["verdict"] == "exact":
                 run |= {"verdict": "unknown", "why": changed_orders[0]}
@@ -354,8 +379,8 @@ class Rush:
     def reread_orders(self) -> dict[str, Any]:
         """Read all orders of the sale and its stock again. Raises ShopUnreachable.
 
-        Return the number of `orders`, and as `changes` how orders and stock differ from those by
-        which the rush was judged.
+        The returned `orders` is the number of orders. The returned `changes` has a sentence on each
+        difference from the orders and the stock by which the rush was judged.
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)

@@ -1,7 +1,7 @@
 """The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
 
 Locust counts a purchase as a failure by the meaning that the target's read() gives it: `sold_out`
-is no failure. It counts a request of prepare() by its status, and any other request as a success.
+is no failure. A request of prepare() is counted by its status, and any other as a success.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,6 +33,8 @@ HTML_HINT = (
 @dataclass
 class TargetSteps:
     """The steps of one buyer of a target's shop.
+
+    They replace the `request` of the buyer's client, through which the target's code sends.
 
     nodes      the addresses of the shop: the buyer may send requests to their hosts only
     client     the buyer's HTTP client
@@ -66,7 +68,9 @@ class TargetSteps:
             try:
                 call(self.target, self.target.prepare, buyer)
             finally:
-                self._require_success()  # an error in an answer explains an exception of prepare()
+                # If a request failed, an exception of prepare() is only a consequence: the
+                # TargetError on the request replaces it.
+                self._count_and_require_success()
         except ShopUnreachable as error:
             self.give_up(error)
 
@@ -100,14 +104,15 @@ class TargetSteps:
                 "allow_redirects=False, or another --host"
             )
 
-    def _require_success(self) -> None:
-        """Report the requests of prepare() to Locust. Raises TargetError for the first error.
+    def _count_and_require_success(self) -> None:
+        """Let Locust count the requests of prepare(). Raises TargetError for the first that failed.
 
-        An error of a request that was sent with catch_response=True is allowed.
+        A request that was sent with catch_response=True may fail.
         """
-        sent = self.responses
+        responses = self.responses
         self.responses = []
-        for response, may_fail in sent:
+        for response, may_fail in responses:
+            # The status is 0 if there was no answer.
             failed = not may_fail and not 0 < response.status_code < 400
             if not is_counted(response):
                 _count(response, failed)
@@ -131,11 +136,11 @@ def _count(response: Any, failed: bool) -> None:
 
 
 def read_answer(target: Target, response: Any) -> Answer:
-    """Return the meaning of a response to buy(). If none came, the outcome is unknown.
+    """Return the meaning of a response to buy(). If the shop did not answer, it is NO_ANSWER.
 
     Raises TargetError if buy() returned no response, if read() returns no Answer, or if read()
-    raises an exception for a status below 500. If it raises for a status from 500 on, the purchase
-    may have happened, so the answer is an open `error`.
+    raises an exception for a status below 500. If read() raises for a status from 500 on, the
+    purchase may have happened, so the answer is an open `error`.
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):
@@ -143,7 +148,7 @@ def read_answer(target: Target, response: Any) -> Answer:
             f"{file_of(target)}: buy() returned {response!r:.60}; return the response of the "
             "request that buys, as buyer.client.post() returns it"
         )
-    if status == 0:
+    if status == 0:  # there was no answer
         return NO_ANSWER
     try:
         answer = target.read(response)

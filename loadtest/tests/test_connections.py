@@ -234,8 +234,10 @@ def test_unreleased_buyers_send_nothing_after_the_end(rush: Rush) -> None:
 def test_times_are_converted_to_the_coordinators_clock(
     rush: Rush,
 ) -> None:
-    assert messages.seconds_ahead(messages.clock_offset()) == 0.0
-    assert messages.seconds_ahead(messages.clock_offset() + 5) == pytest.approx(5, abs=0.001)
+    assert messages.seconds_ahead(messages.measure_clock_offset()) == 0.0
+    assert messages.seconds_ahead(messages.measure_clock_offset() + 5) == pytest.approx(
+        5, abs=0.001
+    )
     request = Request("a", 7_000_000_000, 8_000_000_000)
     assert messages.pack_request(request, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
     rush.local_buyers.ahead, rush.buyers = 5.0, []

@@ -192,7 +192,7 @@ class LocustRushes:
             require_permissions(plan)
             self.options.rush = rush.open()  # Locust sends its options to each worker with users
         except ShopUnreachable as error:
-            rush.failure = error
+            rush.failure = str(error)
         gevent.spawn(self._watch, rush)
 
     def _watch(self, rush: Rush) -> None:
