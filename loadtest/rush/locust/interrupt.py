@@ -1,4 +1,4 @@
-"""A handler of Ctrl-C that ends plain Locust before its run begins, with the code of `unknown`.
+"""A Ctrl-C handler that ends plain Locust before its run begins, with the exit code of `unknown`.
 
 Locust itself handles a KeyboardInterrupt only once the run has begun. Before that, while it starts
 its processes or waits for its workers, Ctrl-C would print a traceback.
@@ -18,11 +18,11 @@ def install(**_: Any) -> None:
     """Handle SIGINT until `restore` is called, unless it is ignored or has another handler."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
-    first_pid = os.getpid()
+    installing_pid = os.getpid()
     main_greenlet = gevent.getcurrent()
 
     def end(*_: object) -> None:
-        if os.getpid() != first_pid:  # a worker of --processes: the verdict is the master's
+        if os.getpid() != installing_pid:  # a worker of --processes: the verdict is the master's
             exit_code = 0
         else:
             print("UNKNOWN: interrupted before there was a rush", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.rush.option_parsers import RUSH_OPTIONS
+from loadtest.rush.option_parsers import RUSH_OPTIONS, Parser
 from loadtest.rush.permission import PERMISSION_FLAG, require_permission
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.client import Shop, ShopUnreachable
@@ -24,60 +24,60 @@ LIST_TIMEOUT_SECONDS = 2
 def add_arguments(parser: LocustArgumentParser) -> None:
     """Add the options of a rush.
 
-    Paths, addresses and secrets have no type. They are set on the command line only: the web UI
-    neither shows nor accepts them.
+    Paths, addresses and secrets are set on the command line only: the web UI neither shows nor
+    accepts them.
     """
 
-    def add(name: str, help_text: str, default: Any = "", **settings: Any) -> None:
-        in_web_ui = "type" in settings
-        parser.add_argument(
-            name, default=default, help=help_text, include_in_web_ui=in_web_ui, **settings
-        )
+    def add_shown(name: str, help_text: str, default: Any, parse: Parser, **settings: Any) -> None:
+        parser.add_argument(name, default=default, help=help_text, type=parse, **settings)
+
+    def add_hidden(name: str, help_text: str, **settings: Any) -> None:
+        parser.add_argument(name, default="", help=help_text, include_in_web_ui=False, **settings)
 
     early_options = _parse_host_and_target()
     # Other shops have no strategies and products, so with --target these options are refused.
     if not early_options.target:
-        add(
+        add_shown(
             "--lock",
             "The strategy that guards the stock",
             RushPlan.lock,
-            type=RUSH_OPTIONS["lock"],
+            RUSH_OPTIONS["lock"],
             env_var="LOCUST_LOCK",
             choices=_list_strategies(early_options.host),
         )
-        add(
+        add_shown(
             "--hold-ms",
             "Milliseconds between check and decrement",
             RushPlan.hold_ms,
-            type=RUSH_OPTIONS["hold_ms"],
+            RUSH_OPTIONS["hold_ms"],
         )
-        add(
+        add_shown(
             "--product",
             "The product that the buyers buy",
             RushPlan.product,
-            type=RUSH_OPTIONS["product"],
+            RUSH_OPTIONS["product"],
         )
-    add("--stock", "Units on the shelf", RushPlan.stock, type=RUSH_OPTIONS["stock"])
-    add(
+    add_shown("--stock", "Units on the shelf", RushPlan.stock, RUSH_OPTIONS["stock"])
+    add_shown(
         "--deadline",
         "Seconds after which buyers give up",
         RushPlan.deadline,
-        type=RUSH_OPTIONS["deadline"],
+        RUSH_OPTIONS["deadline"],
     )
-    add("--target", "A file that describes how to buy from another shop: docs/your-shop.md")
-    add(
+    add_hidden("--target", "A file that describes how to buy from another shop: docs/your-shop.md")
+    add_hidden(
         PERMISSION_FLAG,
         "With --target: the host name of another machine that you may rush",
         metavar="HOST",
     )
-    add("--nodes", "More addresses of the same shop, comma-separated: buyers alternate")
-    add("--restock-token", "The shop's SHOP_RESTOCK_TOKEN", env_var="SHOP_RESTOCK_TOKEN")
-    add("--history", "Append each buyer's requests and answers to this file, as JSON lines")
-    add("--result", "Write the result to this file, as JSON")
+    add_hidden("--nodes", "More addresses of the same shop, comma-separated: buyers alternate")
+    add_hidden("--restock-token", "The shop's SHOP_RESTOCK_TOKEN", env_var="SHOP_RESTOCK_TOKEN")
+    add_hidden("--history", "Append each buyer's requests and answers to this file, as JSON lines")
+    add_hidden("--result", "Write the result to this file, as JSON")
 
 
 def _parse_host_and_target() -> argparse.Namespace:
-    """Parse the shop's address and the target, on which the other options depend."""
+    """Parse the shop's address and the target in sys.argv, on which the other options depend."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     default_host = os.environ.get("LOCUST_HOST") or DEFAULT_HOST  # as Locust's own --host
     parser.add_argument("-H", "--host", default=default_host)

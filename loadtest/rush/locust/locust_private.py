@@ -63,8 +63,8 @@ class FixedDispatcher(UsersDispatcher):
         """Ignore a worker that is lost during a rush."""
 
 
-def workers_by_dispatch_order(runner: Any) -> list[str]:
-    """Return the ids of the workers in the order in which they get users; none without workers."""
+def worker_ids_in_dispatch_order(runner: Any) -> list[str]:
+    """Return the ids of the workers in the order in which they get users; empty without workers."""
     if not isinstance(runner, MasterRunner):
         return []
     dispatcher: Any = runner._users_dispatcher

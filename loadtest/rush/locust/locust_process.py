@@ -26,7 +26,7 @@ BUYERS_HISTORY = "buyers.jsonl"
 
 
 class TargetUnusable(StackError):
-    """The target's file has an error, or its shop does not answer. The log has no more details."""
+    """The rush has no verdict, usually because of the target's file or of a silent shop."""
 
 
 @dataclass
@@ -36,6 +36,8 @@ class LocustProcess:
     log      the file of Locust's own log
     workers  the number of processes with buyers; with 1 the child itself has the buyers
     pid      the process id of the child; 0 before it is started
+
+    After the `with` block, `_why_ended` is what why_ended() returned before the block's end.
     """
 
     log: IO[bytes]
@@ -91,7 +93,9 @@ class LocustProcess:
         return self._request({"reread_orders": True})
 
     def serve(self, folder: str, plan: RushPlan) -> None:
-        """Let the child run the rushes that the shop's page requests through this folder.
+        """Let the child run the rushes that the page requests by files of this folder.
+
+        demo/rush_folder.py describes the files.
 
         plan  the addresses of the shop and its token; the page chooses the rest
         """

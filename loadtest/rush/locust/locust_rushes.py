@@ -1,6 +1,6 @@
 """The rushes of a Locust process, which opens their sales, runs their buyers, or does both.
 
-The process that opens the sales is Locust's only process, or its master.
+The coordinator, the process that opens the sales, is Locust's only process, or its master.
 """
 
 import gc
@@ -24,7 +24,7 @@ from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.local_buyers import LocalBuyers, wait_forever
 from loadtest.rush.locust.locust_options import build_plan, load_target, require_permissions
-from loadtest.rush.locust.locust_private import FixedDispatcher, workers_by_dispatch_order
+from loadtest.rush.locust.locust_private import FixedDispatcher, worker_ids_in_dispatch_order
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import LOCAL, POLL_INTERVAL_SECONDS, Rush
@@ -47,7 +47,8 @@ class LocustRushes:
     plan         the plan of the next rush; None: it is built from Locust's options
     token        the value of --restock-token, which is removed from Locust's options
     rush         the last rush whose sale this process opened
-    last_run     the run of the last concluded rush; empty before the first
+    last_run     the run of the last concluded rush, or its BuyersReport as JSON if the plan's
+                 `judge` is False; empty before the first
     buyers       this process's buyers in the last rush in which it had any
     """
 
@@ -62,10 +63,11 @@ class LocustRushes:
 
     def __init__(self) -> None:
         self.last_run: dict[str, Any] = {}
-        self.is_set_up = Event()
-        self._gathering = RLock()
-        self._concluding = RLock()
-        #: Ends Locust's run, which goes on forever by itself.
+        self._set_up_done = Event()
+        self._prepare_lock = RLock()
+        self._conclude_lock = RLock()
+        #: Ends Locust's run, which goes on forever by itself. Locust as a library (locust_child.py)
+        #: sets another function.
         self.end_run: Callable[[], object] = self._end_run
 
     def set_up(self, environment: Any) -> None:
@@ -91,7 +93,7 @@ class LocustRushes:
             environment.dispatcher_class = FixedDispatcher
             self.opens_sales = True
             gc.freeze()  # so that no garbage collection scans the modules loaded so far
-        self.is_set_up.set()
+        self._set_up_done.set()
 
     def _require_usable_target(self) -> None:
         """Exit with code 2 if the target's file cannot be loaded, or if a host must not be rushed.
@@ -117,17 +119,15 @@ class LocustRushes:
 
     def gather_buyers(self) -> LocalBuyers:
         """Return this process's buyers in the present rush; the first call prepares them."""
-        self.is_set_up.wait()  # a worker may have users before that
-        with self._gathering:
+        self._set_up_done.wait()  # a worker may have users before that
+        with self._prepare_lock:
             announcement = self.options.rush
-            is_new = announcement and (
-                self.buyers is None or self.buyers.id != announcement["rush"]
-            )
-            if is_new:
-                self._gather(announcement)
+            id_of_prepared_rush = self.buyers.id if self.buyers is not None else ""
+            if announcement is not None and announcement["rush"] != id_of_prepared_rush:
+                self._prepare_buyers(announcement)
         return self.buyers or wait_forever()
 
-    def _gather(self, announcement: dict[str, Any]) -> None:
+    def _prepare_buyers(self, announcement: dict[str, Any]) -> None:
         """Prepare the buyers of this process for an announced rush.
 
         Waits forever if the process has no buyers in the rush, or if they cannot be prepared.
@@ -165,14 +165,14 @@ class LocustRushes:
         send_message(messages.PREPARED, pid=os.getpid())
 
     def _target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
-        """Return the target, with the attributes that open() has set where the sale was opened."""
+        """Return the target, with the attributes that its open() has set in the coordinator."""
         if self.rush is not None:
             return self.rush.target
         target = load_target(plan)
         vars(target).update(state)
         return target
 
-    # --- the rush, where its sale is opened -----------------------------------------------------
+    # --- the rush, in the coordinator -----------------------------------------------------------
 
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
@@ -181,9 +181,9 @@ class LocustRushes:
         plan = self.plan or build_plan(self.environment, self.token)
         rush = Rush(
             plan=plan,
-            target=Target(plan.hosts[0]),
+            target=Target(plan.hosts[0]),  # until load_target() has succeeded
             runner=self.runner,
-            workers=workers_by_dispatch_order(self.runner),
+            workers=worker_ids_in_dispatch_order(self.runner),
         )
         self.rush = rush
         self.options.rush = None
@@ -239,7 +239,7 @@ class LocustRushes:
             "left_s": round(max(0.0, seconds_left), 1) if rush.released_at else None,
         }
 
-    # --- its end --------------------------------------------------------------------------------
+    # --- the end of the rush --------------------------------------------------------------------
 
     def end(self) -> None:
         """Conclude a rush that was stopped early, by a button, a signal or --run-time."""
@@ -247,7 +247,10 @@ class LocustRushes:
             self._conclude(self.rush, stopped=True)
 
     def verdict(self) -> tuple[str, int]:
-        """Return the text of the last verdict, and the exit code. In a worker they are "" and 0."""
+        """Conclude the last rush, and return the text of its verdict and the exit code.
+
+        In a worker they are "" and 0.
+        """
         if not self.opens_sales:
             return "", 0
         self.end()
@@ -271,7 +274,7 @@ class LocustRushes:
 
         If another greenlet is concluding the rush, wait for that greenlet first.
         """
-        with self._concluding:
+        with self._conclude_lock:
             if rush.is_concluded:
                 return False
             rush.is_concluded = True
@@ -300,7 +303,7 @@ class LocustRushes:
             try:
                 write(path)
             except OSError as error:
-                message = f"--{option} cannot be written ({error}): name a file that can be"
+                message = f"--{option} cannot be written ({error}): name another file"
                 logger.error("%s", message)
                 run = {**run, "verdict": "unknown", "error": message}
         return run

@@ -16,7 +16,7 @@ from locust.env import Environment
 from loadtest.rush.option_parsers import RUSH_OPTIONS
 
 #: Host names under which Locust may be reached, with any port.
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 #: The fields that a form may have besides the options of a rush. Locust's other options name files
 #: and addresses or are secrets: they are set on its command line only.
 ALLOWED_FORM_FIELDS = {"user_count", "spawn_rate", "run_time", "profile", "host"}
@@ -35,7 +35,7 @@ def install(environment: Environment, web_ui: Any) -> None:
     """
     if web_ui is None:
         return
-    hosts = set(LOOPBACK) | _split_list(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))
+    hosts = set(LOOPBACK_HOSTS) | _split_list(os.environ.get("LOCUST_ALLOWED_HOSTS", ""))
     origins = _split_list(os.environ.get("CSRF_TRUSTED_ORIGINS", ""))
 
     def refuse() -> tuple[dict[str, Any], int] | None:
@@ -50,7 +50,8 @@ def install(environment: Environment, web_ui: Any) -> None:
         return response
 
     web_ui.app.before_request(refuse)
-    web_ui.app.after_request_funcs.setdefault(None, []).insert(0, replace_cors_headers)  # runs last
+    # Flask runs these functions in reverse order, so the first one runs after Locust's own.
+    web_ui.app.after_request_funcs.setdefault(None, []).insert(0, replace_cors_headers)
 
 
 def _split_list(text: str) -> set[str]:
@@ -58,23 +59,26 @@ def _split_list(text: str) -> set[str]:
     return {word.strip().lower() for word in text.split(",")} - {""}
 
 
-def _is_trusted(origin: str, trusted: set[str]) -> bool:
+def _is_trusted(origin: str, trusted_origins: set[str]) -> bool:
     """Return whether an origin is trusted; https://*.example.com trusts all subdomains."""
     scheme, _, host = origin.lower().partition("://")
-    parents = {f"{scheme}://*{host[dot:]}" for dot, sign in enumerate(host) if sign == "."}
-    return origin.lower() in trusted or not trusted.isdisjoint(parents)
+    accepted_entries = {origin.lower()}
+    while "." in host:
+        _, _, host = host.partition(".")
+        accepted_entries.add(f"{scheme}://*.{host}")
+    return not trusted_origins.isdisjoint(accepted_entries)
 
 
 def _refusal(
-    request: flask.Request, hosts: set[str], trusted: set[str], environment: Environment
+    request: flask.Request, hosts: set[str], trusted_origins: set[str], environment: Environment
 ) -> str:
-    """Return why this request is refused, or an empty string."""
+    """Return why this request is refused; empty if it is allowed."""
     host = request.headers.get("Host", "")
     origin = request.headers.get("Origin", "")
-    site = request.headers.get("Sec-Fetch-Site", "")
+    fetch_site = request.headers.get("Sec-Fetch-Site", "")
     if re.sub(r":\d+$", "", host).lower() not in hosts:
         return f"the host {host[:64]!r} is not allowed here: name it in LOCUST_ALLOWED_HOSTS"
-    if origin and origin.partition("://")[2] != host and not _is_trusted(origin, trusted):
+    if origin and origin.partition("://")[2] != host and not _is_trusted(origin, trusted_origins):
         advice = ""
         if "://" in origin:
             advice = (
@@ -82,16 +86,16 @@ def _refusal(
                 f"CSRF_TRUSTED_ORIGINS={origin[:64]}"
             )
         return (
-            f"a page of {origin[:64]!r} is not allowed here, only Locust's own is: open that one"
+            f"a page of {origin[:64]!r} is not allowed here, only Locust's own is: use that page"
             f"{advice}"
         )
     is_click_on_link = request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
-    if site not in ("", "same-origin", "none") and not is_click_on_link:
-        return "a page of another site is not allowed here, only Locust's own is: open that one"
+    if fetch_site not in ("", "same-origin", "none") and not is_click_on_link:
+        return "a page of another site is not allowed here, only Locust's own is: use that page"
     if request.path == "/user":
         return "the classes of users are set by the locustfile only"
-    if strange := set(request.form) - ALLOWED_FORM_FIELDS - set(RUSH_OPTIONS):
-        return f"{min(strange)[:64]} is set on Locust's command line only"
+    if refused_fields := set(request.form) - ALLOWED_FORM_FIELDS - set(RUSH_OPTIONS):
+        return f"{min(refused_fields)[:64]} is set on Locust's command line only"
     if request.form.get("host", environment.host) != environment.host:
         return "host is set on Locust's command line only"
     return ""
