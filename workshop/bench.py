@@ -66,9 +66,9 @@ class Bench(Testbed):
         self._rushes = 0
         self.environment: dict[str, str] = {}
 
-    def _environment(self) -> dict[str, str]:
+    def _start_servers(self) -> dict[str, str]:
         settings = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL_SIZE)}
-        self.environment = super()._environment() | settings
+        self.environment = super()._start_servers() | settings
         return self.environment
 
     def reset_servers(self) -> None:

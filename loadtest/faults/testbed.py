@@ -81,8 +81,8 @@ class Testbed(Stack):
         self.valkeys[0] = replica
         replica.replica_of = None  # so that a restart does not make it a replica again
 
-    def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | NODE_SETTINGS | self._ttl_settings()
+    def _start_servers(self) -> dict[str, str]:
+        environment = super()._start_servers() | NODE_SETTINGS | self._ttl_settings()
         self.redis = [self._start_proxy(self.address(self.main)) for _ in "AB"]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
@@ -115,8 +115,8 @@ class Testbed(Stack):
         self.proxies[-1].start()
         return self.proxies[-1]
 
-    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        node_environment = super()._environment_of(number, environment)
+    def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        node_environment = super()._node_environment(number, environment)
         node_environment["REDIS_URL"] = f"redis://{self.redis[number].address}"
         node_environment["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS_NODE:

@@ -59,7 +59,7 @@ class Shop:
 
     url      its address, for instance http://127.0.0.1:8000
     token    the bearer token for opening sales and reading orders (SHOP_RESTOCK_TOKEN)
-    timeout  seconds without an answer after which it counts as unreachable
+    timeout  seconds without an answer after which the shop counts as unreachable
     name     the name of the node, if there are several
     """
 
@@ -152,7 +152,8 @@ class Shop:
             if self.name:
                 advice = f"the log of node {self.name} may say why"
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error
-        raise ShopUnreachable(f"{method} {path}: {status}: {text[:2000].decode(errors='replace')}")
+        excerpt = text[:2000].decode(errors="replace")
+        raise ShopUnreachable(f"{method} {self.url}{path} was answered {status}: {excerpt}")
 
 
 def send(

@@ -101,7 +101,7 @@ def choose_database(name: str, url: str) -> str:
             )
         return name
     if name == POSTGRES:
-        return _database_at(url)
+        return _database_key_at(url)
     if vendor_of(url) != database.vendor:
         raise StackError(
             f"--database {name} is {database.title}, and DATABASE_URL names another database: "
@@ -110,7 +110,7 @@ def choose_database(name: str, url: str) -> str:
     return name
 
 
-def _database_at(url: str) -> str:
+def _database_key_at(url: str) -> str:
     """Return the key in DATABASES of the database of a DATABASE_URL. Raises StackError."""
     vendor = vendor_of(url)
     if vendor == "postgresql":

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from loadtest.stack import mysql_client
-from loadtest.stack.databases import DATABASES, Database
+from loadtest.stack.databases import DATABASES
 from loadtest.stack.node import StackError
 from servers import mariadb
 
@@ -14,7 +14,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 #: Connections besides those of the nodes' threads: for migrations, and for this check.
 SPARE_CONNECTIONS = 10
 #: Server -> the collation that keeps all idempotency keys apart.
-COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
+RECOMMENDED_COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
 #: Pairs of idempotency keys that a collation must keep apart.
 DIFFERENT_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
 #: Number of a connection error -> its cause and its cure, a format string for parts of the URL.
@@ -27,28 +27,29 @@ CONNECTION_ERRORS: Mapping[int, str] = {
     2003: "no server answers at {address}: start it, or correct DATABASE_URL",
 }
 #: Query for the collations of idempotency keys in the database's existing tables.
-COLLATIONS_OF_KEYS = """
+KEY_COLLATIONS_QUERY = """
     SELECT collation_name FROM information_schema.columns
     WHERE table_schema = DATABASE() AND column_name = 'idempotency_key'
 """
 
 
-def require_server(url: str, name: str, *, threads: int) -> None:
+def require_server(url: str, database_key: str, *, threads: int) -> None:
     """Raise StackError, with what to do, unless a run can use the server of a DATABASE_URL.
 
-    name     the database of the run, one of DATABASES
-    threads  number of threads in all nodes together; each thread keeps a connection
+    database_key  the key in DATABASES of the run's database
+    threads       number of threads in all nodes together; each thread keeps a connection
     """
     connections = threads + SPARE_CONNECTIONS
     with closing(_connect(url, connections)) as connection, connection.cursor() as cursor:
-        require_expected_server(_value(cursor, "SELECT VERSION()"), name)
-        limit = int(_value(cursor, "SELECT @@max_connections"))
+        require_expected_server(_query_value(cursor, "SELECT VERSION()"), database_key)
+        limit = int(_query_value(cursor, "SELECT @@max_connections"))
         if limit < connections:
             raise StackError(
                 f"max_connections of the server is {limit}, and the run may need {connections} "
                 f"connections: SET GLOBAL max_connections = {connections}, or choose fewer buyers"
             )
-        _require_collation(cursor, DATABASES[name], urlsplit(url).path.lstrip("/"))
+        schema = urlsplit(url).path.lstrip("/")
+        _require_collation(cursor, schema, RECOMMENDED_COLLATIONS[DATABASES[database_key].server])
 
 
 def _connect(url: str, connections: int) -> Any:
@@ -73,49 +74,52 @@ def _connect(url: str, connections: int) -> Any:
         raise StackError(f"DATABASE_URL: {cure}\n{error}") from error
 
 
-def _value(cursor: Any, query: str, *values: str) -> Any:
+def _query_value(cursor: Any, query: str, *values: str) -> Any:
     """Return the first value of a query's first row, or None if there are no rows."""
     cursor.execute(query, values or None)
     row = cursor.fetchone()
     return row[0] if row else None
 
 
-def require_expected_server(version: str, name: str) -> None:
+def require_expected_server(version: str, database_key: str) -> None:
     """Raise StackError if the server is MySQL and the run is for MariaDB, or the other way round.
 
-    version  the server's answer to SELECT VERSION()
-    name     the database of the run, one of DATABASES
+    version       the server's answer to SELECT VERSION()
+    database_key  the key in DATABASES of the run's database
     """
     server = "MariaDB" if "MariaDB" in version else "MySQL"
-    if server == DATABASES[name].server:
+    database = DATABASES[database_key]
+    if server == database.server:
         return
-    _, at, mode = name.partition("@")
+    _, at, mode = database_key.partition("@")
     same_mode = f"{server.lower()}{at}{mode}"
     cure = f"add --database {same_mode}"
     if same_mode not in DATABASES:
-        cure = f"only {DATABASES[name].server} has this mode; choose another --database"
+        cure = f"only {database.server} has this mode; choose another --database"
     raise StackError(
         f"DATABASE_URL points to {server} {version}, but the expected verdicts are those of "
-        f"{DATABASES[name].title}: {cure}"
+        f"{database.title}: {cure}"
     )
 
 
-def _require_collation(cursor: Any, database: Database, name: str) -> None:
-    """Raise StackError if the database `name` would treat different idempotency keys as equal."""
-    cursor.execute(COLLATIONS_OF_KEYS)
+def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> None:
+    """Raise StackError if a database on the server would treat different idempotency keys as equal.
+
+    schema  the name of that database, which is the one of the connection
+    """
+    cursor.execute(KEY_COLLATIONS_QUERY)
     collations = [collation for (collation,) in cursor.fetchall()]
     has_tables = bool(collations)
     if not has_tables:
-        collations = [_value(cursor, "SELECT @@collation_database")]
+        collations = [_query_value(cursor, "SELECT @@collation_database")]
     unusable = [collation for collation in collations if not _keeps_keys_apart(cursor, collation)]
     if not unusable:
         return
-    collation = COLLATIONS[database.server]
-    cure = f"ALTER DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}"
+    cure = f"ALTER DATABASE {schema} CHARACTER SET utf8mb4 COLLATE {recommended_collation}"
     if has_tables:
         cure = f"drop its tables, then {cure}"
     raise StackError(
-        f"the collation of the database {name} is {unusable[0]}: it treats idempotency keys that "
+        f"the collation of the database {schema} is {unusable[0]}: it treats idempotency keys that "
         "differ in capitals, in an accent or in a space at the end as equal, or cannot store some "
         f"keys: {cure}"
     )
@@ -126,4 +130,4 @@ def _keeps_keys_apart(cursor: Any, collation: str) -> bool:
     if not collation.startswith("utf8mb4_"):
         return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"
-    return not any(_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)
+    return not any(_query_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)

@@ -57,7 +57,7 @@ def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> N
         raise StackError(f"manage.py {arguments[0]} failed; see {log.name}")
 
 
-def family(pid: int) -> list[psutil.Process]:
+def process_tree(pid: int) -> list[psutil.Process]:
     """Return a process and all its descendants. Raises psutil.NoSuchProcess."""
     process = psutil.Process(pid)
     return [process] + process.children(recursive=True)

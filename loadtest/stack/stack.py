@@ -78,13 +78,14 @@ class Stack:
     Otherwise the run gets a new Valkey, and a new database: in the checkout's PostgreSQL, in a new
     MariaDB, or in a new file of SQLite.
 
-    count, workers, threads  application servers, processes in each, threads in each process
+    count, workers, threads  nodes, processes of each node, threads of each process
     log                      the file for the output of all processes
+    progress                 called with the name of each step that begins, for the user
     port                     the port of the first node, if that port is free
     extras                   also start five servers for Redlock, and ZooKeeper if installed
     record                   each node records its purchases in a file of the folder `records`
-    server                   one of SERVERS
-    database                 one of DATABASES; if it is POSTGRES, a DATABASE_URL decides
+    server                   gunicorn's worker kind, one of SERVERS
+    database                 a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
     variables                environment variables of the nodes, which override the usual ones
 
     `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
@@ -197,11 +198,11 @@ class Stack:
 
     def stop(self) -> None:
         """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
-        with uninterrupted(self._print_what_is_left):
+        with uninterrupted(self._print_running_nodes):
             self._stop_deadline = time.monotonic()
             if not self.why_ended():  # after a failure nothing needs the nodes' last answers
                 self._stop_deadline += STOP_TIMEOUT_SECONDS
-            self._print_what_is_left()
+            self._print_running_nodes()
             for node in self.nodes:
                 node.terminate()  # all nodes end at the same time; stop() waits for each
             for node in self.nodes:
@@ -216,7 +217,7 @@ class Stack:
                 self.mariadb.stop()
             self._folder.cleanup()
 
-    def _print_what_is_left(self) -> None:
+    def _print_running_nodes(self) -> None:
         """Print the nodes that still run. A closed output does not prevent stopping."""
         running = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
         seconds = max(0.0, self._stop_deadline - time.monotonic())
@@ -231,13 +232,13 @@ class Stack:
         embedded.read_env()
         self.database = choose_database(self.database, os.environ.get("DATABASE_URL", ""))
         self.progress(f"starting {DATABASES[self.database].title} and Valkey")
-        embedded.attach()
+        embedded.attach()  # create_database() and kill_at_exit() need it
         self._has_own_postgres = self.database == POSTGRES and not os.environ.get("DATABASE_URL")
-        environment = self._environment()
+        environment = self._start_servers()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
         for number, name in enumerate(NODE_NAMES[: self.count]):
-            variables = self._environment_of(number, environment)
+            variables = self._node_environment(number, environment)
             port = self.port if number == 0 else 0
             self.nodes.append(
                 ShopNode(name, environment=variables, log=self.log, preferred_port=port)
@@ -250,11 +251,11 @@ class Stack:
         run_while_servers_live(self._wait_for_nodes, self._why_a_server_ended)
         self._wait_for_zookeeper()
 
-    def _environment(self) -> dict[str, str]:
+    def _start_servers(self) -> dict[str, str]:
         """Start the servers that the nodes need, and return the variables that all nodes share."""
         variables = {
             **DEMO_SETTINGS,
-            "DATABASE_URL": self._database_url(),
+            "DATABASE_URL": self._prepare_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._start_valkey(),
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": DEMO_PAUSES,
@@ -273,8 +274,11 @@ class Stack:
         no_files = {f"{name}_FILE": "" for name in variables}
         return {**inherited_environment(), **no_files, **variables}
 
-    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the variables of one node, with the name that distinguishes it in a history."""
+    def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        """Return the variables of one node, with the name that distinguishes it in a history.
+
+        environment  the variables that all nodes share
+        """
         return {**environment, "SHOP_DEMO_NODE": NODE_NAMES[number], **self.variables}
 
     def start_order_consumers(self) -> None:
@@ -301,8 +305,11 @@ class Stack:
                     }
         return leaked
 
-    def _database_url(self) -> str:
-        """Return DATABASE_URL, or the URL of a new database for this run. Raises StackError."""
+    def _prepare_database(self) -> str:
+        """Return the URL of the run's database: DATABASE_URL, or that of a new database.
+
+        Raises StackError if the run cannot use the server of DATABASE_URL.
+        """
         url = os.environ.get("DATABASE_URL", "")
         if not url:
             return self._create_database()
@@ -320,6 +327,7 @@ class Stack:
             url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
             url = self._start_mariadb().url(**database.parameters)
+        # DATABASE_URL_FILE would override DATABASE_URL. Only a demo may use such a database.
         environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         self.progress("migrating")
@@ -351,6 +359,7 @@ class Stack:
         template = f"{TEMPLATE_PREFIX}{_digest_of_migrations()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
+            # Renamed only after it has all tables, because other runs copy the template.
             new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**inherited_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)

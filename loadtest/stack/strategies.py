@@ -27,7 +27,7 @@ def describe_strategies(
     listing      the strategies of GET /strategies
     environment  the variables of the nodes, which decide which strategies are available
     missing      why the servers of a setting did not start, by setting
-    database     the database of the nodes (loadtest/stack/databases.py)
+    database     the key in DATABASES of the nodes' database (loadtest/stack/databases.py)
     """
     listed_by_name = {str(entry.get("name")): entry for entry in listing}
     return [
@@ -42,26 +42,31 @@ def _describe(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
+    """Return the expected facts of one strategy; the parameters are as above.
+
+    listed  the strategy's entry in the listing; None if it has none
+    """
     database_of_nodes = DATABASES[database]
     why_not_on_database = ""
     if not works_with(name, database_of_nodes.vendor):
         why_not_on_database = f"{name} does not work with {database_of_nodes.title}"
     needed_setting = TRAITS[name].needs
+    has_server = not needed_setting or bool(environment.get(needed_setting))
     facts = {
         "name": name,
         "expected": {"rush": EXPECTED[name]["rush"]},
         **asdict(TRAITS[name]),
-        "available": not why_not_on_database
-        and (not needed_setting or bool(environment.get(needed_setting))),
+        "available": has_server and not why_not_on_database,
     }
     if listed is None:
         complaint = f"GET /strategies does not list {name}"
         facts |= {"available": False, "missing": complaint, "complaint": complaint}
         return cast(StrategyFacts, facts)
+    # The facts that are added below are not in the listing.
     differences = [
-        f"{field} is {listed.get(field)!r}, not {value!r}"
-        for field, value in facts.items()
-        if listed.get(field) != value
+        f"{field} is {listed.get(field)!r}, not {expected!r}"
+        for field, expected in facts.items()
+        if listed.get(field) != expected
     ]
     if differences:
         facts["complaint"] = f"GET /strategies describes {name} wrongly: {'; '.join(differences)}"

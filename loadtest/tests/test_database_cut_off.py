@@ -34,8 +34,8 @@ class CutOff(Testbed):
 
     settings: dict[str, str]
 
-    def _environment(self) -> dict[str, str]:
-        environment = super()._environment()
+    def _start_servers(self) -> dict[str, str]:
+        environment = super()._start_servers()
         plain = {name: value for name, value in environment.items() if name not in NODE_SETTINGS}
         return plain | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
