@@ -8,7 +8,8 @@ from typing import Any
 from loadtest.judge.intervals import Request
 from loadtest.judge.outcomes import CORRECT_OUTCOMES
 
-#: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
+#: The shortest and the longest time that a buyer waits before asking again. The time is drawn at
+#: random, so that not all ask at once.
 RETRY_DELAY_SECONDS = (0.2, 0.6)
 
 
@@ -29,7 +30,7 @@ class Answer:
         return self.after + random.uniform(*RETRY_DELAY_SECONDS)
 
     def record(self, request: Request) -> None:
-        """Record this answer to the request, at the present time.
+        """Set the answer of the request to this one, at the present time.
 
         An order or an error that JSON cannot represent, such as a UUID, becomes text.
         """
@@ -42,7 +43,7 @@ class Answer:
             request.type = "info"  # Jepsen's word: the purchase may or may not have happened
 
     def count(self, response: Any) -> None:
-        """Let Locust count its response: an answer that a correct shop gives is a success."""
+        """Let Locust count the response: one of CORRECT_OUTCOMES is a success, others a failure."""
         if self.outcome in CORRECT_OUTCOMES:
             response.success()
         else:

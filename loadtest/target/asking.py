@@ -14,6 +14,7 @@ from loadtest.stack.client import ShopUnreachable, send
 from loadtest.target.target import EXCERPT_LENGTH, TargetError
 from servers import mariadb
 
+#: How long ask() and sql() wait for an answer.
 TIMEOUT_SECONDS = 30.0
 
 
@@ -64,7 +65,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             # mode=rw: a wrong path is an error, and does not create an empty database.
             address = f"file:{quote(file)}?mode=rw"
             database = sqlite3.connect(address, uri=True, timeout=TIMEOUT_SECONDS)
-            with closing(database), database:
+            with closing(database), database:  # the inner `with` commits
                 return database.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:

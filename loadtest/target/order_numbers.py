@@ -8,7 +8,7 @@ Spelling = Callable[[Number], Number]
 
 
 def as_written(number: object) -> Number:
-    """Return a number for the text of a whole number, and any other text as it is.
+    """Return a number for the text of a whole number without leading zeros; other texts stay.
 
     Orders may have UUIDs instead of numbers.
     """
@@ -47,7 +47,10 @@ SPELLINGS: tuple[Spelling, ...] = (as_written, as_value, as_serial)
 def common_spelling(
     answered_numbers: Collection[Number], listed_numbers: Collection[Number]
 ) -> Spelling | None:
-    """Return the strictest spelling in which a number in an answer equals one in orders(), or None.
+    """Return the strictest spelling in which an answered and a listed number are equal, or None.
+
+    answered_numbers  the numbers in the answers
+    listed_numbers    the numbers in orders()
 
     A spelling is skipped if it makes two different answered or two different listed numbers equal.
     """

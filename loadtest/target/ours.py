@@ -32,9 +32,9 @@ class OurShop(Target):
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.
 
-        The outcome is `unknown` if there is no answer, or if the answer does not come from the shop
-        (but from a proxy). If the status contradicts the outcome, the answer is an `error`, because
-        a client may rely on either of them.
+        The outcome is `unknown` if there is no answer, if the answer does not come from the shop
+        (but from a proxy), or if its status is 500. If the status contradicts the outcome, the
+        answer is an `error`, because a client may rely on either of them.
         """
         try:
             body = dict(json.loads(response.text or ""))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 from loadtest.judge.finding import quantity
 from loadtest.judge.intervals import Request, group_by
@@ -37,9 +37,10 @@ class SaleCounter:
     units               the units that the sale was opened with
     opening_stock       the stock that the shop showed when the sale was opened, None without one
     orders_before       the orders that were there when the sale was opened
-    was_growing_at_end  whether orders were still being added at the end of wait_until_settled()
+    was_growing_at_end  whether orders were still being added in the second half of
+                        wait_until_settled(), when that ended at its time limit
     matched_by_number   how many orders name no buyer of the rush, and were matched to one by the
-                        number in an answer
+                        number in an answer; set by match_orders_to_buyers()
     """
 
     target: Target
@@ -60,7 +61,8 @@ class SaleCounter:
         self.units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
-        while stock_shown not in (None, stock) and not self.target.sale:
+        is_own_shop = bool(self.target.sale)  # shows its stock at once; the judge compares it
+        while not is_own_shop and stock_shown is not None and stock_shown != stock:
             if time.monotonic() >= deadline:
                 raise TargetError(
                     f"{file_of(self.target)}: open({stock}) put up {stock_shown} units, by stock() "
@@ -78,8 +80,8 @@ class SaleCounter:
         Raises ShopUnreachable, TargetError.
         """
         left = call(self.target, self.target.stock)
-        if left is not None and not _is_number(left):
-            raise self._return_error(
+        if left is not None and not _is_whole_number(left):
+            raise self._wrong_return_error(
                 "stock", left, "a whole number, or None where the shop shows no stock"
             )
         if left is None and self.opening_stock is not None:
@@ -87,7 +89,7 @@ class SaleCounter:
                 f"0 where no unit is left: it returned {self.opening_stock} when the sale was "
                 "opened"
             )
-            raise self._return_error("stock", left, expected)
+            raise self._wrong_return_error("stock", left, expected)
         return left
 
     def unsettled(self) -> int | None:
@@ -97,18 +99,19 @@ class SaleCounter:
         Raises ShopUnreachable, TargetError.
         """
         unwritten_count = call(self.target, self.target.unsettled)
-        is_known = _is_number(unwritten_count) and int(unwritten_count or 0) >= 0
+        is_known = _is_whole_number(unwritten_count) and unwritten_count >= 0
         if not is_known and not (unwritten_count is None and self.target.records_keys):
             expected = "how many promised orders are not written yet, or leave the method out"
-            raise self._return_error("unsettled", unwritten_count, expected)
+            raise self._wrong_return_error("unsettled", unwritten_count, expected)
         return unwritten_count
 
     def wait_until_settled(self, sold: int) -> list[str]:
         """Wait until the shop has written all orders, at most `settles_s` seconds.
 
         All orders are written when there is one per `sold` answer, the stock has fallen by the
-        number of orders, and unsettled() is 0. Returns a sentence on the first of these conditions
-        that is not met after the wait. Raises ShopUnreachable, TargetError.
+        number of orders, and unsettled() is 0. Returns a list with a sentence on the first of these
+        conditions that is not met after the wait, or an empty list. An oversold sale is not waited
+        for. Raises ShopUnreachable, TargetError.
 
         sold  how many answers said `sold`
         """
@@ -116,28 +119,30 @@ class SaleCounter:
         if self.target.records_keys:
             return []
         began = time.monotonic()
-        last_count = last_growth = None
+        last_count: int | None = None
+        last_growth_at: float | None = None
         while True:
             unsettled = self.unsettled()
             count = count_orders(self.orders())
             now = time.monotonic()
             if last_count is not None and count > last_count:
-                last_growth = now
+                last_growth_at = now
             last_count = count
-            missing = self._describe_unsettled(sold, count, unsettled)
-            if not missing:
+            sentences = self._describe_unsettled(sold, count, unsettled)
+            if not sentences:
                 return []
             if now >= began + self.target.settles_s:
                 half_time = began + self.target.settles_s / 2
-                self.was_growing_at_end = last_growth is not None and last_growth >= half_time
-                return missing
+                self.was_growing_at_end = last_growth_at is not None and last_growth_at >= half_time
+                return sentences
             time.sleep(POLL_INTERVAL_SECONDS)
 
     def _describe_unsettled(self, sold: int, count: int, unsettled: int | None) -> list[str]:
         """Return a sentence on what the shop has not written yet; none if the sale is oversold.
 
-        sold   how many answers said `sold`
-        count  how many orders there are
+        sold       how many answers said `sold`
+        count      how many orders there are
+        unsettled  how many promised orders are not written yet
         """
         if count > self.units:
             return []
@@ -179,7 +184,7 @@ class SaleCounter:
                 "opened, and a list now: let it always return a list, so that earlier orders are "
                 "told from new ones"
             )
-        earlier_identities = {_identity(order) for order in _listed(before)}
+        earlier_identities = {_identity(order) for order in _orders_if_listed(before)}
         return [order for order in orders if _identity(order) not in earlier_identities]
 
     def find_changed_earlier_orders(self) -> list[str]:
@@ -190,12 +195,16 @@ class SaleCounter:
         return describe_changed_earlier_orders(self.orders_before, self._read_all_orders())
 
     def _read_all_orders(self) -> OrdersOrTotal:
+        """Return all orders that orders() of the target returns, with their buyers' keys.
+
+        Raises ShopUnreachable, and TargetError if what it returned is wrong.
+        """
         returned: Any = call(self.target, self.target.orders)
-        if _is_number(returned):
-            return int(returned)
+        if _is_whole_number(returned):
+            return returned
         if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
-            raise self._return_error("orders", returned, "a whole number, or a list of Order")
-        orders = [self._read_order(listed) for listed in returned]
+            raise self._wrong_return_error("orders", returned, "a whole number, or a list of Order")
+        orders = [self._read_order(entry) for entry in returned]
         for (number, key), times in Counter(map(_identity, orders)).items():
             if times > 1:  # counting it twice would look like an oversell
                 buyer = f" of {key}" if key else ""
@@ -206,39 +215,43 @@ class SaleCounter:
                 )
         return orders
 
-    def _read_order(self, listed: Any) -> dict[str, Any]:
-        """Return an entry of orders() with the key of its buyer. Raises TargetError."""
-        order = listed
+    def _read_order(self, entry: Any) -> dict[str, Any]:
+        """Return the order of an entry of orders(), with its buyer's key. Raises TargetError."""
+        order = entry
         if isinstance(order, Order):  # this project's own shop returns mappings instead
             buyer = NO_BUYER if order.buyer is None else str(order.buyer)
             order = {"order": order.number, "key": self.keys.get(buyer, buyer)}
         if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
-            raise self._return_error("orders", listed, "Orders in its list: Order(number, buyer)")
+            raise self._wrong_return_error(
+                "orders", entry, "Orders in its list: Order(number, buyer)"
+            )
         if self.target.records_keys:
             return dict(order)
         if order["order"] in (None, ""):
-            raise self._return_error(
-                "orders", listed, "each order with its number: Order(number, buyer)"
+            raise self._wrong_return_error(
+                "orders", entry, "each order with its number: Order(number, buyer)"
             )
         key = NO_BUYER if order["key"] is None else str(order["key"])
         return {**order, "order": as_written(order["order"]), "key": key}
 
-    def _return_error(self, method: str, returned: object, expected: str) -> TargetError:
+    def _wrong_return_error(self, method: str, returned: object, expected: str) -> TargetError:
+        """Return the error for a method of the target that did not return what is expected."""
         file = file_of(self.target)
         return TargetError(f"{file}: {method}() returned {returned!r:.60}; return {expected}")
 
 
-def describe_changes(first: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
-    """Return a sentence on each difference between the orders `now` and at the `first` look."""
-    if isinstance(first, int) or isinstance(now, int):
-        before, after = count_orders(first), count_orders(now)
-        if before == after:
+def describe_changes(before: OrdersOrTotal, now: OrdersOrTotal) -> list[str]:
+    """Return a sentence on each difference between the orders before and now."""
+    if isinstance(before, int) or isinstance(now, int):
+        count_before = count_orders(before)
+        count_now = count_orders(now)
+        if count_before == count_now:
             return []
-        return [f"orders() had {quantity(before, 'order')}, and has {after} now"]
-    identities_first = {_identity(order) for order in first}
+        return [f"orders() had {quantity(count_before, 'order')}, and has {count_now} now"]
+    identities_before = {_identity(order) for order in before}
     identities_now = {_identity(order) for order in now}
-    vanished = [order["order"] for order in first if _identity(order) not in identities_now]
-    appeared = [order["order"] for order in now if _identity(order) not in identities_first]
+    vanished = [order["order"] for order in before if _identity(order) not in identities_now]
+    appeared = [order["order"] for order in now if _identity(order) not in identities_before]
     sentences = []
     for numbers, change in ((vanished, "is gone"), (appeared, "has come since")):
         if numbers:
@@ -253,7 +266,8 @@ def _count_of_others(cases: Sequence[object]) -> str:
     return f" ({len(cases) - 1} more)"
 
 
-def _is_number(value: object) -> bool:
+def _is_whole_number(value: object) -> TypeGuard[int]:
+    """Return whether a value is an int; True and False do not count as numbers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -264,8 +278,8 @@ def count_orders(orders: OrdersOrTotal) -> int:
     return len(orders)
 
 
-def _listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
-    """Return the orders, or none if only their number is known."""
+def _orders_if_listed(orders: OrdersOrTotal) -> list[dict[str, Any]]:
+    """Return the orders; an empty list if only their number is known."""
     if isinstance(orders, int):
         return []
     return orders
@@ -279,16 +293,19 @@ def _identity(order: Mapping[str, Any]) -> tuple[Any, Any]:
 def match_orders_to_buyers(
     counter: SaleCounter, reported: OrdersOrTotal, requests: Sequence[Request]
 ) -> list[dict[str, Any]]:
-    """Return the orders with the keys of their buyers.
+    """Return the orders of a rush with the keys of their buyers.
 
     The requests are changed in place: they name orders as orders() does, and an answer `sold` that
-    names no order gets the order of its buyer.
+    names no order gets the order of its buyer. The counter's `matched_by_number` is set.
 
     If only the number of orders is known, orders are made up: one for each answer `sold`, then one
     for each request of unknown outcome; any others have no buyer. Then only the totals are judged.
 
     Raises TargetError if the answers cannot be compared with the orders: they name orders from
     before this rush, they spell the numbers otherwise, or no order names a buyer of the rush.
+
+    reported  what counter.orders() returned
+    requests  the requests of all buyers
     """
     if isinstance(reported, int):
         orders = _make_orders_from_count(reported, requests)
@@ -299,7 +316,7 @@ def match_orders_to_buyers(
         counter.matched_by_number = sum(
             old["key"] != new["key"] for old, new in zip(reported, orders, strict=True)
         )
-        _require_new(counter, orders, requests)
+        _refuse_earlier_orders(counter, orders, requests)
     number_of = {order["key"]: order["order"] for order in orders}
     for request in requests:
         if request.outcome == "sold" and (request.order is None or isinstance(reported, int)):
@@ -315,37 +332,39 @@ def _spell_as_listed(
     Raises TargetError if an answer names an order from before this rush, or if no number in an
     answer is the number of an order.
     """
-    before = _listed(counter.orders_before)
-    listed = [order["order"] for order in before + reported]
-    naming = [request for request in requests if request.order is not None]
-    answered_numbers = {request.order for request in naming if request.order is not None}
-    spelling = common_spelling(answered_numbers, listed)
+    earlier_orders = _orders_if_listed(counter.orders_before)
+    listed_numbers = [order["order"] for order in earlier_orders + reported]
+    numbered_requests = [request for request in requests if request.order is not None]
+    answered_numbers = {request.order for request in numbered_requests if request.order is not None}
+    spelling = common_spelling(answered_numbers, listed_numbers)
     if spelling is None:
-        _spell_by_buyer(reported, naming)
+        _spell_by_buyer(reported, numbered_requests)
         spelling = as_written
-    new = {spelling(order["order"]): order["order"] for order in reported}
-    old = {spelling(order["order"]): order for order in before}
-    for request in naming:
+    listed_number_by_spelling = {spelling(order["order"]): order["order"] for order in reported}
+    earlier_order_by_spelling = {spelling(order["order"]): order for order in earlier_orders}
+    for request in numbered_requests:
         number = spelling(request.order or "")
-        if number not in new and number in old:
-            order = old[number]
+        if number not in listed_number_by_spelling and number in earlier_order_by_spelling:
+            order = earlier_order_by_spelling[number]
             raise _earlier_order_error(counter, request, f"with order {order['order']}", order)
-        request.order = new.get(number, as_written(request.order))
+        request.order = listed_number_by_spelling.get(number, as_written(request.order))
     return requests
 
 
-def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -> None:
+def _spell_by_buyer(orders: list[dict[str, Any]], numbered_requests: Sequence[Request]) -> None:
     """Let an answer name its buyer's only order as orders() does if both end with the same digits.
 
     So `7` in an answer is EU-7 if that is the buyer's order, although there may be a US-7.
 
     Raises TargetError if each buyer whose answer names an order has exactly one order, and not all
     of them end like their answers: then it is certain that read() and orders() differ.
+
+    numbered_requests  the requests whose answer has the number of an order
     """
-    orders_by_key = group_by(reported, itemgetter("key"))
+    orders_by_key = group_by(orders, itemgetter("key"))
     only_orders = [
         (request, orders_by_key[request.attempt][0])
-        for request in naming
+        for request in numbered_requests
         if len(orders_by_key.get(request.attempt, ())) == 1
     ]
     matches = [
@@ -353,7 +372,8 @@ def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -
         for request, order in only_orders
         if as_serial(request.order) == as_serial(order["order"])
     ]
-    if len(only_orders) == len(naming) and len(matches) < len(naming):
+    all_have_one_order = len(only_orders) == len(numbered_requests)
+    if all_have_one_order and len(matches) < len(numbered_requests):
         request, order = only_orders[0]
         raise TargetError(
             f"an answer names an order {request.order!r}, and orders() names that buyer's only "
@@ -363,7 +383,7 @@ def _spell_by_buyer(reported: list[dict[str, Any]], naming: Sequence[Request]) -
         request.order = order["order"]
 
 
-def _require_new(
+def _refuse_earlier_orders(
     counter: SaleCounter, orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> None:
     """Raise TargetError if a buyer was answered `sold` and its only order is an earlier one.
@@ -371,10 +391,16 @@ def _require_new(
     Then the shop has shown a returning customer the order from before this rush.
     """
     buyers = {order["key"] for order in orders}
-    earlier_order_by_key = {order["key"]: order for order in _listed(counter.orders_before)}
+    earlier_order_by_key = {
+        order["key"]: order for order in _orders_if_listed(counter.orders_before)
+    }
     for request in requests:
-        is_unnamed = request.outcome == "sold" and request.order is None
-        if is_unnamed and request.attempt not in buyers and request.attempt in earlier_order_by_key:
+        is_without_number = request.outcome == "sold" and request.order is None
+        if (
+            is_without_number
+            and request.attempt not in buyers
+            and request.attempt in earlier_order_by_key
+        ):
             raise _earlier_order_error(
                 counter, request, "sold", earlier_order_by_key[request.attempt]
             )
@@ -407,35 +433,37 @@ def _assign_owners(
     Raises TargetError if no order can be assigned in either way.
     """
     attempts = {request.attempt for request in requests}
-    owner = {request.order: request.attempt for request in requests if request.order is not None}
+    key_by_number = {
+        request.order: request.attempt for request in requests if request.order is not None
+    }
     if (
         orders
         and attempts
-        and not any(order["key"] in attempts or order["order"] in owner for order in orders)
+        and not any(order["key"] in attempts or order["order"] in key_by_number for order in orders)
     ):
-        raise TargetError(_unknown_owner(orders[0], list(owner)))
+        raise TargetError(_describe_unknown_owner(orders[0], list(key_by_number)))
     owned_orders = []
     for order in orders:
         if order["key"] not in attempts:
-            order = order | {"key": owner.get(order["order"], order["key"])}
+            order = order | {"key": key_by_number.get(order["order"], order["key"])}
         owned_orders.append(order)
     return owned_orders
 
 
-def _unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
+def _describe_unknown_owner(order: Mapping[str, Any], answered_numbers: Sequence[Any]) -> str:
     """Return the message for orders that can be assigned neither by their buyer nor by number."""
-    naming = f"names {order['key']!r}, and no buyer of this rush"
+    buyer_phrase = f"names {order['key']!r}, and no buyer of this rush"
     if order["key"] == NO_BUYER:
-        naming = f"names no buyer (of order {order['order']!r}, say)"
+        buyer_phrase = f"names no buyer (of order {order['order']!r}, say)"
     if answered_numbers:
         return (
             f"an answer names an order {answered_numbers[0]!r}, and orders() names an order "
-            f"{order['order']!r} and {naming}: let read() and orders() name an order in the same "
-            "way, or return buyer.name or buyer.key with each order"
+            f"{order['order']!r} and {buyer_phrase}: let read() and orders() name an order in the "
+            "same way, or return buyer.name or buyer.key with each order"
         )
     return (
-        f"orders() {naming}: return buyer.name (buyer-0, buyer-1, ...) or buyer.key with each "
-        "order, or let read() name the order: sold(order=12)"
+        f"orders() {buyer_phrase}: return buyer.name (buyer-0, buyer-1, ...) or buyer.key with "
+        "each order, or let read() name the order: sold(order=12)"
     )
 
 
@@ -472,20 +500,21 @@ def describe_changed_earlier_orders(before: OrdersOrTotal, now: OrdersOrTotal) -
     if isinstance(before, int) or isinstance(now, int):
         return []
     identities_now = {_identity(order) for order in now}
-    owner_now = {order["order"]: order["key"] for order in now}
-    cases = [order for order in before if _identity(order) not in identities_now]
-    if not cases:
+    key_now_by_number = {order["order"]: order["key"] for order in now}
+    changed_orders = [order for order in before if _identity(order) not in identities_now]
+    if not changed_orders:
         return []
-    first = cases[0]
-    rest = _count_of_others(cases)
-    if first["order"] in owner_now:
-        was = first["key"] or "no buyer"
-        is_now = owner_now[first["order"]] or "no buyer"
+    number = changed_orders[0]["order"]
+    others = _count_of_others(changed_orders)
+    if number in key_now_by_number:
+        buyer_before = changed_orders[0]["key"] or "no buyer"
+        buyer_now = key_now_by_number[number] or "no buyer"
         return [
-            f"order {first['order']} named {was} before this rush, and names {is_now} now{rest}"
+            f"order {number} named {buyer_before} before this rush, and names {buyer_now} "
+            f"now{others}"
         ]
     return [
-        f"order {first['order']} was there before this rush, and is gone{rest}: where orders() "
+        f"order {number} was there before this rush, and is gone{others}: where orders() "
         "leaves out earlier ones, or a job expires them, let it return all, and stop the job"
     ]
 
@@ -506,7 +535,9 @@ def _make_orders_from_count(count: int, requests: Sequence[Request]) -> list[dic
 def describe_judging_scope(
     *, repeatable: bool, listed: bool, shows_stock: bool, matched_by_number: int = 0
 ) -> dict[str, list[str]]:
-    """Return what the verdict on a target is based on, and what it leaves open, as sentences.
+    """Return what the verdict on a target is based on, and what it leaves open.
+
+    Returns phrases, as the fields `judged` and `not_judged` of a run.
 
     repeatable         whether a buyer whose answer was lost may ask again
     listed             whether orders() returned a list
@@ -515,8 +546,9 @@ def describe_judging_scope(
     """
     orders = "how many orders there are, compared with the units"
     totals = "how many answers said sold, compared with the number of orders"
-    lost = "asking again after an answer that was lost"
-    facts = (
+    retries = "asking again after an answer that was lost"
+    # Each of these: whether it is judged, and the phrase if it is or is not.
+    aspects = (
         (
             listed,
             "every answer, compared with the order of its buyer",
@@ -528,12 +560,12 @@ def describe_judging_scope(
             "the stock left, compared with the orders",
             "lost updates of the stock, since there is no stock()",
         ),
-        (repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
+        (repeatable, retries, f"{retries}, since repeatable is False: no idempotency key"),
     )
     judged = [orders]
     if not listed:
         judged.append(totals)
-    judged += [basis for is_known, basis, _ in facts if is_known]
+    judged += [basis for is_judged, basis, _ in aspects if is_judged]
     if matched_by_number == 1:
         judged.append("1 order names no buyer of the rush: it is known by the number in the answer")
     elif matched_by_number:
@@ -541,4 +573,5 @@ def describe_judging_scope(
             f"{matched_by_number} orders name no buyer of the rush: they are known by the number "
             "in the answer"
         )
-    return {"judged": judged, "not_judged": [gap for is_known, _, gap in facts if not is_known]}
+    not_judged = [gap for is_judged, _, gap in aspects if not is_judged]
+    return {"judged": judged, "not_judged": not_judged}

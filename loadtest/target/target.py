@@ -11,6 +11,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import Answer
 
 T = TypeVar("T")
+#: Characters of an answer that a message quotes.
 EXCERPT_LENGTH = 120
 #: Each method that a target has to override -> its task, for a message.
 REQUIRED_METHODS = {
@@ -19,7 +20,7 @@ REQUIRED_METHODS = {
     "read": "say what a response means: sold(), sold_out(), again() or error()",
     "orders": "return how many orders there are, or a list of Order",
 }
-SEE_DOCS = "docs/your-shop.md shows one"
+SEE_DOCS = "docs/your-shop.md shows such a file"
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Target:
     #: Seconds after the last answer in which the shop may still write orders and stock, for example
     #: from a queue.
     settles_s: float = 10.0
-    file: str = ""  # the file that defines this class
+    file: str = ""  # the file that defines this class, set by load()
     #: The following attributes are for this project's shop alone.
     records_keys: bool = False  # whether each order has the key of its purchase
     product: str = "unit"
@@ -156,22 +157,25 @@ def load(path: Path | str, host: str) -> Target:
 
 def _find_target_class(file: Path) -> type[Target]:
     """Run a file and return its only subclass of Target. Raises TargetError."""
-    name = f"target_{file.stem}"
+    module_name = f"target_{file.stem}"
     try:
-        module_globals = runpy.run_path(str(file), run_name=name)
+        module_globals = runpy.run_path(str(file), run_name=module_name)
     except Exception as error:  # any: the code is the user's
         problem = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {problem}. Repair it first") from error
+    # A class of another module, such as Target itself, was only imported.
     classes = [
-        value
-        for value in module_globals.values()
-        if isinstance(value, type) and issubclass(value, Target) and value.__module__ == name
+        member
+        for member in module_globals.values()
+        if isinstance(member, type)
+        and issubclass(member, Target)
+        and member.__module__ == module_name
     ]
     if len(classes) != 1:
         names = ", ".join(target_class.__name__ for target_class in classes) or "none"
         raise TargetError(
-            f"{file.name} has to define one subclass of loadtest.target.Target; there: {names}. "
-            f"{SEE_DOCS}"
+            f"{file.name} has to define one subclass of loadtest.target.Target, and defines "
+            f"{names}. {SEE_DOCS}"
         )
     return classes[0]
 
@@ -199,7 +203,8 @@ def build_target_error(
 ) -> TargetError:
     """Return the TargetError for an exception of a target's method, with its line in the file.
 
-    note  sentences to put before the advice
+    target  the target, or its class
+    note    sentences to put before the advice
     """
     file = file_of(target)
     lines = [
@@ -214,21 +219,21 @@ def build_target_error(
     if str(error):
         problem += f": {error}"
     todo = "Repair it, and run again"
-    if _is_without_answer(error):
+    if _is_missing_answer(error):
         todo = "Does the shop still run? Its own log says why it stopped; start it, and run again"
     return TargetError(f"{where}: {method}() raised {problem}. {note}{todo}")
 
 
-def _is_without_answer(error: BaseException) -> bool:
+def _is_missing_answer(error: BaseException) -> bool:
     """Return whether an error was raised because a server does not answer."""
     reason = getattr(error, "reason", None)  # of a URLError
     return isinstance(error, ConnectionError | TimeoutError) or (
-        isinstance(reason, BaseException) and _is_without_answer(reason)
+        isinstance(reason, BaseException) and _is_missing_answer(reason)
     )
 
 
 def file_of(target: object) -> str:
-    """Return the file that defines a target's class."""
+    """Return the file that defines a target or its class; its module if load() has set no file."""
     return str(getattr(target, "file", "")) or type(target).__module__
 
 

@@ -39,8 +39,8 @@ class MyShop(Target):
     [
         (WHOLE.replace("def orders", "def order"), r"MyShop has no orders\. orders\(\) has to ret"),
         (WHOLE.replace("def buy", "def by").replace("def read", "def red"), "no buy and no read"),
-        (WHOLE.replace("(Target)", ""), "has to define one subclass .* there: none"),
-        (WHOLE + "class Other(MyShop): ...", "there: MyShop, Other"),
+        (WHOLE.replace("(Target)", ""), "has to define one subclass .* defines none"),
+        (WHOLE + "class Other(MyShop): ...", "defines MyShop, Other"),
         (WHOLE + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
         (WHOLE.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),
         (
