@@ -7,7 +7,7 @@ from types import FrameType
 
 
 def end_silently(signal_number: int, frame: FrameType | None) -> None:
-    os._exit(130)
+    os._exit(130)  # the exit code of a shell's command after SIGINT
 
 
 if __name__ == "__main__":

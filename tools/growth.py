@@ -20,9 +20,9 @@ import psutil
 from rich.console import Console
 
 from loadtest.commands.load import find_pids
-from loadtest.commands.main import exit_code_of
+from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import Setting, rush, stack_and_buyers
+from loadtest.commands.rushes import Setting, rush, stack_and_locust
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rushes, print a table, and write summary.json and growth.md.
 
     Returns 0 if every verdict was the expected one, 1 if not, and after an error the exit code of
-    exit_code_of().
+    run_printing_errors().
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=parse_buyers, nargs="+", default=SIZES, metavar="N")
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--locust-workers", type=whole_number_parser(1, 16), default=1, metavar="N")
     parser.add_argument("--repeat", type=whole_number_parser(1, 1000), default=1, metavar="N")
     options = parser.parse_args(arguments)
-    return exit_code_of(partial(_run, options))
+    return run_printing_errors(partial(_run, options))
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
@@ -176,7 +176,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 deadline = max(default.deadline, buyers / BUYERS_PER_DEADLINE_SECOND)
                 setting = replace(default, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_buyers(setting, **outputs) as (stack, crowd):
+                with stack_and_locust(setting, **outputs) as (stack, crowd):
                     runs.append(_measure_rush(stack, crowd, setting, lock, idle_mb))
                     summary = out.summary(stack, runs)
                 report.write_summary(out.path, summary)  # a later rush may fail
@@ -192,7 +192,7 @@ def _measure_idle_nodes(setting: Setting, out: Output) -> float:
     The nodes are started for one buyer, so they have few threads.
     """
     small = replace(setting, buyers=1)
-    with stack_and_buyers(small, log=out.log, progress=out.progress) as (stack, buyers):
+    with stack_and_locust(small, log=out.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
             rush(stack, buyers, replace(setting, buyers=WARM_UP_BUYERS), lock)
         return sample(find_pids(stack)).memory / MB

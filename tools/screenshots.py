@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
 from loadtest.commands import faults as faults_command
-from loadtest.commands.main import exit_code_of
+from loadtest.commands.main import run_printing_errors
 from loadtest.commands.output import RESULTS
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
@@ -112,4 +112,4 @@ def _take(page: Page, name: str, console: Console, selector: str = "") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(run_printing_errors(main))

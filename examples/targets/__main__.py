@@ -28,7 +28,7 @@ from urllib.request import urlopen
 
 from rich.console import Console
 
-from loadtest.commands.main import EXPECTABLE_VERDICTS, exit_code_of
+from loadtest.commands.main import EXPECTABLE_VERDICTS, run_printing_errors
 from servers import embedded
 from servers.embedded import ROOT, VAR
 from servers.loopback import free_port, runtime_folder
@@ -241,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
             while True:
                 time.sleep(3600)
 
-    return exit_code_of(run)
+    return run_printing_errors(run)
 
 
 if __name__ == "__main__":

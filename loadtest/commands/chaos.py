@@ -11,7 +11,7 @@ inconclusive: it could have missed a flaw of a sound strategy as well.
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from random import Random
 from secrets import randbits
@@ -30,7 +30,7 @@ from loadtest.faults.chaos_rush import (
     run_chaos_rush,
 )
 from loadtest.faults.testbed import Testbed
-from loadtest.judge.history import write
+from loadtest.judge import history
 from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables as report
@@ -40,19 +40,19 @@ from loadtest.stack.strategies import complaints_of
 #: Locks that must break in every run.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 MAX_DISTURBANCES_PER_RUSH = 3
-#: The milliseconds between check and decrement from which each rush draws: the first list if a
-#: disturbance may take the lock away, else the second. With 0 the critical section takes about
-#: 1 ms, so few faults hit it.
-HOLDS_MS_LOCK_TAKEN = [60, 120, 120]
-HOLDS_MS_LOCK_KEPT = [60, 0]
-#: A disturbance that was tried this often and never seen to happen does not work.
+#: Each rush draws its `hold_ms`, the milliseconds between check and decrement, from one of these
+#: lists: from the first one if a disturbance of the rush may take the lock away. There 120 is twice
+#: as likely as 60, and 0 is missing: few faults would hit a critical section of about 1 ms.
+HOLD_MS_IF_LOCK_IS_TAKEN = [60, 120, 120]
+HOLD_MS_IF_LOCK_IS_KEPT = [60, 0]
+#: After this many tries, a disturbance that was never seen to happen makes the run inconclusive.
 MIN_TRIES = 3
 #: If a larger share of the rushes fails, the whole run is inconclusive.
 MAX_FAILED_RUSH_SHARE = 0.01
 
 
 def list_sales(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """Return the sales of all rushes."""
+    """Return a cell for each sale of the rushes."""
     cells: list[Cell] = []
     for rush in rushes:
         cells += rush.cells
@@ -76,6 +76,7 @@ def find_violations(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """
     sound_sales = [sale for sale in list_sales(rushes) if sale["lock"] not in CANARIES]
     unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
+    # `missing` is the reason why a sale is inconclusive.
     return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
 
 
@@ -145,13 +146,15 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
             _run_rushes(testbed, minutes, seed, rushes, out)
         finally:
             if violated_sales := find_violations(rushes):
-                write(out.path / "history.jsonl", testbed.events())
+                history.write(out.path / "history.jsonl", testbed.events())
             if rushes:
                 out.finish()
     for sale in violated_sales:
         console.print(f"{sale['lock']}: {sale['verdict']} {sale['violations']}", style="bold red")
         console.print("\n".join(sale["story"]))
-    canaries = ", ".join(f"{lock} in rush {n}" for lock, n in find_broken_canaries(rushes).items())
+    canaries = ", ".join(
+        f"{lock} in rush {number}" for lock, number in find_broken_canaries(rushes).items()
+    )
     console.print(f"canaries that broke: {canaries or 'none'}")
     for rush in rushes:
         if rush.failure:
@@ -175,10 +178,10 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
-    """Run the rushes, and add each to `rushes` before it begins."""
+    """Run the rushes, and add each to `rushes` before it begins, so that run() can report it."""
     summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
     rng = Random(seed)
-    deck = _deal_disturbances(rng)
+    shuffled_disturbances = _shuffle_disturbances(rng)
     strategies = testbed.strategies(sorted(set(UNBROKEN) | set(CANARIES)))
     if complaints := complaints_of(strategies):
         raise StackError("; ".join(complaints))
@@ -188,21 +191,20 @@ def _run_rushes(
         number = len(rushes) + 1
         minutes_left = max(0, end - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")
-        drawn_disturbances = islice(deck, rng.randint(1, MAX_DISTURBANCES_PER_RUSH))
-        disturbances = list(
-            {disturbance.name: disturbance for disturbance in drawn_disturbances}.values()
-        )
-        holds = HOLDS_MS_LOCK_KEPT
+        count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
+        disturbances = _without_repetitions(islice(shuffled_disturbances, count))
+        hold_ms_choices = HOLD_MS_IF_LOCK_IS_KEPT
         if any(disturbance.takes_the_lock for disturbance in disturbances):
-            holds = HOLDS_MS_LOCK_TAKEN
-        rush = ChaosRush(number, rng.getrandbits(32), disturbances, rng.choice(holds))
+            hold_ms_choices = HOLD_MS_IF_LOCK_IS_TAKEN
+        seed_of_rush = rng.getrandbits(32)
+        rush = ChaosRush(number, seed_of_rush, disturbances, rng.choice(hold_ms_choices))
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
-        summary["rushes"] = [finished.as_summary() for finished in rushes]
+        summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]
         summary["runs"] = list_sales(rushes)
         summary["canaries"] = find_broken_canaries(rushes)
         report.write_summary(out.path, summary)
@@ -210,7 +212,13 @@ def _run_rushes(
             testbed.repair()
 
 
-def _deal_disturbances(rng: Random) -> Iterator[Disturbance]:
-    """Yield all disturbances in a random order, then all in another order, and so on."""
+def _shuffle_disturbances(rng: Random) -> Iterator[Disturbance]:
+    """Yield all disturbances in a random order, then all in another random order, without end."""
     while True:
         yield from rng.sample(DISTURBANCES, len(DISTURBANCES))
+
+
+def _without_repetitions(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
+    """Return the disturbances, each name once."""
+    disturbances_by_name = {disturbance.name: disturbance for disturbance in disturbances}
+    return list(disturbances_by_name.values())

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from loadtest.commands.main import exit_code_of
-from loadtest.commands.rushes import CONTRAST, Setting, with_expectation
+from loadtest.commands.main import run_printing_errors
+from loadtest.commands.rushes import DEMO_STRATEGIES, Setting, with_expectation
 from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.stack.client import Shop
@@ -34,19 +34,19 @@ def run(console: Console) -> int:
         token = Path(file).read_text().strip()
     if arguments := sys.argv[1:]:
         os.environ["SHOP_RESTOCK_TOKEN"] = token
-        locust = [sys.executable, "-m", "locust", "--host", host]
-        os.execv(sys.executable, locust + arguments)
+        command = [sys.executable, "-m", "locust", "--host", host]
+        os.execv(sys.executable, command + arguments)
     ask_loopback_directly()
     Shop(host).strategies()  # raises ShopUnreachable, which is clearer than Locust's own error
     runs = []
-    with LocustProcess(sys.stderr.buffer) as buyers:
-        for lock in CONTRAST:
+    with LocustProcess(sys.stderr.buffer) as locust:
+        for lock in DEMO_STRATEGIES:
             console.print(f"[dim]the rush, lock: {lock}[/]")
             plan = Setting().plan(lock, [host], token)
-            runs.append(with_expectation(buyers.rush(plan)))
+            runs.append(with_expectation(locust.rush(plan)))
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     return 0 if all(run_of_lock["as_expected"] for run_of_lock in runs) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code_of(run))
+    sys.exit(run_printing_errors(run))

@@ -26,13 +26,14 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
-#: Enough threads for the buyers of all strategies that wait at the same time.
+#: Enough for five buyers of each strategy at the same time: the victim, a rival and the buyers that
+#: drain() starts.
 THREADS_PER_NODE = 160
 #: After this many faults in a row whose servers did not come back, the remaining ones are not made.
 MAX_BROKEN_IN_A_ROW = 2
 #: Up to this many cells are also printed one per line.
 MAX_CELLS_PRINTED = 16
-#: Variables that name external servers: faults are made only on servers that the run started.
+#: Variables that name external servers, on which no faults are made.
 EXTERNAL_SERVER_VARIABLES = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -64,7 +65,7 @@ def run(
     a server does not start.
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
-    names = [name for name in FAULTS if name in (faults or default_faults)]
+    fault_names = [name for name in FAULTS if name in (faults or default_faults)]
     refuse_external_servers()
     with (
         Output(console) as out,
@@ -77,13 +78,14 @@ def run(
         ) as testbed,
     ):
         strategies = testbed.strategies(locks)
-        names = [name for name in names if strategies_affected_by(name, strategies)]
-        if not names:
+        fault_names = [name for name in fault_names if strategies_affected_by(name, strategies)]
+        if not fault_names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
+        # The summary refers to this list, so it grows with the list.
         summary = out.summary(testbed, cells)
         try:
-            for fault_cells in _make_faults(names, strategies, testbed, out):
+            for fault_cells in _make_faults(fault_names, strategies, testbed, out):
                 cells += fault_cells
                 report.write_summary(out.path, summary)
         finally:
@@ -102,8 +104,8 @@ def run(
                     faults=titles,
                 )
     console.print()
-    for part in fault_report.tables(cells, console.width):
-        console.print(part)
+    for table_part in fault_report.tables(cells, console.width):
+        console.print(table_part)
     console.print(fault_report.column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
         console.print("", *fault_report.cell_lines(cells), sep="\n")
@@ -131,8 +133,8 @@ def exit_code(cells: Sequence[Cell]) -> int:
 def is_inconclusive(cell: Cell) -> bool:
     """Return whether an unexpected verdict proves nothing against the strategy.
 
-    That is so if the verdict is unknown, or if a flawed strategy stayed exact because the fault did
-    not hit the flaw. On a busy machine, for instance, a ttl may pass before its holder runs again.
+    That is so if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
+    missed the flaw, as it may on a busy machine.
     """
     if cell["wrong"]:
         return False
@@ -141,27 +143,31 @@ def is_inconclusive(cell: Cell) -> bool:
 
 
 def _make_faults(
-    names: Sequence[str], strategies: Sequence[StrategyFacts], testbed: Testbed, out: Output
+    fault_names: Sequence[str],
+    strategies: Sequence[StrategyFacts],
+    testbed: Testbed,
+    out: Output,
 ) -> Iterator[list[Cell]]:
     """Make one fault after the other, and yield the cells of each.
 
-    After MAX_BROKEN_IN_A_ROW faults whose servers did not come back, the cells of the remaining
-    faults are unknown.
+    If the servers do not come back after a fault, its cells are unknown. After MAX_BROKEN_IN_A_ROW
+    such faults in a row, the remaining faults are not made, and their cells are unknown, too.
     """
     broken_in_a_row = 0
-    for number, name in enumerate(names, 1):
-        out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
+    for number, name in enumerate(fault_names, 1):
+        out.progress(f"{number}/{len(fault_names)}  {name}: {FAULTS[name].title}")
         began = time.monotonic()
         try:
             if broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
             cells = _make_fault(name, strategies, testbed)
             broken_in_a_row = 0
-        except Exception as error:
+        except Exception as error:  # play() raises one only if the servers did not come back
             broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
             cells = unknown_cells(name, strategies_affected_by(name, strategies), why)
         yield cells
+        # After the yield, so that the caller has written summary.json before the line is printed.
         out.console.print(fault_report.fault_line(name, cells, time.monotonic() - began))
 
 
@@ -191,6 +197,6 @@ def refuse_external_servers() -> None:
     variables = [name for name in EXTERNAL_SERVER_VARIABLES if os.environ.get(name)]
     if variables:
         raise StackError(
-            f"{' and '.join(variables)} is set, and faults are made only on servers that the run "
-            "started: unset it"
+            "faults are made only on servers that the run starts itself: unset "
+            f"{' and '.join(variables)}"
         )

@@ -19,7 +19,7 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.commands.rushes import REREAD_AFTER_SECONDS, not_run, reread_sales
+from loadtest.commands.rushes import REREAD_AFTER_SECONDS, make_unavailable_run, reread_sales
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import compute_figures
@@ -48,9 +48,9 @@ MAX_POOLED_CONNECTIONS = 300
 #: Bounds on the connections of each worker. The highest is the shop's default of SHOP_DB_POOL.
 MIN_POOL_SIZE = 2
 MAX_POOL_SIZE = 20
-#: Clients started per second by each worker.
+#: Clients that each of Locust's processes starts per second.
 SPAWN_RATE = 200
-#: Time until purchases that are under way at the end have got their last answer.
+#: The longest wait, after the measurement, for the last answers of purchases that are under way.
 DRAIN_SECONDS = 60
 #: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to warm
 #: up, to write its measurements and to end.
@@ -58,7 +58,7 @@ OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
 LOCUST_BUSY_MESSAGE = (
     "Locust computed for more than 90 % of the time, so its own limit was measured: give it more "
-    "processes with --locust-workers 2"
+    "processes with --locust-workers"
 )
 
 
@@ -70,44 +70,45 @@ def run(console: Console, **options: Any) -> int:
 
     options  the fields of LoadOptions
     """
-    chosen = LoadOptions(**options)
-    fair_share = MAX_POOLED_CONNECTIONS // (chosen.nodes * chosen.workers)
+    load_options = LoadOptions(**options)
+    fair_share = MAX_POOLED_CONNECTIONS // (load_options.nodes * load_options.workers)
     pool_size = min(MAX_POOL_SIZE, max(MIN_POOL_SIZE, fair_share))
     with (
         Output(console) as out,
         Stack(
-            count=chosen.nodes,
-            workers=chosen.workers,
-            threads=chosen.threads,
+            count=load_options.nodes,
+            workers=load_options.workers,
+            threads=load_options.threads,
             log=out.log,
             progress=out.progress,
-            extras=not STRATEGIES_WITH_EXTRAS.isdisjoint(chosen.locks),
+            extras=not STRATEGIES_WITH_EXTRAS.isdisjoint(load_options.locks),
             variables={"SHOP_DB_POOL": str(pool_size)},
         ) as stack,
     ):
-        strategies = {strategy["name"]: strategy for strategy in stack.strategies(chosen.locks)}
-        if complaints := complaints_of(list(strategies.values())):
+        strategies = stack.strategies(load_options.locks)
+        if complaints := complaints_of(strategies):
             raise StackError("; ".join(complaints))
+        strategies_by_name = {strategy["name"]: strategy for strategy in strategies}
         runs: list[Run] = []
-        for number in range(1, chosen.rounds + 1):
+        for round_number in range(1, load_options.rounds + 1):
             # Shuffled in each round, so that no strategy always follows the same one. The seed is
             # the number of the round, so that every run measures in the same sequence.
-            rng = random.Random(number)
-            for lock in rng.sample(list(chosen.locks), len(chosen.locks)):
-                out.progress(f"round {number} of {chosen.rounds}: {lock}")
-                load_run = _load(stack, chosen, strategies[lock], out)
-                runs.append(cast(Run, {**load_run, "round": number}))
+            rng = random.Random(round_number)
+            for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
+                out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
+                run_of_lock = _load_strategy(stack, load_options, strategies_by_name[lock], out)
+                runs.append(cast(Run, {**run_of_lock, "round": round_number}))
         time.sleep(REREAD_AFTER_SECONDS)
         reread_sales(stack.shop(), runs)
 
-        def by_round_and_lock(run: Run) -> tuple[int, int]:
-            return run["round"], chosen.locks.index(run["lock"])
+        def round_and_position(run: Run) -> tuple[int, int]:
+            return run["round"], load_options.locks.index(run["lock"])
 
-        runs.sort(key=by_round_and_lock)
+        runs.sort(key=round_and_position)
         summary: Summary = {
             **out.summary(stack, runs),
-            "rounds": chosen.rounds,
-            "load": {**asdict(chosen), "given": " ".join(sys.argv[2:])},
+            "rounds": load_options.rounds,
+            "load": {**asdict(load_options), "given": " ".join(sys.argv[2:])},
             "medians": load_table.medians(runs),
         }
         report.write_summary(out.path, summary)
@@ -117,25 +118,25 @@ def run(console: Console, **options: Any) -> int:
     return out.conclude(load_table.sheet(summary), reasons, load_table.LEGEND, load_table.NAME)
 
 
-def _load(
-    stack: Stack, chosen: LoadOptions, strategy: StrategyFacts, out: Output
+def _load_strategy(
+    stack: Stack, load_options: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """Load one strategy in one round, and return its run, still without its `round`."""
+    """Load one strategy in one round, and return its run without the field `round`."""
     if not strategy["available"]:
-        return dict(not_run(strategy))
+        return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
     fault = "rush"
-    if chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
+    if load_options.nodes * load_options.workers == 1 and ONE_PROCESS in EXPECTED[lock]:
         fault = ONE_PROCESS
     stack.start_order_consumers_for(lock)
     shop = stack.shop()
-    products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
+    products = [f"load-{number:03}" for number in range(1, load_options.products + 1)]
     plan = LoadPlan(
-        **asdict(chosen),
+        **asdict(load_options),
         id=uuid.uuid4().hex,
         lock=lock,
         sales={
-            product: shop.restock(product=product, stock=chosen.stock, lock=lock)["sale"]
+            product: shop.restock(product=product, stock=load_options.stock, lock=lock)["sale"]
             for product in products
         },
         hosts=[node.url for node in stack.nodes],
@@ -164,10 +165,10 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     the table. Raises StackError if Locust measured nothing, or if a server ended meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
-        file = Path(folder) / "plan.json"
-        file.write_text(json.dumps(asdict(plan)))
+        plan_file = Path(folder) / "plan.json"
+        plan_file.write_text(json.dumps(asdict(plan)))
         process = ServerProcess("Locust", out.log)
-        port = str(free_port())
+        port = str(free_port())  # at which Locust's other processes find the first one
         arguments = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
         arguments += ["--headless", "--only-summary"]
         arguments += ["--users", str(plan.users)]
@@ -180,7 +181,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             arguments += ["--processes", str(plan.locust_workers)]
         arguments += ["--html", str(out.path / f"{plan.lock}.html")]
         arguments.append("Arrivals" if plan.arrivals_per_second else "Client")
-        environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
+        environment = inherited_environment() | {"PYTHONUTF8": "1", "LOAD_PLAN": str(plan_file)}
         pid = process.start(arguments, folder=ROOT, environment=environment)
         longest_seconds = plan.users / SPAWN_RATE + plan.seconds + DRAIN_SECONDS + OVERHEAD_SECONDS
         try:
@@ -196,7 +197,8 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
             process.stop(0)  # kills at once: the measurement is written, or the run failed
             with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
-        if not file.with_name("window.json").exists():
+        # loadtest/load/clients.py writes window.json beside the plan when the measurement ends.
+        if not plan_file.with_name("window.json").exists():
             raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
         return read_measurement(Path(folder))
 
@@ -207,18 +209,18 @@ def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     A flawed strategy cannot oversell before its stock has run out. Until then lost updates count as
     the expected flaw.
     """
-    shows_the_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
+    has_shown_its_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:
-        lost = plan.locust_workers - measurement.processes
-        why = f"{lost} of Locust's workers were lost: see run.log"
+        lost_workers = plan.locust_workers - measurement.processes
+        why = f"{lost_workers} of Locust's workers were lost: see run.log"
     elif measurement.turned_away:
         why = (
-            f"{MAX_CLIENTS} buyers waited for an answer at a time, the most that may, and others "
+            f"{MAX_CLIENTS} buyers, the maximum, waited for an answer at the same time, so others "
             "were turned away: lower --arrivals-per-second, or measure for fewer --seconds"
         )
     elif not run["sold"]:
-        why = run["why"] or "nothing was sold while it was measured: give more --stock"
-    elif run["verdict"] != run["expected"] and not shows_the_flaw:
+        why = run["why"] or "nothing was sold in the measured time: give more --stock"
+    elif run["verdict"] != run["expected"] and not has_shown_its_flaw:
         why = run["why"]
     else:
         return {

@@ -39,6 +39,8 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 
 #: The verdicts that --expect may name.
 EXPECTABLE_VERDICTS = ("exact", "oversold")
+#: The largest number that number_parser() accepts.
+MAX_SEED = 10**12 - 1
 #: Each command -> the function that runs it with its options.
 COMMANDS: dict[str, Callable[..., int]] = {
     "demo": rushes.demo,
@@ -52,10 +54,10 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 
 def main(arguments: Sequence[str], description: str | None = None) -> int:
-    """Run one command and return its exit code, as exit_code_of() does."""
+    """Run the command that the arguments name. Return its exit code; see run_printing_errors()."""
     options = vars(parse(arguments, description))
     run = COMMANDS[options.pop("command")]
-    return exit_code_of(lambda console: run(console, **options))
+    return run_printing_errors(lambda console: run(console, **options))
 
 
 def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
@@ -64,68 +66,70 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
     The default command is `demo`. A wrong argument ends the process with a message and exit code 2.
     """
     parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    _add_demo(commands)
-    _add_matrix(commands)
-    _add_faults(commands)
-    _add_chaos(commands)
-    _add_target(commands)
-    _add_load(commands)
-    _add_serve(commands)
-    names_command = arguments and not arguments[0].startswith("-")
-    asks_for_help = arguments and arguments[0] in ("-h", "--help")
-    if not names_command and not asks_for_help:
+    # argparse has no public type for this object, to which commands are added.
+    subparsers: Any = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_demo_command(subparsers)
+    _add_matrix_command(subparsers)
+    _add_faults_command(subparsers)
+    _add_chaos_command(subparsers)
+    _add_target_command(subparsers)
+    _add_load_command(subparsers)
+    _add_serve_command(subparsers)
+    has_command = bool(arguments) and not arguments[0].startswith("-")
+    wants_help = bool(arguments) and arguments[0] in ("-h", "--help")
+    if not has_command and not wants_help:
         arguments = ["demo"] + list(arguments)
     return parser.parse_args(arguments)
 
 
-def _add_demo(commands: Any) -> None:
+def _add_demo_command(subparsers: Any) -> None:
     summary = "the same rush under each lock, with a verdict each (the default)"
-    parser = _add_command(commands, "demo", summary)
-    default = Setting()
-    _add_lock(parser, default.locks)
-    _add_rush(parser, default)
-    _add_stack(parser, default)
-    _add_server(parser)
-    _add_database(parser)
+    parser = _create_parser(subparsers, "demo", summary)
+    defaults = Setting()
+    _add_lock_option(parser, defaults.locks)
+    _add_rush_options(parser, defaults)
+    _add_process_options(parser, defaults)
+    _add_server_option(parser)
+    _add_database_option(parser)
 
 
-def _add_matrix(commands: Any) -> None:
+def _add_matrix_command(subparsers: Any) -> None:
     summary = "every strategy under the rush, each compared with its expected verdict"
-    parser = _add_command(commands, "matrix", summary)
-    default = Setting()
-    _add_lock(parser)
-    _add_rush(parser, default)
-    _add_stack(parser, default)
-    _add_server(parser)
-    _add_database(parser)
+    parser = _create_parser(subparsers, "matrix", summary)
+    defaults = Setting()
+    _add_lock_option(parser)
+    _add_rush_options(parser, defaults)
+    _add_process_options(parser, defaults)
+    _add_server_option(parser)
+    _add_database_option(parser)
 
 
-def _add_faults(commands: Any) -> None:
+def _add_faults_command(subparsers: Any) -> None:
     summary = "every fault made for real, each strategy compared with its expected verdict"
-    parser = _add_command(commands, "faults", summary)
-    _add_lock(parser)
+    parser = _create_parser(subparsers, "faults", summary)
+    _add_lock_option(parser)
     parser.add_argument(
         "--fault",
         dest="faults",
         type=names_parser("fault", FAULTS),
         default=(),
         metavar="NAMES",
-        help="faults, comma-separated; default: all of them; on a database other than "
-        f"{POSTGRES} only {', '.join(DATABASE_FAULTS)}",
+        help="faults, comma-separated; default: all of them, or on a database other than "
+        f"{POSTGRES}: {', '.join(DATABASE_FAULTS)}",
     )
-    _add_server(parser)
+    _add_server_option(parser)
     parser.add_argument(
         "--database",
+        # Faults are made only on servers that the run starts itself.
         choices=[name for name, database in DATABASES.items() if not database.needs_url],
         default=POSTGRES,
         help="the database of the shop; default: %(default)s",
     )
 
 
-def _add_chaos(commands: Any) -> None:
+def _add_chaos_command(subparsers: Any) -> None:
     summary = "random faults at random times during rushes of the sound strategies"
-    parser = _add_command(commands, "chaos", summary)
+    parser = _create_parser(subparsers, "chaos", summary)
     parser.add_argument(
         "--minutes",
         type=number_parser(0.01, 24 * 60),
@@ -135,15 +139,15 @@ def _add_chaos(commands: Any) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=whole_number_parser(0, 10**12 - 1),
+        type=whole_number_parser(0, MAX_SEED),
         metavar="N",
         help="repeats the faults of an earlier run, which printed this seed",
     )
 
 
-def _add_target(commands: Any) -> None:
+def _add_target_command(subparsers: Any) -> None:
     summary = "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001"
-    parser = _add_command(commands, "target", summary)
+    parser = _create_parser(subparsers, "target", summary)
     parser.add_argument(
         "target",
         type=Path,
@@ -156,8 +160,8 @@ def _add_target(commands: Any) -> None:
         metavar="URL",
         help="address of your shop, such as http://127.0.0.1:8001",
     )
-    _add_buyers(parser, RushPlan.buyers)
-    _add_stock(parser, RushPlan.stock)
+    _add_buyers_option(parser, RushPlan.buyers)
+    _add_stock_option(parser, RushPlan.stock)
     parser.add_argument(
         "--deadline",
         type=RUSH_OPTIONS["deadline"],
@@ -170,7 +174,7 @@ def _add_target(commands: Any) -> None:
         type=whole_number_parser(1, 1000),
         default=10,
         metavar="N",
-        help="the most rushes; default: 10",
+        help="the maximum number of rushes; default: 10",
     )
     parser.add_argument(
         "--i-may-load",
@@ -186,46 +190,46 @@ def _add_target(commands: Any) -> None:
     )
 
 
-def _add_load(commands: Any) -> None:
+def _add_load_command(subparsers: Any) -> None:
     summary = "sustained sales: buyers who keep coming, at a rate or one purchase after the other"
-    parser = _add_command(commands, "load", summary)
-    default = LoadOptions()
-    _add_lock(parser, default.locks)
-    _add_stock(parser, default.stock)
-    _add_hold(parser)
-    _add_stack(parser, default)
+    parser = _create_parser(subparsers, "load", summary)
+    defaults = LoadOptions()
+    _add_lock_option(parser, defaults.locks)
+    _add_stock_option(parser, defaults.stock)
+    _add_hold_option(parser)
+    _add_process_options(parser, defaults)
     parser.add_argument(
         "--clients",
         type=whole_number_parser(1, MAX_CLIENTS),
-        default=default.clients,
+        default=defaults.clients,
         metavar="N",
         help="closed model: each client buys again and again; default: %(default)s",
     )
     parser.add_argument(
         "--arrivals-per-second",
         type=number_parser(0.1, MAX_ARRIVALS_PER_SECOND),
-        default=default.arrivals_per_second,
+        default=defaults.arrivals_per_second,
         metavar="RATE",
         help="open model: buyers arrive at this rate, even if earlier ones still wait",
     )
     parser.add_argument(
         "--seconds",
         type=number_parser(0.5, MAX_SECONDS),
-        default=default.seconds,
+        default=defaults.seconds,
         metavar="SECONDS",
         help="time that each strategy is measured in each round; default: 10",
     )
     parser.add_argument(
         "--products",
         type=whole_number_parser(1, 1000),
-        default=default.products,
+        default=defaults.products,
         metavar="N",
         help="products on sale; 1: one hot product; default: %(default)s",
     )
     parser.add_argument(
         "--skew",
         type=number_parser(0, 5),
-        default=default.skew,
+        default=defaults.skew,
         metavar="EXPONENT",
         help="Zipf's exponent of the demand for --products, 0 for equal shares; "
         "default: %(default)s",
@@ -233,16 +237,16 @@ def _add_load(commands: Any) -> None:
     parser.add_argument(
         "--rounds",
         type=whole_number_parser(1, 100),
-        default=default.rounds,
+        default=defaults.rounds,
         metavar="N",
         help="rounds; each strategy is measured once in each; default: %(default)s",
     )
 
 
-def _add_serve(commands: Any) -> None:
+def _add_serve_command(subparsers: Any) -> None:
     summary = "the shop with its page, and Locust's web UI, left running"
-    parser = _add_command(commands, "serve", summary)
-    default = Setting()
+    parser = _create_parser(subparsers, "serve", summary)
+    defaults = Setting()
     parser.add_argument(
         "--lock",
         dest="locks",
@@ -251,28 +255,28 @@ def _add_serve(commands: Any) -> None:
         metavar="NAMES",
         help="strategies, comma-separated, for whose steps a link is printed; default: none",
     )
-    _add_buyers(parser, default.buyers)
-    _add_stack(parser, default)
+    _add_buyers_option(parser, defaults.buyers)
+    _add_process_options(parser, defaults)
     parser.add_argument(
         "--mine",
         dest="own_strategy_file",
         type=parse_own_file,
-        default=argparse.SUPPRESS,  # argparse would parse a default that is a string
+        default=argparse.SUPPRESS,  # argparse would pass "" to the parser, which refuses it
         metavar="FILE",
         help="a strategy of yours, which the page shows as the lock `mine`",
     )
-    _add_server(parser)
-    _add_database(parser)
+    _add_server_option(parser)
+    _add_database_option(parser)
 
 
-def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
+def _create_parser(subparsers: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=summary, description=summary, allow_abbrev=False
     )
     return parser
 
 
-def _add_lock(parser: argparse.ArgumentParser, default: Sequence[str] = ()) -> None:
+def _add_lock_option(parser: argparse.ArgumentParser, default: Sequence[str] = ()) -> None:
     parser.add_argument(
         "--lock",
         dest="locks",
@@ -283,13 +287,13 @@ def _add_lock(parser: argparse.ArgumentParser, default: Sequence[str] = ()) -> N
     )
 
 
-def _add_rush(parser: argparse.ArgumentParser, default: Setting) -> None:
-    _add_buyers(parser, default.buyers)
-    _add_stock(parser, default.stock)
-    _add_hold(parser)
+def _add_rush_options(parser: argparse.ArgumentParser, defaults: Setting) -> None:
+    _add_buyers_option(parser, defaults.buyers)
+    _add_stock_option(parser, defaults.stock)
+    _add_hold_option(parser)
 
 
-def _add_buyers(parser: argparse.ArgumentParser, default: int) -> None:
+def _add_buyers_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--buyers",
         type=parse_buyers,
@@ -299,7 +303,7 @@ def _add_buyers(parser: argparse.ArgumentParser, default: int) -> None:
     )
 
 
-def _add_stock(parser: argparse.ArgumentParser, default: int) -> None:
+def _add_stock_option(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--stock",
         type=RUSH_OPTIONS["stock"],
@@ -309,7 +313,7 @@ def _add_stock(parser: argparse.ArgumentParser, default: int) -> None:
     )
 
 
-def _add_hold(parser: argparse.ArgumentParser) -> None:
+def _add_hold_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold-ms",
         type=RUSH_OPTIONS["hold_ms"],
@@ -319,31 +323,31 @@ def _add_hold(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_stack(parser: argparse.ArgumentParser, default: Setting | LoadOptions) -> None:
+def _add_process_options(parser: argparse.ArgumentParser, defaults: Setting | LoadOptions) -> None:
     parser.add_argument(
         "--nodes",
         type=whole_number_parser(1, len(NODE_NAMES)),
-        default=default.nodes,
+        default=defaults.nodes,
         metavar="N",
         help="application servers; default: %(default)s",
     )
     parser.add_argument(
         "--workers",
         type=whole_number_parser(1, 16),
-        default=default.workers,
+        default=defaults.workers,
         metavar="N",
         help="processes of each node; default: %(default)s",
     )
     parser.add_argument(
         "--locust-workers",
         type=whole_number_parser(1, 16),
-        default=default.locust_workers,
+        default=defaults.locust_workers,
         metavar="N",
         help="Locust's processes for the buyers; default: %(default)s",
     )
 
 
-def _add_server(parser: argparse.ArgumentParser) -> None:
+def _add_server_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         choices=SERVERS,
@@ -352,7 +356,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_database(parser: argparse.ArgumentParser) -> None:
+def _add_database_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database",
         choices=tuple(DATABASES),
@@ -384,15 +388,19 @@ def parse_own_file(text: str) -> str:
     separates the entries of SHOP_DEMO_STRATEGIES.
     """
     path = Path(text).resolve()
-    if not path.is_file() or "," in str(path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file, or its path contains a comma")
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file: name an existing one")
+    if "," in str(path):
+        raise argparse.ArgumentTypeError(f"{str(path)!r} contains a comma: rename or move the file")
     return str(path)
 
 
-def exit_code_of(run: Callable[[Console], int]) -> int:
-    """Call `run`, print the error that it raises, and return the exit code; see docs/verdicts.md.
+def run_printing_errors(run: Callable[[Console], int]) -> int:
+    """Call `run`, print the error that it raises, and return the exit code.
 
-    All started processes are stopped before an error is printed.
+    The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
+    started processes are stopped before an error is printed. From this call on, SIGINT, SIGTERM and
+    SIGHUP end this process by an exception.
     """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()

@@ -28,7 +28,10 @@ PIPED_COLUMNS = 120
 
 
 def console_on_stdout() -> Console:
-    """Return a plain console on stdout that prints `?` for characters its encoding lacks."""
+    """Return a console on stdout without highlighting.
+
+    From this call on, stdout and stderr print `?` for characters that their encodings lack.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -81,9 +84,10 @@ class Output:
         self.progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
-            was_stopped = kind is not None and not issubclass(kind, Exception)
+            # A signal raises KeyboardInterrupt or SystemExit, which are no subclasses of Exception.
+            was_stopped = error_type is not None and not issubclass(error_type, Exception)
             if was_stopped:  # after an error the log may say more than the message
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
@@ -132,7 +136,7 @@ class Output:
         self,
         summary: Summary,
         events: Sequence[Event],
-        name: str,
+        filename: str,
         table: str,
         *,
         title: str,
@@ -143,13 +147,14 @@ class Output:
         If report.html cannot be made, a warning is printed and the file is left out: the verdicts
         do not depend on it. Raises OSError.
 
-        name    the file of the table, such as matrix.md
-        title   the title of report.html
-        faults  the title of each fault, by name; None if the runs are rushes
+        filename  the file of the table, such as matrix.md
+        table     the table as Markdown
+        title     the title of report.html
+        faults    the title of each fault, by name; None if the runs are rushes
         """
         report.write_summary(self.path, summary)
         # tools/readme.py looks for the table, and then reads summary.json beside it.
-        (self.path / name).write_text(table)
+        (self.path / filename).write_text(table)
         history.write(self.path / "history.jsonl", events)
         try:
             html_report.write(self.path, summary, events, title=title, faults=faults)
@@ -166,17 +171,18 @@ class Output:
             )
         self.finish()
 
-    def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, file: str) -> int:
-        """Print the table, these reasons, the legend, and the paths of summary.json and `file`.
+    def conclude(self, sheet: Sheet, reasons: Sequence[str], legend: str, filename: str) -> int:
+        """Print the table, the reasons, the legend, and the paths of summary.json and `filename`.
 
         Returns the exit code: 0 if every verdict was the expected one, else 1.
 
+        sheet    the table, with a row for each run
         reasons  a sentence on each unexpected verdict, and other remarks on the runs
         """
         self.console.print(sheet.table())
         report.print_reasons(self.console, reasons)
         self.console.print(legend, style="dim")
-        self.print_files("summary.json", file)
+        self.print_files("summary.json", filename)
         return 0 if all(run["as_expected"] for run, _ in sheet.rows) else 1
 
     def print_files(self, *names: str) -> None:

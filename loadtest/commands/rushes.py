@@ -29,9 +29,9 @@ from servers import embedded
 from servers.waiting import wait_for
 
 #: The strategies of the demo: no lock, the lock of article A1 (docs/sources.md), and RedisLock.
-CONTRAST = ("none", "token", "redis")
+DEMO_STRATEGIES = ("none", "token", "redis")
 #: The same on SQLite: no transaction, a transaction without a lock, and RedisLock.
-SQLITE_CONTRAST = ("autocommit", "none", "redis")
+DEMO_STRATEGIES_ON_SQLITE = ("autocommit", "none", "redis")
 #: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
 #: not have arrived yet.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Setting:
     locust_workers     the number of processes of the buyers
     """
 
-    locks: Sequence[str] = CONTRAST
+    locks: Sequence[str] = DEMO_STRATEGIES
     buyers: int = RushPlan.buyers
     stock: int = RushPlan.stock
     hold_ms: int = RushPlan.hold_ms
@@ -114,13 +114,13 @@ def demo(console: Console, **options: Any) -> int:
     """
     setting = on_chosen_database(Setting(**options))
     is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
-    if is_on_sqlite and tuple(setting.locks) == CONTRAST:
-        setting = replace(setting, locks=SQLITE_CONTRAST)
+    if is_on_sqlite and tuple(setting.locks) == DEMO_STRATEGIES:
+        setting = replace(setting, locks=DEMO_STRATEGIES_ON_SQLITE)
     with Output(console) as out:
         summary, events = rush_each(setting, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
-        name = results_filename("demo", setting.database)
-        out.write(summary, events, name, table, title="the rush")
+        filename = results_filename("demo", setting.database)
+        out.write(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
     sheet = report.sheet(runs, report.DEMO_COLUMNS)
@@ -131,15 +131,18 @@ def demo(console: Console, **options: Any) -> int:
 
 
 def on_chosen_database(setting: Setting) -> Setting:
-    """Return the setting with the database of DATABASE_URL, if that is set. Raises StackError."""
+    """Read .env, and return the setting with the database of DATABASE_URL, if that is set.
+
+    Raises StackError if DATABASE_URL and --database do not fit each other.
+    """
     embedded.read_env()
     url = os.environ.get("DATABASE_URL", "")
     return replace(setting, database=choose_database(setting.database, url))
 
 
-def results_filename(table: str, database: str) -> str:
-    """Return the name of a table's file; it names the database unless that is PostgreSQL."""
-    return f"{table}.md" if database == POSTGRES else f"{table}-{database}.md"
+def results_filename(command: str, database: str) -> str:
+    """Return the name of the file of a command's table: demo.md, or demo-sqlite.md on SQLite."""
+    return f"{command}.md" if database == POSTGRES else f"{command}-{database}.md"
 
 
 def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
@@ -160,8 +163,8 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = report.markdown(summary, report.MATRIX_COLUMNS)
-        name = results_filename("matrix", setting.database)
-        out.write(summary, events, name, table, title="every strategy under the rush")
+        filename = results_filename("matrix", setting.database)
+        out.write(summary, events, filename, table, title="every strategy under the rush")
     runs = summary["runs"]
     unexpected = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
@@ -170,13 +173,13 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
 
 
 @contextmanager
-def stack_and_buyers(
+def stack_and_locust(
     setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **stack_options: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
     """Run the servers and nodes of a setting, and Locust for its buyers, while the block runs.
 
-    Raises EmbeddedError if a part does not start, and StackError if a process may not open as many
-    files as a rush needs.
+    Yields the stack of servers and nodes, and the Locust process. Raises EmbeddedError if a part
+    does not start, and StackError if a process may not open as many files as a rush needs.
 
     stack_options  further options of Stack
     """
@@ -192,7 +195,7 @@ def stack_and_buyers(
         advice="take more nodes with --nodes",
     )
     with ExitStack() as parts:
-        buyers = parts.enter_context(LocustProcess(log, workers=processes))
+        locust = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
             count=setting.nodes,
             workers=setting.workers,
@@ -203,12 +206,12 @@ def stack_and_buyers(
             progress=progress,
             **stack_options,
         )
-        stack.watched_servers.append(buyers)
+        stack.watched_servers.append(locust)
         parts.enter_context(stack)
         # The end of Locust is registered a second time, so that it comes before the end of the
         # stack: then no node waits for Locust. The first registration covers a failed start.
-        parts.push(buyers)
-        yield stack, buyers
+        parts.push(locust)
+        yield stack, locust
 
 
 def rush_each(
@@ -216,16 +219,17 @@ def rush_each(
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each lock of the setting on recording nodes. Return summary and events.
 
-    A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_buyers() and
+    A strategy that is unavailable gets the verdict `not_run`. Raises what stack_and_locust() and
     rush() raise.
 
     fault    `rush`, or ONE_PROCESS for nodes with a single process
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
-    extras = not setting.locks or not STRATEGIES_WITH_EXTRAS.isdisjoint(setting.locks)
-    with stack_and_buyers(
+    runs_all_strategies = not setting.locks
+    extras = runs_all_strategies or any(lock in STRATEGIES_WITH_EXTRAS for lock in setting.locks)
+    with stack_and_locust(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
-    ) as (stack, buyers):
+    ) as (stack, locust):
         strategies = stack.run_while_alive(lambda: stack.strategies(setting.locks))
         runs: list[Run] = []
         for number, strategy in enumerate(strategies, 1):
@@ -236,27 +240,32 @@ def rush_each(
                 locust_report = ""
                 if is_demo:
                     locust_report = str(out.path / f"{lock}.html")
-                run = rush(stack, buyers, setting, lock, fault, locust_report)
+                run = rush(stack, locust, setting, lock, fault, locust_report)
                 runs.append(with_complaint(run, strategy))
             else:
-                size_of_run = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
-                runs.append(not_run(strategy, buyers=setting.buyers, **size_of_run))
+                run = make_unavailable_run(
+                    strategy,
+                    buyers=setting.buyers,
+                    initial_stock=setting.stock,
+                    hold_ms=setting.hold_ms,
+                )
+                runs.append(run)
             if is_demo:
                 out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
 
-        def conclude() -> tuple[Summary, list[Event]]:
+        def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
             return out.summary(stack, runs), stack.events()
 
-        return stack.run_while_alive(conclude)
+        return stack.run_while_alive(reread_and_summarize)
 
 
-def not_run(strategy: StrategyFacts, **size: int) -> Run:
-    """Return the run of a strategy that cannot be run here.
+def make_unavailable_run(strategy: StrategyFacts, **size: int) -> Run:
+    """Return the run of a strategy that is unavailable, with the verdict `not_run`.
 
-    It is as expected if the strategy does not work with this database, or if its server is not
-    installed. In CI no server may be missing.
+    It is as expected if the strategy does not work with this database. Outside CI it is also as
+    expected if the strategy's server is missing. With a complaint it is never as expected.
 
     size  the fields `buyers`, `initial_stock` and `hold_ms` of the run, if they are needed
     """
@@ -285,7 +294,7 @@ def with_complaint(run: Run, strategy: StrategyFacts) -> Run:
 
 def rush(
     stack: Stack,
-    buyers: LocustProcess,
+    locust: LocustProcess,
     setting: Setting,
     lock: str,
     fault: str = "rush",
@@ -293,9 +302,10 @@ def rush(
 ) -> Run:
     """Run one rush under one lock. Return the run, compared with the expected verdict.
 
-    If the nodes record, their records are judged, too. Raises StackError if a server ended
-    meanwhile, ShopUnreachable, OSError.
+    If the nodes record their purchases, the judge uses these records, too. Raises StackError if a
+    server ended meanwhile, ShopUnreachable, OSError.
 
+    fault          `rush`, or ONE_PROCESS if the nodes have a single process
     locust_report  the file of Locust's own report; empty: none
     """
     hosts = [node.url for node in stack.nodes]
@@ -304,31 +314,32 @@ def rush(
 
     def run_and_judge() -> dict[str, Any]:
         if stack.record:
-            return _rush_recorded(stack, buyers, plan)
-        return buyers.rush(plan)
+            return _rush_recorded(stack, locust, plan)
+        return locust.rush(plan)
 
     return with_expectation(stack.run_while_alive(run_and_judge), fault, setting.database)
 
 
-def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[str, Any]:
+def _rush_recorded(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
     keys_before = stack.leaked_keys()
-    report = buyers.run_unjudged(plan)
-    report.append_to(stack.records / BUYERS_HISTORY)
+    buyers_report = locust.run_unjudged(plan)
+    buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.new_events()
-    sale = stack.shop().settled_sale(report.sale)
+    sale = stack.shop().settled_sale(buyers_report.sale)
     wait_for(lambda: stack.leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
     leaked_keys = stack.leaked_keys() - keys_before
     run = judge_rush(
         plan,
-        report,
+        buyers_report,
         events=events,
         opening_stock=sale["initial_stock"],
         stock_left=sale["stock_left"],
-        orders=stack.shop().orders(report.sale),
+        orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
         judging_scope=describe_judging_scope(repeatable=True, listed=True, shows_stock=True),
         nodes_recorded=True,
+        # Stack.leaked_keys() puts the server's number and the database before each key.
         leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
     mark_incomplete_as_unknown(run)
@@ -336,7 +347,10 @@ def _rush_recorded(stack: Stack, buyers: LocustProcess, plan: RushPlan) -> dict[
 
 
 def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES) -> Run:
-    """Return the run with the expected verdict of its strategy on this database."""
+    """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
+
+    If it could not oversell as expected, because stock or buyers were too few, its `why` says so.
+    """
     expected = expected_on(run["lock"], fault, database)
     as_expected = run["verdict"] == expected
     compared_run = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
@@ -369,34 +383,46 @@ def reread_sales(shop: Shop, runs: Sequence[Any]) -> None:
                     "left": run.get("stock_left"),
                 }
             ]
-        for judged in sales:
-            if judged["sale"] is None or judged["left"] is None:
-                continue
-            sale = int(judged["sale"])
-            left = judged["left"]
-            orders = judged["orders"]
-            now = shop.sale(sale)
-            # The report counts units, so orders of several units differ; `wrong_amount` says so.
-            if now["orders"] != orders and "wrong_amount" not in run["violations"]:
-                finding = f"sale {sale} had {orders} orders, and has {now['orders']} now"
-                _add_finding(run, CHANGED_LATER, finding)
-                surplus = now["orders"] - now["initial_stock"]
-                if run["verdict"] == "unknown" and surplus > 0:
-                    run["verdict"] = "oversold"
-                    run["why"] = ""
-                    run["oversold"] = run.get("oversold", 0) + surplus
-                    run["orders"] = run.get("orders", 0) + now["orders"] - orders
-            if not now["open"] and now["stock_left"] != left:
-                finding = (
-                    f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
-                )
-                _add_finding(run, "lost_at_close", finding)
+        for judged_sale in sales:
+            if judged_sale["sale"] is not None and judged_sale["left"] is not None:
+                _add_changes_of_sale(run, judged_sale, shop.sale(int(judged_sale["sale"])))
+
+
+def _add_changes_of_sale(
+    run: Any, judged_sale: Mapping[str, Any], sale_now: Mapping[str, Any]
+) -> None:
+    """Add the changes of one sale to its run; see reread_sales().
+
+    judged_sale  the `sale`, its `orders` and the stock `left` when the run was judged
+    sale_now     the shop's present report of the sale
+    """
+    sale = int(judged_sale["sale"])
+    orders = judged_sale["orders"]
+    left = judged_sale["left"]
+    # The report counts units. With the finding `wrong_amount`, an order has several units, so the
+    # numbers differ although nothing has changed.
+    if sale_now["orders"] != orders and "wrong_amount" not in run["violations"]:
+        finding = f"sale {sale} had {orders} orders, and has {sale_now['orders']} now"
+        _add_finding(run, CHANGED_LATER, finding)
+        surplus = sale_now["orders"] - sale_now["initial_stock"]
+        if run["verdict"] == "unknown" and surplus > 0:
+            run["verdict"] = "oversold"
+            run["why"] = ""
+            run["oversold"] = run.get("oversold", 0) + surplus
+            run["orders"] = run.get("orders", 0) + sale_now["orders"] - orders
+    if not sale_now["open"] and sale_now["stock_left"] != left:
+        finding = f"sale {sale} had {left} units left, and was closed with {sale_now['stock_left']}"
+        _add_finding(run, "lost_at_close", finding)
 
 
 def _add_finding(run: Any, rule: str, finding: str) -> None:
-    """Add a finding, and the rule that it violates, to a run that was judged before."""
+    """Add a finding, and the rule that it violates, to a run that was judged before.
+
+    The run is no longer as expected, and an `exact` run becomes `unknown`.
+    """
     run["findings"] = [*run.get("findings", ()), finding]
     run["violations"] = [*run["violations"], rule]
     run["as_expected"] = False
     if run["verdict"] == "exact":
-        run |= {"verdict": "unknown", "why": finding}
+        run["verdict"] = "unknown"
+        run["why"] = finding

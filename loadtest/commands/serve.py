@@ -15,7 +15,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from loadtest.commands.output import Progress
-from loadtest.commands.rushes import Setting, on_chosen_database, stack_and_buyers
+from loadtest.commands.rushes import Setting, on_chosen_database, stack_and_locust
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
 from loadtest.stack.node import manage
@@ -28,7 +28,7 @@ from servers.process import ServerProcess
 #: The usual ports of the shop and of Locust's web UI.
 PORTS = (8000, 8089)
 ADMIN_NAME = "demo"
-#: SHOP_DEMO_STEP_TIMEOUT: long enough for a class to discuss a step on the page.
+#: The nodes' SHOP_DEMO_STEP_TIMEOUT, long enough for a class to discuss a step on the page.
 STEP_TIMEOUT_SECONDS = "600"
 #: Time limit for Locust's web UI to answer after its start.
 LOCUST_START_TIMEOUT_SECONDS = 30.0
@@ -49,9 +49,10 @@ def serving(
     """Run the shop and Locust while the block lasts.
 
     Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
-    shop's page. Raises what stack_and_buyers() raises, and NotReady if the web UI does not start.
+    shop's page. Raises what stack_and_locust() raises, and NotReady if the web UI does not start.
 
-    ports  the ports of the first node and of Locust's web UI; a free one replaces a taken one
+    ports  the ports of the first node and of Locust's web UI. A free port is used instead of a
+           taken one, and instead of 0
     """
     variables = {
         "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT_SECONDS,
@@ -61,20 +62,20 @@ def serving(
         variables["SHOP_DEMO_STRATEGIES"] = f"mine={setting.own_strategy_file}"
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
-        stack_and_buyers(
+        stack_and_locust(
             setting,
             log=log,
             progress=progress,
             port=ports[0],
             variables=variables | {"SHOP_RUSH_FOLDER": folder},
-        ) as (stack, buyers),
+        ) as (stack, page_locust),
         ExitStack() as parts,
     ):
         hosts = [node.url for node in stack.nodes]
-        buyers.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
+        page_locust.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
         port = free_port(ports[1])
-        locust = ServerProcess("Locust", log)
-        parts.callback(locust.stop, LOCUST_STOP_TIMEOUT_SECONDS)
+        web_ui = ServerProcess("Locust", log)
+        parts.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {
             **inherited_environment(),
             "SHOP_RESTOCK_TOKEN": stack.token,
@@ -83,16 +84,19 @@ def serving(
         arguments = [sys.executable, "-m", "locust"]
         arguments += _host_options(stack)
         arguments += ["--web-port", str(port)]
-        embedded.kill_at_exit(locust.start(arguments, folder=ROOT, environment=environment))
+        embedded.kill_at_exit(web_ui.start(arguments, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
-        locust.wait_until(partial(_answers, url), timeout=LOCUST_START_TIMEOUT_SECONDS)
-        stack.watched_servers.append(locust)
+        web_ui.wait_until(partial(_require_answer, url), timeout=LOCUST_START_TIMEOUT_SECONDS)
+        stack.watched_servers.append(web_ui)
         stack.start_order_consumers()  # the page may choose any lock
-        yield stack, url, buyers
+        yield stack, url, page_locust
 
 
-def _answers(url: str) -> bool:
-    """Return True if a server answers this URL with success. Raises OSError otherwise."""
+def _require_answer(url: str) -> bool:
+    """Return True if a server answers this URL with success, else raise OSError.
+
+    The caller, ServerProcess.wait_until(), shows the error if it does not go away.
+    """
     with urlopen(url, timeout=5):
         return True
 
@@ -125,10 +129,10 @@ def _host_options(stack: Stack) -> list[str]:
 
 def plain_locust_command(stack: Stack) -> str:
     """Return the command that runs one rush on this stack with plain Locust."""
-    locust = Path(sys.executable).with_name("locust")
-    if locust.is_relative_to(ROOT):
-        locust = locust.relative_to(ROOT)
-    arguments = [str(locust), "--headless", "--lock", "redis"] + _host_options(stack)
+    program = Path(sys.executable).with_name("locust")
+    if program.is_relative_to(ROOT):
+        program = program.relative_to(ROOT)
+    arguments = [str(program), "--headless", "--lock", "redis"] + _host_options(stack)
     return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(arguments)}"
 
 
@@ -155,7 +159,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
         progress,
         serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust_url, _),
     ):
-        progress("making the admin's user")
+        progress("creating the admin user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed
         urls = [node.url for node in stack.nodes]

@@ -17,13 +17,14 @@ from loadtest.report import tables as report
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess, TargetUnusable
 from loadtest.rush.permission import require_permission
 from loadtest.rush.plan import RushPlan
-from loadtest.target.target import load
+from loadtest.target.target import load as load_target
 from servers.loopback import ask_loopback_directly
 
-#: The stock is divided by these in turn. Many units are many chances for a race; with fewer units
-#: there are more buyers for each.
+#: Each rush in turn has the stock divided by the next of these. Many units are many chances for a
+#: race. With fewer units, more buyers compete for each.
 STOCK_DIVISORS = (1, 2, 5)
-NEXT_STEPS_TEXT = """
+#: The legend of the table, and what to do next.
+LEGEND = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
 next: docs/your-shop.md says where to look and which repair fits"""
 
@@ -53,7 +54,7 @@ def run(
     """
     ask_loopback_directly()
     target = target.absolute()
-    name = load(target, host).name
+    name = load_target(target, host).name
     if warning := require_permission(host, i_may_load, buyers=buyers):
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as locust:
@@ -80,11 +81,11 @@ def run(
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            result = report.verdict_cell(runs[-1])
+            outcome = report.verdict_cell(runs[-1])
             if run["verdict"] == "exact":
-                result = "nothing found"
-            console.print(f"{buyers} buyers for {units} units: {result}")
-        scope = {title: merge_scopes(runs, title) for title in ("judged", "not_judged")}
+                outcome = "nothing found"
+            console.print(f"{buyers} buyers for {units} units: {outcome}")
+        scope = {field: merge_scopes(runs, field) for field in ("judged", "not_judged")}
         summary = out.summary(None, runs)
         summary["target"] = {"file": target.name, "host": host, **scope}
         events = history.read([buyers_history])
@@ -93,7 +94,7 @@ def run(
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
     out.print_files("summary.json", html_report.NAME)
-    console.print(NEXT_STEPS_TEXT, style="dim")
+    console.print(LEGEND, style="dim")
     return 0 if runs[-1]["as_expected"] else 1
 
 
@@ -112,9 +113,9 @@ def _print_conclusion(
     console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
-    for title, sentences in scope.items():
+    for field, sentences in scope.items():
         for sentence in sentences:
-            console.print(f"{title.replace('_', ' ')}: {sentence}", soft_wrap=True, markup=False)
+            console.print(f"{field.replace('_', ' ')}: {sentence}", soft_wrap=True, markup=False)
     console.print()
 
 
@@ -142,14 +143,14 @@ def judge_again(run: MutableMapping[str, Any], *, orders: int, changes: Sequence
         run["why"] = sentences[0]
 
 
-def merge_scopes(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
-    """Return the sentences of all rushes under `judged` or `not_judged`.
+def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
+    """Return the sentences in the field `judged` or `not_judged` of all runs, each once.
 
     A sentence that does not hold for all rushes begins with the numbers of its rushes.
     """
     rushes_by_sentence: dict[str, list[int]] = {}
     for number, run in enumerate(runs, 1):
-        for sentence in run[title]:
+        for sentence in run[field]:
             rushes_by_sentence.setdefault(sentence, []).append(number)
     merged = []
     for sentence, numbers in rushes_by_sentence.items():
@@ -162,7 +163,10 @@ def merge_scopes(runs: Sequence[Mapping[str, Any]], title: str) -> list[str]:
 
 
 def describe_result(runs: Sequence[Run]) -> str:
-    """Return a sentence on the result. If all rushes were exact, it says that this is no proof."""
+    """Return a sentence on what the rushes found.
+
+    If all of them were exact, it says that this is no proof, or that they could not oversell.
+    """
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"
     if not any(0 < run["initial_stock"] < run["buyers"] for run in runs):

@@ -160,9 +160,9 @@ def test_two_holders_are_excused_only_after_the_first_lease_expired(
 
 def test_every_disturbance_comes_before_they_come_again() -> None:
     for seed in range(5):
-        deck = chaos._deal_disturbances(Random(seed))
+        shuffled = chaos._shuffle_disturbances(Random(seed))
         for _ in range(2):
-            dealt = [next(deck).name for _ in DISTURBANCES]
+            dealt = [next(shuffled).name for _ in DISTURBANCES]
             assert Counter(dealt) == Counter(disturbance.name for disturbance in DISTURBANCES)
 
 

@@ -173,9 +173,9 @@ def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> No
 def test_no_fault_is_made_on_external_servers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     command.refuse_external_servers()
     monkeypatch.setenv(name, "redis://example.test")
-    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
+    with pytest.raises(StackError, match=f"unset {name}"):
         command.run(Console(quiet=True))
-    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
+    with pytest.raises(StackError, match=f"unset {name}"):
         chaos.run(Console(quiet=True))
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from loadtest.commands.rushes import not_run, with_complaint
+from loadtest.commands.rushes import make_unavailable_run, with_complaint
 from loadtest.expected import EXPECTED, TRAITS
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
@@ -54,7 +54,7 @@ def test_honest_listing_has_no_complaint() -> None:
 
 def test_strategy_that_is_left_out_is_not_run_and_not_as_expected() -> None:
     [strategy] = describe("row-lock", listing=make_listing("redis"))
-    run = not_run(strategy, buyers=2)
+    run = make_unavailable_run(strategy, buyers=2)
     assert (run["verdict"], run["as_expected"]) == ("not_run", False)
     assert run["why"] == "GET /strategies does not list row-lock"
 
@@ -73,8 +73,8 @@ def test_unavailable_strategy_that_needs_no_setting_is_tried() -> None:
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
-    assert not_run(strategy)["as_expected"]
-    assert not_run(strategy)["why"].startswith("ZOOKEEPER_HOSTS is not set")
+    assert make_unavailable_run(strategy)["as_expected"]
+    assert make_unavailable_run(strategy)["why"].startswith("ZOOKEEPER_HOSTS is not set")
 
 
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.commands import output
-from loadtest.commands.main import COMMANDS, exit_code_of, parse
+from loadtest.commands.main import COMMANDS, parse, run_printing_errors
 from loadtest.commands.output import Output, console_on_stdout
 from loadtest.commands.rushes import Setting
 from loadtest.expected import EXPECTED
@@ -320,7 +320,7 @@ def test_error_of_a_server_is_one_line(
     def run(console: Console) -> int:
         raise error
 
-    assert exit_code_of(run) == 2
+    assert run_printing_errors(run) == 2
     kind = type(error).__name__
     message = f"a server failed in the run: {kind}: refused; see its log in var/\n"
     assert capsys.readouterr().out == message
@@ -345,7 +345,7 @@ def test_results_path_that_is_not_a_folder_is_refused(
             out.finish()
         return 0
 
-    assert exit_code_of(run) == 2
+    assert run_printing_errors(run) == 2
     assert "blocks this path; move it away" in capsys.readouterr().out
     assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
 

@@ -62,7 +62,7 @@ def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
 def test_number_out_of_bounds_is_refused_before_anything_starts(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(growth, "exit_code_of", lambda run: 0)
+    monkeypatch.setattr(growth, "run_printing_errors", lambda run: 0)
     with pytest.raises(SystemExit, match="2"):
         growth.main([option, "0"])
     assert "'0' is not a whole number from 1 to" in capsys.readouterr().err
