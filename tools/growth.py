@@ -182,7 +182,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 report.write_summary(out.path, summary)  # a later rush may fail
                 (out.path / "growth.md").write_text(markdown(summary))
         out.finish()
-    reasons = summarize_repetitions(runs) + report.reasons(runs)
+    reasons = summarize_repetitions(runs) + report.explain_unexpected(runs)
     return out.conclude(_sheet(runs), reasons, LEGEND, "growth.md")
 
 

@@ -124,7 +124,7 @@ def load_tables(results: Path) -> str:
     kind.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
-    for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
+    for path in sorted(results.glob(f"[0-9]*/{load_table.FILENAME}")):
         summary = _read_summary(path)
         is_complete = summary["rounds"] >= MIN_LOAD_ROUNDS
         if is_complete and all(run["as_expected"] for run in summary["runs"]):
@@ -218,7 +218,7 @@ def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summar
     dates = sorted({summary["started"][:10] for summary in summaries.values() if summary})
     below = (
         "Orders / stock left, seconds of the rush; one run each. "
-        f"{report.setup_of(on_postgres)} Dates of the runs: {', '.join(dates)}."
+        f"{report.describe_setup(on_postgres)} Dates of the runs: {', '.join(dates)}."
     )
     headings = ["strategy"] + list(summaries)
     return report.markdown_table(headings, rows, below, left=len(headings))
@@ -227,8 +227,9 @@ def databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summar
 def _database_cell(run: Run | None) -> str:
     if run is None or run["verdict"] == "not_run":
         return "not run"
-    orders, stock_left, seconds = report.figures(run, [run], ("orders", "stock left", "seconds"))
-    return f"{report.bold(run['verdict'])} {orders}/{stock_left}, {seconds}"
+    columns = ("orders", "stock left", "seconds")
+    orders, stock_left, seconds = report.format_figures(run, [run], columns)
+    return f"{report.bold_verdict(run['verdict'])} {orders}/{stock_left}, {seconds}"
 
 
 def demo_table(demo: Summary) -> str:
@@ -237,8 +238,8 @@ def demo_table(demo: Summary) -> str:
     rows = []
     for run in demo["runs"]:
         lock = run["lock"]
-        row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.bold(run["verdict"])]
-        row += report.figures(run, demo["runs"], names)
+        row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.bold_verdict(run["verdict"])]
+        row += report.format_figures(run, demo["runs"], names)
         rows.append(row)
     stock = demo["runs"][0]["initial_stock"]
     setup = (
@@ -258,7 +259,7 @@ def faults_table(matrix: Summary, faults: Summary) -> str:
         lock: _list_breaking_faults(lock, verdict, faults) for lock, verdict in rushes.items()
     }
     rows = [
-        [f"`{lock}`: {description}", report.bold(rushes[lock]), broken[lock]]
+        [f"`{lock}`: {description}", report.bold_verdict(rushes[lock]), broken[lock]]
         for lock, description in README_STRATEGIES.items()
         if lock in rushes
     ]
@@ -277,12 +278,12 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
-        row = [report.label_of(run, quote="`"), report.bold(run["verdict"])]
-        row += report.figures(run, runs, ("seconds", "time / row-lock"))
+        row = [report.label_of(run, quote="`"), report.bold_verdict(run["verdict"])]
+        row += report.format_figures(run, runs, ("seconds", "time / row-lock"))
         row.append(_list_breaking_faults(run["lock"], run["verdict"], faults))
         lines.append(f"| {' | '.join(row)} |")
     below = (
-        f"{report.setup_of(matrix)} {len(faults['runs'])} cells of `make faults`, "
+        f"{report.describe_setup(matrix)} {len(faults['runs'])} cells of `make faults`, "
         f"{faults['started'][:10]}. The table leaves out {OMITTED_FAULTS}, "
         "which no lock survives by itself: see docs/verdicts.md."
     )

@@ -114,7 +114,7 @@ def run(
         console.print(fault_report.complaint(cell), style="red", markup=False)
     total = fault_report.count(len(cells), "cell")
     console.print(f"\n{total}, {len(unexpected_cells)} off their expected verdict", style="bold")
-    out.print_files("summary.json", results_filename("faults", database), html_report.NAME)
+    out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
     return exit_code(cells)
 
 

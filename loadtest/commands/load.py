@@ -109,13 +109,15 @@ def run(console: Console, **options: Any) -> int:
             **out.summary(stack, runs),
             "rounds": load_options.rounds,
             "load": {**asdict(load_options), "given": " ".join(sys.argv[2:])},
-            "medians": load_table.medians(runs),
+            "medians": load_table.compute_medians(runs),
         }
         report.write_summary(out.path, summary)
-        (out.path / load_table.NAME).write_text(load_table.markdown(summary))
+        (out.path / load_table.FILENAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run["why"]]
-    return out.conclude(load_table.sheet(summary), reasons, load_table.LEGEND, load_table.NAME)
+    return out.conclude(
+        load_table.make_sheet(summary), reasons, load_table.LEGEND, load_table.FILENAME
+    )
 
 
 def _load_strategy(

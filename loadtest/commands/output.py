@@ -119,7 +119,7 @@ class Output:
             servers = stack.shop().read_readyz()["parts"]
         summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
-            "machine": report.machine(servers),
+            "machine": report.describe_machine(servers),
             "nodes": 0,
             "workers": 0,
             "threads": 0,
@@ -163,8 +163,8 @@ class Output:
         except Exception as error:  # any: an error in the page must not hide the verdicts
             self.log.write(traceback.format_exc().encode())
             self.console.print(
-                f"{html_report.NAME} cannot be made ({type(error).__name__}: {error}); the other "
-                "files are complete, and run.log has the traceback. Please report this",
+                f"{html_report.FILENAME} cannot be made ({type(error).__name__}: {error}); the "
+                "other files are complete, and run.log has the traceback. Please report this",
                 style="yellow",
                 soft_wrap=True,
                 markup=False,

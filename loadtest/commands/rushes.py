@@ -29,9 +29,9 @@ from servers import embedded
 from servers.waiting import wait_for
 
 #: The strategies of the demo: no lock, the lock of article A1 (docs/sources.md), and RedisLock.
-DEMO_STRATEGIES = ("none", "token", "redis")
+DEMO_LOCKS = ("none", "token", "redis")
 #: The same on SQLite: no transaction, a transaction without a lock, and RedisLock.
-DEMO_STRATEGIES_ON_SQLITE = ("autocommit", "none", "redis")
+DEMO_LOCKS_ON_SQLITE = ("autocommit", "none", "redis")
 #: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
 #: not have arrived yet.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Setting:
     locust_workers     the number of processes of the buyers
     """
 
-    locks: Sequence[str] = DEMO_STRATEGIES
+    locks: Sequence[str] = DEMO_LOCKS
     buyers: int = RushPlan.buyers
     stock: int = RushPlan.stock
     hold_ms: int = RushPlan.hold_ms
@@ -114,8 +114,8 @@ def demo(console: Console, **options: Any) -> int:
     """
     setting = on_chosen_database(Setting(**options))
     is_on_sqlite = DATABASES[setting.database].vendor == "sqlite"
-    if is_on_sqlite and tuple(setting.locks) == DEMO_STRATEGIES:
-        setting = replace(setting, locks=DEMO_STRATEGIES_ON_SQLITE)
+    if is_on_sqlite and tuple(setting.locks) == DEMO_LOCKS:
+        setting = replace(setting, locks=DEMO_LOCKS_ON_SQLITE)
     with Output(console) as out:
         summary, events = rush_each(setting, out, is_demo=True)
         table = report.markdown(summary, report.DEMO_COLUMNS)
@@ -123,11 +123,11 @@ def demo(console: Console, **options: Any) -> int:
         out.write(summary, events, filename, table, title="the rush")
     console.print()
     runs = summary["runs"]
-    sheet = report.sheet(runs, report.DEMO_COLUMNS)
+    sheet = report.make_sheet(runs, report.DEMO_COLUMNS)
     legend = DEMO_LEGEND
     if is_on_sqlite:
         legend = SQLITE_NOTE + DEMO_LEGEND
-    return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
+    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
 def on_chosen_database(setting: Setting) -> Setting:
@@ -168,8 +168,8 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
     runs = summary["runs"]
     unexpected = sum(not run["as_expected"] for run in runs)
     legend = f"{MATRIX_LEGEND}\n\n[bold]{len(runs)} runs, {unexpected} verdicts off[/]"
-    sheet = report.sheet(runs, report.MATRIX_COLUMNS)
-    return out.conclude(sheet, report.reasons(runs), legend, html_report.NAME)
+    sheet = report.make_sheet(runs, report.MATRIX_COLUMNS)
+    return out.conclude(sheet, report.explain_unexpected(runs), legend, html_report.FILENAME)
 
 
 @contextmanager
@@ -251,7 +251,7 @@ def rush_each(
                 )
                 runs.append(run)
             if is_demo:
-                out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
+                out.console.print(f"{lock:8} {report.verdict_markup(runs[-1])}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
             time.sleep(REREAD_AFTER_SECONDS)

@@ -69,7 +69,8 @@ def run(
         )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
-            units = max(1, stock // STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)])
+            divisor = STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)]
+            units = max(1, stock // divisor)
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
                 run = _rush_and_reread_orders(locust, replace(plan, stock=units))
@@ -81,7 +82,7 @@ def run(
             run["as_expected"] = run["verdict"] == expect
             run["round"] = len(runs) + 1
             runs.append(run)
-            outcome = report.verdict_cell(runs[-1])
+            outcome = report.verdict_markup(runs[-1])
             if run["verdict"] == "exact":
                 outcome = "nothing found"
             console.print(f"{buyers} buyers for {units} units: {outcome}")
@@ -93,7 +94,7 @@ def run(
         table = report.markdown(summary, report.DEMO_COLUMNS)
         out.write(summary, events, "target.md", table, title=f"the rush against {name}")
     _print_conclusion(console, runs, scope)
-    out.print_files("summary.json", html_report.NAME)
+    out.print_files("summary.json", html_report.FILENAME)
     console.print(LEGEND, style="dim")
     return 0 if runs[-1]["as_expected"] else 1
 
@@ -110,8 +111,8 @@ def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan) -> dict[str, 
 def _print_conclusion(
     console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
 ) -> None:
-    console.print(report.sheet(runs, report.DEMO_COLUMNS).table())
-    report.print_reasons(console, report.sentences(runs[-1]))
+    console.print(report.make_sheet(runs, report.DEMO_COLUMNS).table())
+    report.print_reasons(console, report.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
     for field, sentences in scope.items():
         for sentence in sentences:

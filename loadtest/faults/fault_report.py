@@ -228,7 +228,7 @@ def _sign_text(cell: Cell) -> str:
 def _verdict_text(cell: Cell) -> str:
     word = cell["verdict"]
     if word != "exact":
-        word = report.bold(word)
+        word = report.bold_verdict(word)
     if not cell["as_expected"]:
         word += f" (expected {cell['expected']})"
     return word

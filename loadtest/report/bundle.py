@@ -1,4 +1,4 @@
-"""Joins ES modules to one script, for a page that is opened from disk and cannot import a file.
+"""Joins ES modules into one script, for a page that is opened from disk and cannot import a file.
 
 Each imported module becomes a function that is called once and returns the module's exports; its
 other names stay local. The entry module comes last and is not wrapped. Comments that share no line
@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The two forms of import and export that can be bundled; any other form is refused.
+#: The only forms of import and export that can be bundled.
 IMPORT = re.compile(r'^import \{([^}]+)\} from "(\.[^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:(?:async )?function|class|const) ([\w$]+))", re.MULTILINE)
 #: A comment with nothing else on its lines.
 COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
+#: A form that is left over once the two forms above have been removed.
 OTHER_FORM = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -44,8 +45,8 @@ class Module:
 def bundle(entry: Path) -> str:
     """Return one script that has the same effect as the module `entry`. Raises BundleError."""
     modules: dict[Path, Module] = {}
-    _add(entry.resolve(), modules, [])
-    *imported_modules, entry_module = modules.values()
+    _add_with_imports(entry.resolve(), modules, [])
+    *imported_modules, entry_module = modules.values()  # the entry was added last
     variables = [module.variable for module in imported_modules]
     for module in imported_modules:
         if variables.count(module.variable) > 1:
@@ -54,22 +55,28 @@ def bundle(entry: Path) -> str:
     return "".join(functions) + _destructure_imports(entry_module, modules) + entry_module.body
 
 
-def _add(path: Path, modules: dict[Path, Module], importers: list[Path]) -> None:
-    """Add a module to `modules`, after the modules that it imports. Raises BundleError."""
+def _add_with_imports(path: Path, modules: dict[Path, Module], importers: list[Path]) -> None:
+    """Add a module to `modules`, after the modules that it imports.
+
+    importers  the modules from the entry to the one that imports this module
+
+    Raises BundleError if the modules import each other, or if an imported name is not exported.
+    """
     if path in importers:
         raise BundleError(f"{path}: an import cycle by way of {importers[-1].name}; remove it")
     if path in modules:
         return
-    module = _read(path)
-    for other, names in module.imports.items():
-        _add(other, modules, [*importers, path])
+    module = _read_module(path)
+    for imported_path, names in module.imports.items():
+        _add_with_imports(imported_path, modules, [*importers, path])
         for name in names:
-            if name not in modules[other].exports:
-                raise BundleError(f"{path}: {other.name} does not export {name}")
+            if name not in modules[imported_path].exports:
+                raise BundleError(f"{path}: {imported_path.name} does not export {name}")
     modules[path] = module
 
 
-def _read(path: Path) -> Module:
+def _read_module(path: Path) -> Module:
+    """Return the module in a file. Raises BundleError for a form that cannot be bundled."""
     text = COMMENT.sub("", path.read_text(encoding="utf-8"))
     imports: dict[Path, list[str]] = {}
     for imported_names, target in IMPORT.findall(text):
@@ -94,6 +101,7 @@ def _destructure_imports(module: Module, modules: dict[Path, Module]) -> str:
 
 
 def _wrap_in_function(module: Module, modules: dict[Path, Module]) -> str:
+    """Return the lines that call the module as a function and keep its exports in its variable."""
     exports = ", ".join(module.exports)
     return (
         f"const {module.variable} = (() => {{\n{_destructure_imports(module, modules)}{module.body}"

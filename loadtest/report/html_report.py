@@ -19,7 +19,7 @@ from loadtest.report.bundle import bundle
 from loadtest.report.lanes import timeline
 from servers.embedded import ROOT
 
-NAME = "report.html"
+FILENAME = "report.html"
 PAGE = Path(__file__).parent / "page"
 ASSETS = ROOT / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
@@ -45,13 +45,13 @@ def write(
     data = {
         **report_data(summary, events),
         "title": title,
-        "where": report.setup_of(summary) if summary["runs"] else "",
+        "where": report.describe_setup(summary) if summary["runs"] else "",
         "faults": dict(faults or {}),
     }
     if not faults:
-        sheet = report.sheet(summary["runs"], report.DEMO_COLUMNS)
-        data["table"] = {"heads": sheet.heads, "rows": [texts for _, texts in sheet.rows]}
-    path = folder / NAME
+        sheet = report.make_sheet(summary["runs"], report.DEMO_COLUMNS)
+        data["table"] = {"heads": sheet.all_headings, "rows": [texts for _, texts in sheet.rows]}
+    path = folder / FILENAME
     path.write_text(render(data), encoding="utf-8")
     return path
 
@@ -61,7 +61,7 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
 
     Text in the data stays text, even if it looks like HTML or JavaScript.
     """
-    return Template(_read(PAGE / NAME)).substitute(
+    return Template(_read(PAGE / FILENAME)).substitute(
         title=html.escape(data["title"]),
         where=html.escape(data["where"]),
         style=_read(ASSETS / "look.css") + _read(PAGE / "report.css"),
@@ -80,7 +80,7 @@ def as_json(data: Any) -> str:
 def as_script(text: str) -> str:
     """Return a script that can stand inside a <script>.
 
-    Only its strings contain `</script` and `<!--`, so a backslash in them changes nothing.
+    `</script` and `<!--` may occur in its strings only, where a backslash changes nothing.
     """
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -99,10 +99,12 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     events_by_fault = group_by(fault_events, itemgetter("f"))  # "f" is the name of the fault
     attempt_events = (event for event in events if "attempt" in event)
     events_by_run = group_by(attempt_events, _run_name)
-    run_names = {tuple(name.split("/")[-2:]): name for name in events_by_run}
+    names_by_fault_and_strategy = {tuple(name.split("/")[-2:]): name for name in events_by_run}
     runs = []
     for run in summary["runs"]:
-        name = run.get("attempts") or run_names.get((run["fault"], run["lock"]), "")
+        name = run.get("attempts")
+        if not name:
+            name = names_by_fault_and_strategy.get((run["fault"], run["lock"]), "")
         run_events = events_by_run.get(name, []) + events_by_fault.get(run["fault"], [])
         run_events.sort(key=itemgetter("t"))
         runs.append({**run, "timeline": timeline(ProductHistory(run_events), run)})

@@ -38,8 +38,8 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     commits   [lane, read or None, committed, stock that was read or None, order or None,
               CommitState]
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
-    faults    [time, phase, type, what]
-    shelf     [time, orders, stock] after each commit
+    faults    [time, phase, type, what], of a fault's event (docs/history.md)
+    shelf     [time, orders, stock] at the start, after each commit, and at the end
     end       the time of the last event that is not of a fault
     """
     if not history.requests:
@@ -48,7 +48,14 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
 
 
 class Timeline:
-    """The tables of one run."""
+    """The tables of one run. Times are nanoseconds; to_milliseconds() converts them for the rows.
+
+    start             the time of the first request
+    end               the time of the last event that is not of a fault
+    lane_numbers      the lane of each attempt
+    commits           the last commit of each lane, as _commits_by_order() sorts them
+    finished_commits  those commits that certainly happened, in the same sequence
+    """
 
     def __init__(self, history: ProductHistory, run: Run) -> None:
         self.history = history
@@ -62,30 +69,30 @@ class Timeline:
 
     def tables(self) -> dict[str, Any]:
         return {
-            "lanes": self.lanes(),
+            "lanes": self.lanes_table(),
             "requests": self.requests_table(),
             "holds": self.holds_table(),
             "commits": self.commits_table(),
             "overlaps": self.overlaps_table(),
             "faults": self.faults_table(),
             "shelf": self.shelf_table(),
-            "end": self.milliseconds(self.end),
+            "end": self.to_milliseconds(self.end),
         }
 
-    def milliseconds(self, time_ns: int | None) -> float | None:
+    def to_milliseconds(self, time_ns: int | None) -> float | None:
         """Return the milliseconds since the first request, rounded to the hundredth."""
         if time_ns is None:
             return None
         return round((time_ns - self.start) / 1e6, 2)
 
-    def row(self, attempt: str, times: Sequence[int | None], *facts: object) -> Row:
+    def make_row(self, attempt: str, times: Sequence[int | None], *facts: object) -> Row:
         """Return the lane of an attempt, the times in milliseconds, and the facts."""
         row: Row = [self.lane_numbers[attempt]]
-        row += [self.milliseconds(time_ns) for time_ns in times]
+        row += [self.to_milliseconds(time_ns) for time_ns in times]
         row += facts
         return row
 
-    def lanes(self) -> list[Row]:
+    def lanes_table(self) -> list[Row]:
         nodes = {
             event["attempt"]: event["node"]
             for event in self.history.events
@@ -97,15 +104,15 @@ class Timeline:
         rows = []
         for request in self.history.requests:
             times = (request.sent_at, request.answered_at)
-            rows.append(self.row(request.attempt, times, request.outcome, request.order))
+            rows.append(self.make_row(request.attempt, times, request.outcome, request.order))
         return rows
 
     def holds_table(self) -> list[Row]:
         rows = []
         for hold in self.holds:
-            times = (hold.asked_at or None, hold.start, hold.end)
+            times = (hold.asked_at or None, hold.start, hold.end)  # 0: it was not recorded
             release = hold.release_outcome if hold.is_released else "never released"
-            rows.append(self.row(hold.attempt, times, hold.fence, release))
+            rows.append(self.make_row(hold.attempt, times, hold.fence, release))
         return rows
 
     def commits_table(self) -> list[Row]:
@@ -114,15 +121,15 @@ class Timeline:
         for commit in self.commits:
             times = (commit.read_at, commit.done_at or commit.begun_at)
             state = states[commit.attempt]
-            rows.append(self.row(commit.attempt, times, commit.amount, commit.order, state))
+            rows.append(self.make_row(commit.attempt, times, commit.amount, commit.order, state))
         return rows
 
     def overlaps_table(self) -> list[Row]:
         rows = []
         for early, late in find_overlaps(self.holds):
             times = (late.start, min(early.end, late.end))
-            rows.append(self.row(early.attempt, times, self.lane_numbers[late.attempt]))
-            rows.append(self.row(late.attempt, times, self.lane_numbers[early.attempt]))
+            rows.append(self.make_row(early.attempt, times, self.lane_numbers[late.attempt]))
+            rows.append(self.make_row(late.attempt, times, self.lane_numbers[early.attempt]))
         return rows
 
     def faults_table(self) -> list[Row]:
@@ -133,7 +140,7 @@ class Timeline:
         ]
 
     def shelf_table(self) -> list[Row]:
-        """Return the stock after each commit.
+        """Return the orders and the stock at the start, after each commit, and at the end.
 
         Without lost updates each commit takes one unit. With lost updates each commit writes back
         the stock that it had read, less one.
@@ -142,15 +149,15 @@ class Timeline:
         orders = self.run["orders"]
         left = self.run["stock_left"]
         rows: list[Row] = [[0.0, 0, initial]]
-        in_time = sorted(self.finished_commits, key=attrgetter("done_at"))
-        for number, commit in enumerate(in_time, 1):
+        commits_by_time = sorted(self.finished_commits, key=attrgetter("done_at"))
+        for number, commit in enumerate(commits_by_time, 1):
             stock = initial - number
             if self._lost_updates() and commit.amount is not None:
                 stock = commit.amount - 1
-            rows.append([self.milliseconds(commit.done_at), number, stock])
+            rows.append([self.to_milliseconds(commit.done_at), number, stock])
         if left is None:
             left = initial - orders
-        rows.append([self.milliseconds(self.end), orders, left])
+        rows.append([self.to_milliseconds(self.end), orders, left])
         return rows
 
     def _commits_by_order(self) -> list[Commit]:
@@ -164,30 +171,33 @@ class Timeline:
             for commit in last_commits(self.history).values()
             if commit.attempt in self.lane_numbers
         ]
-        is_numbered = "target" not in self.run
+        is_own_shop = "target" not in self.run
 
         def sort_key(commit: Commit) -> tuple[int, int]:
-            if is_numbered and isinstance(commit.order, int):
+            if is_own_shop and isinstance(commit.order, int):
                 return commit.order, commit.begun_at
             return 0, commit.begun_at
 
         return sorted(commits, key=sort_key)
 
     def _states_by_attempt(self) -> dict[str, CommitState]:
+        """Return the state of each commit. A stale commit shows only if all amounts are known."""
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD
             for commit in self.commits
         }
         amounts = [commit.amount for commit in self.finished_commits]
         known_amounts = [amount for amount in amounts if amount is not None]
-        if self._lost_updates() > 0 and known_amounts == amounts:
+        are_all_known = len(known_amounts) == len(amounts)
+        if self._lost_updates() > 0 and are_all_known:
             for index, _ in find_stale_writes(self.run["initial_stock"], known_amounts):
                 states[self.finished_commits[index].attempt] = CommitState.STALE
         return states
 
     def _lost_updates(self) -> int:
+        """Return the number of lost updates; 0 if the shop does not show its stock."""
         return self.run.get("lost_updates") or 0
 
     def _fault_row(self, event: Event) -> Row:
-        when = self.milliseconds(event["t"])
-        return [when, event.get("phase", ""), event["type"], event.get("what", "")]
+        milliseconds = self.to_milliseconds(event["t"])
+        return [milliseconds, event.get("phase", ""), event["type"], event.get("what", "")]

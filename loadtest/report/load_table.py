@@ -1,8 +1,7 @@
 """The table of a load run, for the terminal and for docs/scale.md."""
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import getitem, itemgetter
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -11,14 +10,14 @@ from loadtest.judge.run import Summary
 from loadtest.load.plan import WARM_UP_SECONDS
 from loadtest.report import tables as report
 
-NAME = "load.md"
+FILENAME = "load.md"
 LEGEND = """
-p50, p99 ms: time to answer, of the buyers who arrived while it was measured
+p50, p99 ms: time to the last answer, of the buyers who arrived in the measured time
 p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
-CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
+CPU ms: processor time per sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: Each figure -> its path in a run, and its format. The value at the path may be None.
+#: Each figure -> its path in a run, which is one key or two, and its format. It may be None.
 FIGURES = {
     "sold/s": ("sold_per_s", ".0f"),
     "p50 ms": ("answer_ms p50", ".0f"),
@@ -37,31 +36,36 @@ FIGURES = {
 OPTIONAL_COLUMNS = ("Jain", "settled after ms")
 
 
-def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
+def compute_medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
     """Return the median of each figure over the rounds, by strategy; None if a round lacks it.
 
     For errors the maximum is returned: a median would hide a round in which the shop hardly sold.
     """
     figures_by_strategy: dict[str, dict[str, float | None]] = {}
     for lock in dict.fromkeys(run["lock"] for run in runs if run["verdict"] != "not_run"):
-        rounds = [run for run in runs if run["lock"] == lock]
-        figures_by_strategy[lock] = {name: _summarize_rounds(name, rounds) for name in FIGURES}
+        runs_of_lock = [run for run in runs if run["lock"] == lock]
+        figures_by_strategy[lock] = {name: _summarize_runs(name, runs_of_lock) for name in FIGURES}
     return figures_by_strategy
 
 
-def _summarize_rounds(name: str, rounds: Sequence[Any]) -> float | None:
+def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
     """Return the median of a figure over the rounds, or the maximum of errors; None if unknown."""
     path, _ = FIGURES[name]
-    values: list[Any] = [reduce(getitem, path.split(), run) for run in rounds]
-    if None in values:
+    figures: list[Any] = []
+    for run in runs_of_lock:
+        figure = run
+        for key in path.split():
+            figure = figure[key]
+        figures.append(figure)
+    if None in figures:
         return None
     if name == "errors":
-        return float(max(values))
-    return float(median(values))
+        return float(max(figures))
+    return float(median(figures))
 
 
-def sheet(summary: Summary) -> report.Sheet:
-    """Return a row for each strategy: medians over the rounds, and a verdict.
+def make_sheet(summary: Summary) -> report.Sheet:
+    """Return the table with a row for each strategy: medians over the rounds, and a verdict.
 
     The verdict is the first unexpected one, or else that of the first round.
     """
@@ -75,18 +79,23 @@ def sheet(summary: Summary) -> report.Sheet:
     ]
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in runs):
-        rounds = (run for run in runs if run["lock"] == lock)
-        worst = min(rounds, key=itemgetter("as_expected"))  # the first unexpected one, if any
+        runs_of_lock = (run for run in runs if run["lock"] == lock)
+        # The first unexpected run, or else the first one: False is less than True.
+        worst_run = min(runs_of_lock, key=itemgetter("as_expected"))
         figures = figures_by_strategy.get(lock)
-        texts = [_format_cell(name, figures[name]) if figures else "" for name in columns]
-        row: Any = {**worst, "verdict": _verdict_words(worst)}
-        rows.append((row, texts))
+        texts = [_format_figure(name, figures[name]) if figures else "" for name in columns]
+        displayed_run: Any = {**worst_run, "verdict": _describe_verdict(worst_run)}
+        rows.append((displayed_run, texts))
     return report.Sheet(columns, rows)
 
 
-def _verdict_words(run: Any) -> str:
+def _describe_verdict(run: Any) -> str:
+    """Return the verdict in words: `lost updates` for an `unknown` run that has some.
+
+    Such a run ended before its stock had run out, so its strategy could not oversell yet.
+    """
     if run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0:
-        return "lost updates"  # shown, although the run ended before the stock did
+        return "lost updates"
     return str(run["verdict"].replace("_", " "))
 
 
@@ -95,14 +104,15 @@ def markdown(summary: Summary) -> str:
     command = "make load"
     if summary["load"]["given"]:
         command += f' ARGS="{summary["load"]["given"]}"'
-    return sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
+    return make_sheet(summary).markdown(f"{_setup(summary)}\n\n`{command}`")
 
 
-def _format_cell(name: str, value: float | None) -> str:
+def _format_figure(name: str, figure: float | None) -> str:
     """Format a figure. None is `unknown` for a processor time, and a dash for other figures."""
-    if value is None:
+    if figure is None:
         return "unknown" if name.startswith("CPU") else "-"
-    return f"{value:{FIGURES[name][1]}}"
+    _, format_spec = FIGURES[name]
+    return format(figure, format_spec)
 
 
 def title(summary: Summary) -> str:
@@ -125,13 +135,15 @@ def _setup(summary: Summary) -> str:
     """Return the setup of the load, and in how many exact sales stock and orders add up."""
     load = summary["load"]
     rounds = summary["rounds"]
-    processes = load["locust_workers"]
+    locust_processes = "1 process"
+    if load["locust_workers"] > 1:
+        locust_processes = f"{load['locust_workers']} processes"
     runs: Sequence[Any] = summary["runs"]
     sales: list[dict[str, Any]] = []
     for run in runs:
         if run["verdict"] == "exact":
             sales += run["products"]
-    balanced = sum(sale["asked"] == sale["orders"] + sale["left"] for sale in sales)
+    balanced_sales = [sale for sale in sales if sale["asked"] == sale["orders"] + sale["left"]]
     orders = sum(sale["orders"] for sale in sales)
     repetitions = "One round"
     if rounds > 1:
@@ -141,8 +153,8 @@ def _setup(summary: Summary) -> str:
         f"{load['seconds']:g} s, {WARM_UP_SECONDS:g} s of warm-up before each; "
         f"{load['stock']:,} units of each product, hold {load['hold_ms']} ms; "
         f"{quantity(load['nodes'], 'node')} of {load['workers']} workers and {summary['threads']} "
-        f"threads, Locust in {processes} process{'es' * (processes > 1)}; "
+        f"threads, Locust in {locust_processes}; "
         f"{report.machine_and_date(summary)}. "
         f"{orders:,} orders in {quantity(len(sales), 'exact sale')}; stock asked = "
-        f"orders + left in {balanced} of {len(sales)}."
+        f"orders + left in {len(balanced_sales)} of {len(sales)}."
     )

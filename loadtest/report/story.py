@@ -36,23 +36,29 @@ NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the story, at the time `t`. The lines of the lowest weight are omitted first."""
+    """One line of the story.
+
+    t       its time, in nanoseconds
+    weight  the lines of the lowest weight are omitted first. 4: a fault; 3: an order, a stop at a
+            point, or a sign that the lock failed; 2: a read, or another hold of the lock;
+            1: another answer or release; 0: the evidence of a fault
+    """
 
     t: int
     weight: int
     text: str
 
 
-def tell_story(sale: Judgement) -> list[str]:
+def tell_story(judgement: Judgement) -> list[str]:
     """Return at most MAX_LINES lines: the seconds since the first line, and the event.
 
-    The story follows a few buyers, first of all those of the findings; see _cast.
+    The story follows the few buyers that _choose_cast() returns.
     """
-    cast = _cast(sale)
-    sales = _sales(sale, cast)
-    lines = list(_holders(sale, cast)) + list(_steps(sale, cast))
-    lines += sales
-    lines += _answers(sale, cast)
+    cast = _choose_cast(judgement)
+    order_lines = _order_lines(judgement, cast)
+    lines = list(_lock_lines(judgement, cast)) + list(_step_lines(judgement, cast))
+    lines += order_lines
+    lines += _answer_lines(judgement, cast)
     lines.sort(key=attrgetter("t"))
     lines.sort(key=attrgetter("weight"), reverse=True)  # stable: equal weights stay sorted by time
     shown_lines = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
@@ -60,8 +66,8 @@ def tell_story(sale: Judgement) -> list[str]:
     if shown_lines:
         start = shown_lines[0].t
     texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in shown_lines]
-    unlisted_orders = len(sale.orders) - sum(line in shown_lines for line in sales)
-    texts.append(f" ...      {_summary(sale, start, unlisted_orders)}")
+    unlisted_orders = len(judgement.orders) - sum(line in shown_lines for line in order_lines)
+    texts.append(f" ...      {_summarize_rest(judgement, start, unlisted_orders)}")
     return texts
 
 
@@ -73,7 +79,7 @@ def buyer_name(attempt: str) -> str:
 def last_commits(history: ProductHistory) -> dict[str, Commit]:
     """Return the last commit of each attempt; the earlier ones failed.
 
-    A sold answer proves the commit; its time stands in for a missing record.
+    A `sold` answer proves its commit. If the commit was not recorded, it gets the answer's time.
     """
     # Copies, because the commits of the history must stay as they were recorded.
     commits = {commit.attempt: replace(commit) for commit in history.commits}
@@ -87,15 +93,19 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
     return commits
 
 
-def _cast(sale: Judgement) -> list[str]:
-    """Return at most MAX_CAST attempts to follow: of the findings, the victims, then the rivals."""
+def _choose_cast(judgement: Judgement) -> list[str]:
+    """Return at most MAX_CAST attempts, which the story follows.
+
+    The first two attempts of each finding come first, then the victims. If these are fewer than
+    two, the rivals, the holders of the lock and all other attempts follow, in this order.
+    """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
     def rank_of(finding: Finding) -> int:
         return ranks.get(finding.rule, len(ranks))
 
-    findings = sorted(sale.findings, key=rank_of)
-    attempts = [event["attempt"] for event in sale.events if "attempt" in event]
+    findings = sorted(judgement.findings, key=rank_of)
+    attempts = [event["attempt"] for event in judgement.events if "attempt" in event]
     victims = [attempt for attempt in attempts if buyer_name(attempt).startswith("victim")]
     rivals = [attempt for attempt in attempts if buyer_name(attempt).startswith("rival")]
     cast: list[str] = []
@@ -104,41 +114,45 @@ def _cast(sale: Judgement) -> list[str]:
     cast += victims
     if len(set(cast)) < 2:
         cast += sorted(rivals, key=buyer_name)
-        cast += [hold.attempt for hold in sale.holds]
+        cast += [hold.attempt for hold in judgement.holds]
         cast += attempts
     without_repetitions = dict.fromkeys(cast)
     return list(without_repetitions)[:MAX_CAST]
 
 
-def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each acquisition of the lock, with the number of its holders."""
-    commits = last_commits(sale)
-    for hold in sale.holds:
+def _lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each acquisition of the lock by the cast, with the number of its holders."""
+    commits = last_commits(judgement)
+    for hold in judgement.holds:
         if hold.attempt not in cast:
             continue
-        others = [other for other in sale.holds if other.start < hold.start < other.end]
+        other_holds = [other for other in judgement.holds if other.start < hold.start < other.end]
         text = buyer_name(hold.attempt)
         if hold.node:
             text += f" (node {hold.node})"
         text += " has the lock"
         if hold.fence is not None:
             text += f", fence {hold.fence}"
-        if others:
-            text += f": {_describe_holders(others, hold.start, commits)}"
-        weight = 3 if others or hold is sale.holds[0] else 2
+        if other_holds:
+            text += f": {_describe_holders(other_holds, hold.start, commits)}"
+        weight = 3 if other_holds or hold is judgement.holds[0] else 2
         yield Line(hold.start, weight, text)
 
 
-def _describe_holders(others: Sequence[LockHold], time: int, commits: Mapping[str, Commit]) -> str:
-    """Return the number of holders, in words, once one more buyer joins `others` at this time.
+def _describe_holders(
+    other_holds: Sequence[LockHold], time: int, commits: Mapping[str, Commit]
+) -> str:
+    """Return the number of holders, in words, when one more buyer joins the others.
 
     If all the others have sold by then, the text says that they have not released the lock yet.
+
+    time  when the buyer joins, in nanoseconds
     """
-    number = NUMBER_WORDS.get(1 + len(others), str(1 + len(others)))
-    if not all(_has_sold(other, time, commits) for other in others):
+    number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
+    if not all(_has_sold(other, time, commits) for other in other_holds):
         return f"{number} holders"
-    names = " and ".join(buyer_name(other.attempt) for other in others)
-    verb = "has" if len(others) == 1 else "have"
+    names = " and ".join(buyer_name(other.attempt) for other in other_holds)
+    verb = "has" if len(other_holds) == 1 else "have"
     return f"{number} inside, {names} {verb} not released yet"
 
 
@@ -148,10 +162,13 @@ def _has_sold(hold: LockHold, time: int, commits: Mapping[str, Commit]) -> bool:
     return commit is not None and commit.done_at is not None and commit.done_at < time
 
 
-def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each fault, and for each read, release and stop of the cast."""
+def _step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each fault, and for each read, release and stop of the cast.
+
+    A read is left out if the buyer reads the same stock as before.
+    """
     last_amounts: dict[str, int | None] = {}
-    for event in sale.events:
+    for event in judgement.events:
         attempt = event.get("attempt", "")
         if event["by"] == "fault":
             yield from _fault_lines(event)
@@ -163,7 +180,7 @@ def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
                 yield Line(event["t"], 2, f"{buyer_name(attempt)} reads a stock of {amount}")
             last_amounts[attempt] = amount
         elif event["f"] == "released":
-            yield from _release_lines(sale, event)
+            yield from _release_lines(judgement, event)
         elif event["f"].startswith("stops at ") and not event["f"].endswith(
             POINTS_WITH_OTHER_LINES
         ):
@@ -182,33 +199,33 @@ def _fault_lines(event: Event) -> Iterator[Line]:
         yield Line(event["t"], 4, f"fault: {text}")
 
 
-def _release_lines(sale: Judgement, event: Event) -> Iterator[Line]:
+def _release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
     """Yield a line for a release that failed, or that deleted the lock of another buyer."""
     time = event["t"]
     attempt = event["attempt"]
     outcome = str(event.get("outcome"))
-    holders = [
-        hold for hold in sale.holds if hold.start < time < hold.end and hold.attempt != attempt
+    other_holds = [
+        hold for hold in judgement.holds if hold.start < time < hold.end and hold.attempt != attempt
     ]
     if outcome in RELEASE_WORDS:
         yield Line(time, 1, f"{buyer_name(attempt)} releases, and {RELEASE_WORDS[outcome]}")
-    elif outcome == "released" and holders:
-        victim = buyer_name(holders[-1].attempt)
+    elif outcome == "released" and other_holds:
+        victim = buyer_name(other_holds[-1].attempt)
         yield Line(time, 3, f"{buyer_name(attempt)} releases, and so deletes the lock of {victim}")
 
 
-def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
+def _order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     """Return a line for each order of the cast, at its commit."""
-    order_numbers = dict(sale.recovered_orders)
-    for request in sale.requests:
+    order_numbers = dict(judgement.recovered_orders)
+    for request in judgement.requests:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
-    commits = last_commits(sale)
-    # A stale write erased decrements if an update was lost, which does not prevent an exact verdict
-    # by itself. Other findings of the rule concern the stock that an order saw.
+    commits = last_commits(judgement)
+    # In a finding of `stale_write` that does not prevent an exact verdict, the first attempt erased
+    # the decrements of the others. The other findings of this rule erased nothing.
     erased_by_writer = {
         finding.attempts[0]: finding.attempts[1:]
-        for finding in sale.findings
+        for finding in judgement.findings
         if finding.rule == "stale_write" and not finding.prevents_exact
     }
     lines = []
@@ -226,24 +243,24 @@ def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
                 if erased in order_numbers
             ]
             text += f": the decrement of order {', '.join(orders)} is lost"
-        if attempt in sale.recovered_orders:
+        if attempt in judgement.recovered_orders:
             text += " (its buyer does not know)"
         lines.append(Line(commit.done_at or commit.begun_at, 3, text))
     return lines
 
 
-def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each outcome but `sold` that a buyer of the cast got, at its first time."""
+def _answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each outcome but `sold` of each buyer of the cast, at its first answer."""
     refusals = [
         request
-        for request in sale.requests
+        for request in judgement.requests
         if request.attempt in cast and request.outcome != "sold" and request.answered_at
     ]
     explaining_attempts: set[str] = set()
-    for finding in sale.findings:
+    for finding in judgement.findings:
         explaining_attempts.update(finding.attempts)
-    by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
-    for (attempt, outcome), requests in by_outcome.items():
+    refusals_by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
+    for (attempt, outcome), requests in refusals_by_outcome.items():
         text = f"{buyer_name(attempt)} is answered {outcome}"
         if len(requests) > 1:
             text += f", {len(requests)} times"
@@ -251,25 +268,29 @@ def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
         yield Line(requests[0].last_seen_at, weight, text)
 
 
-def _summary(sale: Judgement, start: int, unlisted_orders: int) -> str:
-    """Return the last line, which sums up the rest of the sale."""
+def _summarize_rest(judgement: Judgement, start: int, unlisted_orders: int) -> str:
+    """Return the text of the last line, which sums up the rest of the sale.
+
+    start            the time of the first line, in nanoseconds
+    unlisted_orders  the number of orders without a line
+    """
     parts = []
     if unlisted_orders > 0:
         parts.append(f"and {unlisted_orders} more sold")
     sold_out_times = [
         request.answered_at
-        for request in sale.requests
+        for request in judgement.requests
         if request.outcome == "sold_out" and request.answered_at
     ]
     if sold_out_times:
         parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
-    if sale.verdict == "deadlock":
-        refused = sum(sale.outcomes[outcome] for outcome in RETRIED_REFUSALS)
-        end = max(request.last_seen_at for request in sale.requests)
-        parts.append(f"{refused} still refused at {(end - start) / 1e9:.1f} s")
-        parts.append(f"{quantity(sale.stock_left, 'unit')} left")
-    orders = quantity(len(sale.orders), "order")
-    total = f"{orders} for {quantity(sale.initial_stock, 'unit')}"
+    if judgement.verdict == "deadlock":
+        refused_buyers = sum(judgement.outcomes[outcome] for outcome in RETRIED_REFUSALS)
+        end = max(request.last_seen_at for request in judgement.requests)
+        parts.append(f"{refused_buyers} still refused at {(end - start) / 1e9:.1f} s")
+        parts.append(f"{quantity(judgement.stock_left, 'unit')} left")
+    orders = quantity(len(judgement.orders), "order")
+    total = f"{orders} for {quantity(judgement.initial_stock, 'unit')}"
     if not parts:
         return total
     return f"{', '.join(parts)}: {total}"

@@ -40,18 +40,18 @@ MATRIX_COLUMNS = (
     "seconds",
     "time / row-lock",
 )
-#: The column that is omitted if every buyer has an answer.
+#: The number of buyers without a final answer.
 OPTIONAL_COLUMN = "no answer"
 
 
-def verdict_cell(run: Run) -> str:
-    """Return the verdict with a color, and with a sign for readers who see no color."""
+def verdict_markup(run: Run) -> str:
+    """Return the verdict as Rich markup, in a colour, and with a sign that needs no colour."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
-    cell = f"[bold {colour}]{sign} {run['verdict'].upper()}[/]"
+    markup = f"[bold {colour}]{sign} {run['verdict'].upper()}[/]"
     if not run["as_expected"]:
-        cell += f" (expected {run['expected']})"
-    return cell
+        markup += f" (expected {run['expected']})"
+    return markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +68,50 @@ class Sheet:
     def table(self) -> Table:
         """Return the table for a terminal of 80 columns: a heading has one word per line."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-        table.add_column(self.heads[0], no_wrap=True)
-        table.add_column(self.heads[1])
+        table.add_column(self.all_headings[0], no_wrap=True)
+        table.add_column(self.all_headings[1])
         for heading in self.headings:
-            table.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
+            # A slash stays on the line of the word before it: `time /`, then `row-lock`.
+            one_word_per_line = re.sub(" (?!/)", "\n", heading)
+            table.add_column(one_word_per_line, justify="right", no_wrap=True)
         for run, texts in self.rows:
-            table.add_row(label_of(run), verdict_cell(run), *texts)
+            table.add_row(label_of(run), verdict_markup(run), *texts)
         return table
 
     def markdown(self, below: str) -> str:
         """Return the table as Markdown, with a paragraph below it."""
         rows = []
         for run, texts in self.rows:
-            rows.append([label_of(run, "`"), bold(run["verdict"])] + list(texts))
-        return markdown_table(self.heads, rows, below)
+            rows.append([label_of(run, "`"), bold_verdict(run["verdict"])] + list(texts))
+        return markdown_table(self.all_headings, rows, below)
 
     @property
-    def heads(self) -> list[str]:
-        """The headings of all columns."""
+    def all_headings(self) -> list[str]:
+        """The headings of all columns: the strategy, the verdict, and the figures."""
         has_target = any("target" in run for run, _ in self.rows)
         return ["target" if has_target else "lock", "verdict"] + list(self.headings)
 
 
-def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """Return the sheet of some rushes."""
+def make_sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
+    """Return the table of some rushes. OPTIONAL_COLUMN is left out if every buyer has an answer."""
     has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
-    return Sheet(columns, [(run, figures(run, runs, columns)) for run in runs])
+    return Sheet(columns, [(run, format_figures(run, runs, columns)) for run in runs])
 
 
 def markdown(summary: Summary, columns: Sequence[str]) -> str:
-    """Return the sheet as Markdown, with the machine and the date below it."""
-    return sheet(summary["runs"], columns).markdown(setup_of(summary))
+    """Return the table of a summary's runs as Markdown, with their setup below it."""
+    return make_sheet(summary["runs"], columns).markdown(describe_setup(summary))
 
 
 def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
 ) -> str:
-    """Return a table with a paragraph below it; columns after the first `left` are figures."""
+    """Return a Markdown table with the paragraph `below` it.
+
+    left  the number of columns, from the first one, that are aligned to the left; the others, which
+          have figures, are aligned to the right
+    """
     lines = [
         f"| {' | '.join(headings)} |",
         "|" + "---|" * left + "--:|" * (len(headings) - left),
@@ -115,21 +121,22 @@ def markdown_table(
     return "\n".join(lines) + "\n"
 
 
-def bold(verdict: str) -> str:
+def bold_verdict(verdict: str) -> str:
+    """Return a verdict as Markdown, in bold capital letters."""
     return f"**{verdict.upper()}**"
 
 
-def reasons(runs: Sequence[Run]) -> list[str]:
-    """Return the sentences of all runs that are not as expected."""
-    lines = []
+def explain_unexpected(runs: Sequence[Run]) -> list[str]:
+    """Return the sentences of explain_run() on all runs that are not as expected."""
+    sentences = []
     for run in runs:
         if not run["as_expected"]:
-            lines += sentences(run)
-    return lines
+            sentences += explain_run(run)
+    return sentences
 
 
-def sentences(run: Run) -> list[str]:
-    """Return why a run has no verdict, if that is so, and its findings, one sentence each."""
+def explain_run(run: Run) -> list[str]:
+    """Return the `why` of a run, if it has one, and its findings, one sentence each."""
     texts = [run.get("why", "")] + list(run.get("findings", ()))
     without_repetitions = dict.fromkeys(texts)
     return [f"{label_of(run)}: {text}" for text in without_repetitions if text]
@@ -141,8 +148,12 @@ def print_reasons(console: Console, lines: Sequence[str]) -> None:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
-def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
-    """Return the machine and its servers; `parts` are those of /readyz, or empty if unknown."""
+def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
+    """Return the machine and the versions of its servers.
+
+    parts  the servers in the answer of /readyz, empty if they are unknown. The `detail` of a server
+           begins with its version, and a comma separates what follows
+    """
     details = {part["name"]: str(part["detail"]) for part in parts}
     return {
         "cpus": os.cpu_count(),
@@ -163,7 +174,7 @@ def _other_database(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder atomically. Raises OSError when the disk is full."""
+    """Write summary.json into a folder atomically. Raises OSError, as when the disk is full."""
     temporary_file = folder / f".summary-{os.getpid()}.json"
     try:
         temporary_file.write_text(json.dumps(summary, indent=1) + "\n")
@@ -181,8 +192,11 @@ def label_of(run: Run, quote: str = "") -> str:
     return label
 
 
-def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """Return the texts of the columns for a run; empty texts for a run that was not made."""
+def format_figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
+    """Return the texts of the columns for a run; empty texts for a run that was not made.
+
+    runs  all runs of the table, one of which may be the reference for durations
+    """
     if run["verdict"] == "not_run":
         return [""] * len(columns)
     return [_format_figure(name, run, runs) for name in columns]
@@ -213,7 +227,7 @@ def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
 
 
 def _count_or_dash(figure: int | None) -> str:
-    """Format a count that not every shop shows."""
+    """Format a count. None, because the shop does not show its stock, is a dash."""
     if figure is None:
         return "-"
     return str(figure)
@@ -232,25 +246,27 @@ def _relative_duration(run: Run, runs: Sequence[Run]) -> str:
     return f"{run['duration_s'] / median(durations):.2f}"
 
 
-def setup_of(summary: Summary) -> str:
-    """Return one sentence on the rush, its machine and its date."""
+def describe_setup(summary: Summary) -> str:
+    """Return one sentence on the first rush of a summary, its machine and its date."""
     machine = summary["machine"]
-    first = summary["runs"][0]
+    first_run = summary["runs"][0]
     if "target" in summary:
         return (
-            f"{first['buyers']} buyers, {first['initial_stock']} units; "
+            f"{first_run['buyers']} buyers, {first_run['initial_stock']} units; "
             f"{summary['target']['file']} at {summary['target']['host']}; "
             f"buyers on {machine['cpus']} CPUs, Python {machine['python']}; "
             f"{summary['started'][:10]}."
         )
     return (
-        f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
+        f"{first_run['buyers']} buyers, {first_run['initial_stock']} units, "
+        f"hold {first_run['hold_ms']} ms; "
         f"{_count(summary['nodes'], 'node')} of {_count(summary['workers'], 'worker')} and "
         f"{_count(summary['threads'], 'thread')}; {machine_and_date(summary)}."
     )
 
 
 def _count(number: int, noun: str) -> str:
+    """Return the number and its noun, in the plural unless it is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -276,7 +276,7 @@ def summary_of(*runs: Any, **load_options: Any) -> Any:
         **sample_reports.summary_of(*runs),
         "rounds": options.rounds,
         "load": {**asdict(options), "given": "--rounds 3"},
-        "medians": load_table.medians(runs),
+        "medians": load_table.compute_medians(runs),
     }
 
 
@@ -320,7 +320,7 @@ def test_medians_are_over_the_rounds_and_unknown_if_a_round_is() -> None:
         run_of("redis", number=2, sold_per_s=5.0, errors=4000, jain=None),
         run_of("redis", number=3, sold_per_s=8.0, errors=0),
     ]
-    medians = load_table.medians(runs)["redis"]
+    medians = load_table.compute_medians(runs)["redis"]
     assert (medians["sold/s"], medians["Jain"], medians["errors"]) == (8.0, None, 4000)
     assert medians["CPU ms PostgreSQL"] is None
 
@@ -353,7 +353,7 @@ def test_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> 
         folder = tmp_path / f"2026-01-02T03-04-0{index}"
         folder.mkdir()
         (folder / "summary.json").write_text(json.dumps(summary))
-        (folder / load_table.NAME).write_text(load_table.markdown(summary))
+        (folder / load_table.FILENAME).write_text(load_table.markdown(summary))
     tables = readme.load_tables(tmp_path).splitlines()
     assert [line for line in tables if line.startswith("### ")] == [
         "### One hot product, 9 clients (closed model), 2 nodes",

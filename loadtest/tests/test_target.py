@@ -12,7 +12,7 @@ import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.run import Run
-from loadtest.report.tables import sentences
+from loadtest.report.tables import explain_run
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import Rush
 from loadtest.target import Order, Target, TargetError, error, sold, sold_out
@@ -249,7 +249,7 @@ def test_sentences_of_all_findings_are_in_the_run() -> None:
     run = rush_and_judge(ShownTarget(list_orders(0, 1, 2), 0), "ssssoo")
     lost = "rush/buyer-3 was answered sold, without a number; there is none"
     assert run["findings"][1] == lost
-    assert f"shown: {lost}" in sentences(cast(Run, run))
+    assert f"shown: {lost}" in explain_run(cast(Run, run))
     why = rush_and_judge(ShownTarget(list_orders(0, 1, 2, 3), 0), "ssssss")["why"]
     assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
 

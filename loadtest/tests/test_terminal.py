@@ -55,7 +55,7 @@ def test_markdown_says_where_and_when_it_was_measured() -> None:
 
 def test_single_worker_is_written_in_the_singular() -> None:
     summary: Any = {**summary_of(run("redis", 1.0)), "workers": 1, "threads": 160}
-    assert "2 nodes of 1 worker and 160 threads; " in report.setup_of(summary)
+    assert "2 nodes of 1 worker and 160 threads; " in report.describe_setup(summary)
 
 
 def test_run_that_was_not_made_has_no_figures() -> None:
@@ -89,7 +89,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
     """
     console = Console(file=io.StringIO(), width=200)
     odd = run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
-    report.print_reasons(console, report.reasons([odd]))
+    report.print_reasons(console, report.explain_unexpected([odd]))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
 
@@ -247,7 +247,7 @@ def every_strategy(as_expected: bool = True) -> list[Any]:
 @pytest.mark.parametrize("columns", [report.DEMO_COLUMNS, report.MATRIX_COLUMNS])
 @pytest.mark.parametrize("runs", [every_strategy(), every_strategy(as_expected=False)])
 def test_large_figures_are_not_cut_in_a_table(runs: list[Any], columns: tuple[str, ...]) -> None:
-    text = rendered(report.sheet(runs, columns).table(), 100)
+    text = rendered(report.make_sheet(runs, columns).table(), 100)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100
     for run in runs:
@@ -261,7 +261,7 @@ def test_matrix_fits_into_80_columns() -> None:
     figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
     quick = {"p50": 1234.0, "p95": 1234.0}
     runs: list[Any] = [{**run, **figures, "buy_ms": quick} for run in every_strategy()]
-    text = rendered(report.sheet(runs, report.MATRIX_COLUMNS).table(), 80)
+    text = rendered(report.make_sheet(runs, report.MATRIX_COLUMNS).table(), 80)
     assert "…" not in text
     assert "row-lock" in text.splitlines()[1]
 

@@ -158,7 +158,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     return {
         "runs": [round_numbers(cells[key]) for key in keys if key in cells],
         "title": f"the rush and every fault, {last_summary['started'][:10]}",
-        "where": tables.setup_of(last_summary),
+        "where": tables.describe_setup(last_summary),
         "faults": titles,
     }
 
