@@ -1,13 +1,14 @@
 """The expected verdict on every strategy, in the rush and under every fault.
 
-A flawed strategy that survives the fault that should break it is as wrong as a sound strategy that
-breaks. The table was first derived from the algorithms, and then corrected by measurements.
+Any other verdict is unexpected: a sound strategy that breaks, and also a flawed one that survives
+the fault that should break it. The table was derived from the algorithms first, and then corrected
+by measurements.
 
 x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
-`partition-db` is not tried with `lock-then-read`: `max_hold` ends the lock of a holder that hangs,
-and without a fence two holders at a time are a finding. The sale is exact, but its verdict would be
-`unknown`.
+`partition-db` is not tried with `lock-then-read`. There the lock of a holder that hangs ends after
+its `max_hold`, so a second buyer gets it. Without a fence two holders at a time are a finding: the
+sale is exact, but its verdict would be `unknown`.
 
 A fault with an @ is a variant of the fault before the @. `rush-one-process` is the rush against a
 single process (1 node, 1 worker).
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: Letter in the table -> verdict.
 VERDICTS = {"x": "exact", "O": "oversold", "U": "undersold", "D": "deadlock"}
 TABLE = """
                       rush
@@ -126,7 +128,7 @@ VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def parse(table: str) -> dict[str, dict[str, str]]:
+def parse_table(table: str) -> dict[str, dict[str, str]]:
     """Return the verdicts of the table: strategy -> fault -> verdict.
 
     Raises ValueError if a row has a wrong length or a strategy has two rows, and KeyError for an
@@ -149,7 +151,7 @@ def parse(table: str) -> dict[str, dict[str, str]]:
 
 
 #: Strategy -> fault -> the verdict that is expected of the judge.
-EXPECTED = parse(TABLE)
+EXPECTED = parse_table(TABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +228,12 @@ RUSH_ON: Mapping[str, Mapping[str, str]] = {
 #: Time that the buyers of a rush may need on a database where a buyer's snapshot is older than its
 #: wait for the lock: the database refuses the write of the next holder, which then asks again.
 STALE_SNAPSHOTS_SECONDS = 240.0
-_LATE_LOCKS = dict.fromkeys(("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS)
+#: Strategy whose buyers wait for the lock after they have taken their snapshot -> that time.
+_LOCKS_AFTER_SNAPSHOT = dict.fromkeys(
+    ("lock-then-read", "lock-then-claim"), STALE_SNAPSHOTS_SECONDS
+)
 #: Database -> strategy -> time that the buyers of a rush may need.
-SLOW_ON = {"mariadb@snapshot": _LATE_LOCKS, "sqlite@deferred": _LATE_LOCKS}
+SLOW_ON = {"mariadb@snapshot": _LOCKS_AFTER_SNAPSHOT, "sqlite@deferred": _LOCKS_AFTER_SNAPSHOT}
 #: Strategy that works with some databases only -> Django's names of these databases.
 WORKS_ONLY_WITH = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
@@ -251,7 +256,8 @@ _PAUSE_NOT_OVERTAKEN = {
 FAULTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"pause": _PAUSE_NOT_OVERTAKEN},
     "sqlite@deferred": {"pause": _PAUSE_NOT_OVERTAKEN},
-    # The buyers after the victim take their snapshot before they wait for the lock.
+    # The buyers after the victim take their snapshot before they wait for the lock, so they sell
+    # from the stock that was left before other orders.
     "mariadb@repeatable-read": {"db-kill": {"lock-then-read": "oversold"}},
     "mariadb@snapshot": {"pause": _PAUSE_NOT_OVERTAKEN},
 }
@@ -270,7 +276,10 @@ def why_not_made(fault: str, vendor: str) -> str:
 
 
 def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
-    """Return the expected verdicts on a strategy on a database, by fault."""
+    """Return the expected verdicts on a strategy on a database, by fault.
+
+    Only faults are adapted to the database. expected_rush_verdict() has the verdict of the rush.
+    """
     verdicts = dict(EXPECTED[lock])
     for fault, verdict_by_lock in FAULTS_ON.get(database, {}).items():
         if fault in verdicts:
@@ -278,8 +287,11 @@ def verdicts_on(lock: str, database: str) -> Mapping[str, str]:
     return verdicts
 
 
-def expected_on(lock: str, fault: str, database: str) -> str:
-    """Return the expected verdict on a strategy under a fault, on a database."""
+def expected_rush_verdict(lock: str, fault: str, database: str) -> str:
+    """Return the expected verdict of a rush on a database.
+
+    fault  `rush`, or `rush-one-process`, whose verdict is the same on every database
+    """
     if fault == "rush" and lock in RUSH_ON.get(database, {}):
         return RUSH_ON[database][lock]
     return EXPECTED[lock][fault]
@@ -298,8 +310,8 @@ def works_with(lock: str, vendor: str) -> bool:
 def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    A strategy that is not in the table, such as a participant's in the workshop, has them in its
-    field `verdicts`.
+    They are its field `verdicts` if it has one: on another database than PostgreSQL, or if it is
+    not in the table, such as a participant's strategy in the workshop.
     """
     verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
     return verdicts
@@ -309,9 +321,9 @@ def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
 #: (`db-failover@sync`) show the remedy.
 BEYOND_LOCKS = frozenset({"db-failover"})
 #: Strategy -> its verdicts under the faults that a strategy can survive.
-SURVIVABLE = {
+SURVIVABLE_VERDICTS = {
     lock: {verdict for fault, verdict in row.items() if fault not in BEYOND_LOCKS}
     for lock, row in EXPECTED.items()
 }
 #: The strategies that are exact under every survivable fault that concerns them.
-UNBROKEN = [lock for lock, verdicts in SURVIVABLE.items() if verdicts == {"exact"}]
+UNBROKEN = [lock for lock, verdicts in SURVIVABLE_VERDICTS.items() if verdicts == {"exact"}]

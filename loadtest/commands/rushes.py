@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 
 from loadtest.commands.output import Output
-from loadtest.expected import EXPECTED, expected_on, needed_seconds
+from loadtest.expected import EXPECTED, expected_rush_verdict, needed_seconds
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html_report
@@ -351,7 +351,7 @@ def with_expectation(run: Mapping[str, Any], fault: str = "rush", database: str 
 
     If it could not oversell as expected, because stock or buyers were too few, its `why` says so.
     """
-    expected = expected_on(run["lock"], fault, database)
+    expected = expected_rush_verdict(run["lock"], fault, database)
     as_expected = run["verdict"] == expected
     compared_run = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
     buyers = run["buyers"]

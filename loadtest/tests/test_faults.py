@@ -16,7 +16,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
-from loadtest.expected import EXPECTED, SURVIVABLE, TABLE, VICTIM_POINTS, parse
+from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TABLE, VICTIM_POINTS, parse_table
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.cells import SLOW_BUYER_MESSAGE
 from loadtest.faults.kinds.db_kill import DbKillFault
@@ -203,7 +203,7 @@ def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Te
         assert facts["expected"] == {"rush": row["rush"]}
         takes_a_lock = facts["backend"] in {"redis", "redlock", "zookeeper", "process"}
         assert EVIDENCE[facts["name"]].locked == (takes_a_lock and not facts["reserves"])
-        is_sound = not {"oversold", "deadlock"} & SURVIVABLE[facts["name"]]
+        is_sound = not {"oversold", "deadlock"} & SURVIVABLE_VERDICTS[facts["name"]]
         assert facts["sound"] == is_sound, facts["name"]
         assert set(VICTIM_POINTS.get(facts["name"], {})) <= set(row)
 
@@ -211,7 +211,7 @@ def test_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Te
 def test_duplicate_row_of_the_table_is_refused() -> None:
     *_, last = TABLE.splitlines()
     with pytest.raises(ValueError, match=r"^the table has two rows for reserve"):
-        parse(f"{TABLE}{last}\n")
+        parse_table(f"{TABLE}{last}\n")
 
 
 def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:

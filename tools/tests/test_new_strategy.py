@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.expected import EXPECTED, SURVIVABLE, TRAITS, WORKS_ONLY_WITH
+from loadtest.expected import EXPECTED, SURVIVABLE_VERDICTS, TRAITS, WORKS_ONLY_WITH
 from loadtest.faults import FAULTS
 from loadtest.judge.evidence import EVIDENCE
 from servers.embedded import ROOT
@@ -26,7 +26,7 @@ def missing_steps(strategy: Strategy) -> Iterator[str]:
             yield f"give it a row in {table} of loadtest/expected.py"
     if name not in EVIDENCE:
         yield "give it an entry in EVIDENCE of loadtest/judge/evidence.py"
-    survives_all = not {"oversold", "deadlock"} & set(SURVIVABLE.get(name, ()))
+    survives_all = not {"oversold", "deadlock"} & set(SURVIVABLE_VERDICTS.get(name, ()))
     if name in EXPECTED and strategy.sound != survives_all:
         yield (
             f"sound is {strategy.sound}, and its row in loadtest/expected.py says otherwise; a "
