@@ -10,7 +10,8 @@ The process reads requests as JSON, one per line, and prints the answers:
                                folder
 
 The process ends when its input ends, and therefore with its parent. The users are those of the
-locustfile. No other module imports the locustfile or Locust.
+locustfile. The parent itself imports neither the locustfile nor Locust, because importing Locust
+patches threading.
 """
 
 import json
@@ -43,6 +44,7 @@ SPAWN_RATE = 400
 #: Time between two checks of a rush's progress, and of the page's requests.
 POLL_INTERVAL_SECONDS = 0.2
 
+#: Gets the progress of a rush several times a second, and returns whether to stop the rush.
 ReportProgress = Callable[[dict[str, Any]], bool]
 
 
@@ -69,25 +71,25 @@ class EmbeddedLocust:
             for _ in range(workers):
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
-        self.is_over = Event()
+        self.rush_ended = Event()
         # At the end of a rush only wake rush(), which then stops Locust's run itself.
-        rushes.end_run = self.is_over.set
+        rushes.end_run = self.rush_ended.set
 
-    def rush(self, plan: RushPlan, report: ReportProgress | None = None) -> dict[str, Any]:
-        """Run one rush, and return its run.
-
-        report  called several times a second with the progress; its result is whether to stop
-        """
+    def rush(self, plan: RushPlan, report_progress: ReportProgress | None = None) -> dict[str, Any]:
+        """Run one rush, and return its run, or its BuyersReport if the plan is not to judge it."""
         self._wait_for_workers()
-        self.is_over.clear()
+        self.rush_ended.clear()
         self.environment.host = plan.hosts[0]
         rushes.plan = plan
-        start = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
-        while not self.is_over.wait(POLL_INTERVAL_SECONDS):
+        spawning = gevent.spawn(self.runner.start, plan.buyers, SPAWN_RATE)
+        while not self.rush_ended.wait(POLL_INTERVAL_SECONDS):
             progress = rushes.progress()
-            if progress is not None and report is not None and report(progress):
+            if progress is None or report_progress is None:
+                continue
+            should_stop = report_progress(progress)
+            if should_stop:
                 break
-        start.join()
+        spawning.join()
         if plan.locust_report:
             page = get_html_report(self.environment)  # type: ignore[no-untyped-call]
             Path(plan.locust_report).write_text(str(page))
@@ -105,7 +107,7 @@ class EmbeddedLocust:
             new_file.write_text(json.dumps(state))
             new_file.replace(folder / "state")
 
-        def report(progress: dict[str, Any]) -> bool:
+        def report_progress(progress: dict[str, Any]) -> bool:
             write_state({"rush": progress, "runs": runs})
             return stop_file.exists()
 
@@ -113,7 +115,8 @@ class EmbeddedLocust:
             gevent.sleep(POLL_INTERVAL_SECONDS)
             if not wanted_file.exists():
                 continue
-            run = self.rush(replace(plan, **json.loads(wanted_file.read_text())), report)
+            wanted_rush = json.loads(wanted_file.read_text())
+            run = self.rush(replace(plan, **wanted_rush), report_progress)
             if "error" not in run:
                 runs[run["sale"]] = run
             write_state({"rush": None, "runs": runs})
@@ -145,6 +148,10 @@ def _start_worker(port: int) -> None:
 
 
 def main(workers: int) -> None:
+    """Answer the requests on stdin one after the other, until stdin ends.
+
+    workers  number of processes with buyers
+    """
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)  # the output of a target goes to the log, not between the answers
         setup_logging("INFO")  # type: ignore[no-untyped-call]

@@ -5,9 +5,9 @@
     locust                             # the same from the web UI, http://127.0.0.1:8089
     locust --processes 4 --users 5000 --headless --lock redis    # from four processes
 
-Works against any running shop of this project (--host); needs its SHOP_RESTOCK_TOKEN to open a
-sale. Against any other shop with --target my_shop.py (docs/your-shop.md). The run ends by itself.
-Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown; 2 for a target that is wrong.
+The shop is a running one of this project, at --host; SHOP_RESTOCK_TOKEN must be its token, to open
+a sale. --target my_shop.py describes any other shop (docs/your-shop.md). The run ends by itself.
+Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown; 2 if the target's file is wrong.
 """
 
 from typing import Any
@@ -76,8 +76,8 @@ class ShopUser(FastHttpUser):
 def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
     rushes.set_up(environment)
     web_ui_guard.install(environment, web_ui)
-    if web_ui is not None or not rushes.opens_sales:  # now Locust waits for a page or a master
-        interrupt.restore()
+    if web_ui is not None or not rushes.opens_sales:  # Locust waits for its page or its master:
+        interrupt.restore()  # from here on it handles Ctrl-C itself
 
 
 @events.test_start.add_listener
@@ -87,11 +87,12 @@ def open_the_sale(**_: Any) -> None:
 
 
 @events.test_stopping.add_listener
-def judge_what_was_stopped(**_: Any) -> None:
+def judge_a_stopped_rush(**_: Any) -> None:
     rushes.end()
 
 
 @events.quitting.add_listener
-def print_the_verdict(environment: Environment, **_: Any) -> None:
-    verdict, environment.process_exit_code = rushes.verdict()
+def print_verdict_and_set_exit_code(environment: Environment, **_: Any) -> None:
+    verdict, exit_code = rushes.verdict()
+    environment.process_exit_code = exit_code
     print(verdict)
