@@ -29,7 +29,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from shop.errors import BadInput, ShopError
-from shop.ops.connections import own_connection
+from shop.ops.connections import use_own_connection
 from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
@@ -201,7 +201,7 @@ class SteppedBuyer:
         _buyer.set(self)
         end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
         try:
-            with own_connection(**make_connection_options(self.name)):
+            with use_own_connection(**make_connection_options(self.name)):
                 receipt = check_out(self.attempt)
             released = receipt.lease.released if receipt.lease else None
             end = {"outcome": "sold", "order": receipt.order_id, "released": released}

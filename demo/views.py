@@ -17,7 +17,7 @@ from demo.source import read_source_blocks
 from shop.api.answers import endpoint
 from shop.api.parse import DEFAULT_PRODUCT, parse_integer, parse_product
 from shop.errors import BadInput, Unavailable
-from shop.ops.connections import spare_connection
+from shop.ops.connections import use_spare_connection
 from shop.ops.database import database_name
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
@@ -63,7 +63,7 @@ def state(request: HttpRequest) -> HttpResponse:
     The page asks up to four times a second, so the answer takes one query and two reads of Redis.
     """
     product = parse_product(request.GET)
-    with spare_connection():
+    with use_spare_connection():
         latest_sales = reports.recent_reports(product, steps.PRODUCT)
     sales_by_product = {sale["product"]: sale for sale in latest_sales}
     rush_state, past_rushes = rush_folder.read_state()
@@ -83,7 +83,7 @@ def state(request: HttpRequest) -> HttpResponse:
 def history(request: HttpRequest) -> HttpResponse:
     """Answer with the newest sales, but not with closed sales that had no order and no rush."""
     product = parse_product(request.GET)
-    with spare_connection():
+    with use_spare_connection():
         sales = reports.recent_reports(product, count=MAX_SALES_SHOWN)
     rush_state, past_rushes = rush_folder.read_state()
     shown_sales = [
@@ -148,7 +148,7 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    with spare_connection():
+    with use_spare_connection():
         return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
 
 
@@ -166,7 +166,7 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _answering_without_redis(), spare_connection():
+    with _answering_without_redis(), use_spare_connection():
         rush_folder.stop(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)
 

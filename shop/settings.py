@@ -16,10 +16,10 @@ from redis.retry import Retry
 from shop.ops.database import database_settings
 from shop.ops.environment import (
     add_login,
-    next_redis_database,
-    parse_rate,
+    parse_buy_rate_limit,
     parse_sentinels,
     sentinel_cache,
+    use_next_redis_database,
 )
 from shop.ops.logs import logging_config
 from shop.ops.postgres import TIMEOUTS_MS
@@ -79,15 +79,15 @@ WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 SPARE_THREADS = 8
 #: Maximum number of purchases under way in a process. Further ones are answered 429 at once. 0: no
 #: limit, also the default in a demo and on an asgi node.
-_limits_purchases = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
+_has_default_limit = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
 SHOP_MAX_PURCHASES: int = env.int(
     "SHOP_MAX_PURCHASES",
-    default=max(1, WEB_THREADS - SPARE_THREADS) if _limits_purchases else 0,
+    default=max(1, WEB_THREADS - SPARE_THREADS) if _has_default_limit else 0,
 )
 #: Maximum number of purchases of one product that wait while another one sells. 0: no limit.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
-#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`, and
-#: seconds that the oldest may be.
+#: For the strategy `reserve`: buyers are answered `busy` if this many promises are unsettled, or if
+#: the oldest has been unsettled for longer than this many seconds.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
 #: The largest `hold_ms` that a request may have. It must be shorter than the database's timeouts.
@@ -97,7 +97,9 @@ SHOP_LONGEST_HOLD_MS = 5_000
 #: address is then the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: (attempts, seconds): the attempts that one address may make in that time. None: no limit.
-BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
+BUY_RATE_LIMIT: tuple[int, float] | None = parse_buy_rate_limit(
+    env.str("BUY_RATE_LIMIT", default="")
+)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ REDIS_URL: str = add_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/
 #: the cache's database. There is another reason for two URLs: django-redis has one pool per URL, so
 #: with one URL the locks would get the cache's timeouts.
 REDIS_LOCKS_URL: str = add_login(
-    env.str("REDIS_LOCKS_URL", default="") or next_redis_database(REDIS_URL), **REDIS_LOGIN
+    env.str("REDIS_LOCKS_URL", default="") or use_next_redis_database(REDIS_URL), **REDIS_LOGIN
 )
 #: Options of the locks' connections. By default redis-py repeats a command whose reply is lost. A
 #: repeated SET NX then answers that the lock is taken, although this caller took it.
@@ -236,7 +238,7 @@ REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:
     CACHES = {
         alias: sentinel_cache(
-            cache, sentinels=REDIS_SENTINELS, master=REDIS_SENTINEL_MASTER, pool=LOCKS_POOL
+            cache, sentinels=REDIS_SENTINELS, master=REDIS_SENTINEL_MASTER, pool_options=LOCKS_POOL
         )
         for alias, cache in CACHES.items()
     }

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
-from shop.ops.connections import discard_dead
+from shop.ops.connections import discard_dead_connections
 from shop.ops.database import database_name
 
 logger = logging.getLogger("shop.api")
@@ -63,7 +63,7 @@ def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
         return make_refusal(error)
     assert isinstance(error, OperationalError | InterfaceError)
     logger.warning("%s: %s: %s", request.path, database_name(), error)
-    discard_dead(error)
+    discard_dead_connections(error)
     if request.method in ("GET", "HEAD"):
         return make_refusal(Unavailable("the database does not answer; nothing was changed"))
     # The connection may have been lost during the commit, so the change may have been made.

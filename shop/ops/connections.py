@@ -6,18 +6,18 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 
-from shop.ops.database import is_lost
+from shop.ops.database import is_connection_lost
 from shop.ops.postgres import ReplyTimeout
 
 
-def discard_dead(error: DatabaseError | InterfaceError) -> None:
+def discard_dead_connections(error: DatabaseError | InterfaceError) -> None:
     """Close the connection if this error means that it is lost, and remove dead ones from the pool.
 
     After a restart of PostgreSQL all connections are dead, and each would fail a request. Nothing
     is done after a ReplyTimeout: the server is silent, and the check of each connection would wait
     for a timeout, too.
     """
-    if not is_lost(error) or isinstance(error.__cause__, ReplyTimeout):
+    if not is_connection_lost(error) or isinstance(error.__cause__, ReplyTimeout):
         return
     connection.close()
     pool = getattr(connection, "pool", None)
@@ -26,8 +26,8 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 
 
 @contextmanager
-def own_connection(**options: Any) -> Iterator[None]:
-    """Give this thread a connection outside the pool until the block ends.
+def use_own_connection(**options: Any) -> Iterator[None]:
+    """Give this thread a new connection outside the pool until the block ends.
 
     options  connection options that override the shop's
     """
@@ -43,17 +43,17 @@ def own_connection(**options: Any) -> Iterator[None]:
         connections[DEFAULT_DB_ALIAS] = pooled
 
 
-def spare_connection() -> AbstractContextManager[None]:
-    """Give this thread a connection outside the pool if no connection of the pool is idle.
+def use_spare_connection() -> AbstractContextManager[None]:
+    """Give this thread a connection outside the pool for a block, if the pool has no idle one.
 
     Only the pages of a demo use it; elsewhere the pool limits the connections of a node. Under a
-    lock in the database every waiting buyer occupies a connection. Without this, the page with the
-    rush and its Stop button would wait for a connection, and then report that the database does not
-    answer.
+    lock in the database every waiting buyer occupies a connection. With a connection of the pool,
+    the page with the rush and its Stop button would wait, and then report that the database does
+    not answer.
     """
     wrapper = connections[DEFAULT_DB_ALIAS]
     pool: Any = getattr(wrapper, "pool", None)
     needs_connection = pool is not None and wrapper.connection is None
     if needs_connection and not pool.get_stats()["pool_available"]:
-        return own_connection()
+        return use_own_connection()
     return nullcontext()

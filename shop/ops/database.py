@@ -40,12 +40,12 @@ MYSQL_PARAMETERS: dict[str, tuple[str, ...]] = {
 #: PostgreSQL: serialization_failure, deadlock_detected. MySQL: deadlock. MariaDB: the row has
 #: changed since the snapshot. Codes of a lost connection are not included, because the transaction
 #: may have been committed.
-CONFLICTS = {"40001", "40P01", "1213", "1020"}
+CONFLICT_CODES = {"40001", "40P01", "1213", "1020"}
 #: Codes that mean: the database waited for too long or refused to wait, and wrote nothing. The
 #: buyer may retry. PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in
 #: transaction for too long. MySQL: timeouts of a lock and of a statement, and conflicts, for
 #: strategies that do not retry them. SQLite: another writer has the database.
-BUSY = {
+BUSY_CODES = {
     # PostgreSQL
     "55P03",
     "57014",
@@ -61,7 +61,7 @@ BUSY = {
     "SQLITE_BUSY_SNAPSHOT",
 }
 #: MySQL's codes of a lost connection: not connected, too many connections, shutdown, killed.
-MYSQL_GONE = {
+MYSQL_GONE_CODES = {
     "1040",
     "1053",
     "1152",
@@ -75,11 +75,11 @@ MYSQL_GONE = {
     "2055",
 }
 #: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
-DUPLICATES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
+DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}
 
 
 def database_name() -> str:
-    """Return the name of the shop's database, even if its server does not answer.
+    """Return the name of the database's software, even if its server does not answer.
 
     Only the server can say whether it is MariaDB or MySQL. Django asks once per connection.
     """
@@ -110,22 +110,23 @@ def code_of(error: BaseException) -> str | None:
 
 def is_conflict(error: BaseException) -> bool:
     """Return whether another transaction changed the same rows, so that this one may be retried."""
-    return code_of(error) in CONFLICTS
+    return code_of(error) in CONFLICT_CODES
 
 
 def is_busy(error: BaseException) -> bool:
     """Return whether the database gave up waiting, and wrote nothing."""
-    return code_of(error) in BUSY
+    return code_of(error) in BUSY_CODES
 
 
-def is_lost(error: BaseException) -> bool:
+def is_connection_lost(error: BaseException) -> bool:
     """Return whether this error means that the connection is lost.
 
-    An error without a code means that the server did not answer. The classes of PostgreSQL's codes
-    are 08 (connection), 53 (resources) and 57P (shutdown).
+    An error without a code means that the server did not answer. PostgreSQL's codes have five
+    characters. Those of a lost connection begin with 08 (connection), 53 (resources) or 57P
+    (shutdown).
     """
     code = code_of(error)
-    if code is None or code in MYSQL_GONE:
+    if code is None or code in MYSQL_GONE_CODES:
         return True
     return len(code) == 5 and code.startswith(("08", "53", "57P"))
 
@@ -135,7 +136,7 @@ def violates(error: BaseException, constraint: str) -> bool:
 
     constraint  a part of the constraint's name; MySQL and SQLite name it only in the message
     """
-    if code_of(error) not in DUPLICATES:
+    if code_of(error) not in DUPLICATE_CODES:
         return False
     diagnosis = getattr(error.__cause__, "diag", None)
     if diagnosis is not None:
@@ -146,20 +147,21 @@ def violates(error: BaseException, constraint: str) -> bool:
 def database_settings(url: str, *, pool_size: int, is_pgbouncer: bool) -> dict[str, Any]:
     """Return Django's settings of the database of a URL.
 
-    `pool_size` and `is_pgbouncer` apply only to PostgreSQL; see postgres.database_settings. Raises
+    `pool_size` and `is_pgbouncer` apply only to PostgreSQL; see make_postgresql_settings(). Raises
     ImproperlyConfigured, with a message on what to do.
     """
     match urlsplit(url).scheme:
         case "mysql":
-            return _mysql(url)
+            return _make_mysql_settings(url)
         case "sqlite":
-            return _sqlite(url)
-    return postgres.database_settings(
+            return _make_sqlite_settings(url)
+    return postgres.make_postgresql_settings(
         Env.db_url_config(url), pool_size=pool_size, is_pgbouncer=is_pgbouncer
     )
 
 
-def _mysql(url: str) -> dict[str, Any]:
+def _make_mysql_settings(url: str) -> dict[str, Any]:
+    """Return the settings of a mysql:// URL. Raises ImproperlyConfigured."""
     try:
         import pymysql
     except ImportError as error:
@@ -176,18 +178,18 @@ def _mysql(url: str) -> dict[str, Any]:
         allowed = MYSQL_PARAMETERS[name]
         if allowed and text not in allowed:
             raise ImproperlyConfigured(f"DATABASE_URL has {name}={text}: use {', '.join(allowed)}")
-    set_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
+    session_variables = [f"innodb_lock_wait_timeout={LOCK_TIMEOUT_SECONDS}"]
     if "snapshot" in parameters:  # MariaDB 10.6.18 and later
-        set_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
+        session_variables.append(f"innodb_snapshot_isolation={parameters['snapshot'].upper()}")
     # The column `lock` is a reserved word. ANSI_QUOTES allows "lock", as on other databases.
-    set_variables.append("sql_mode=concat(@@sql_mode, ',ANSI_QUOTES')")
+    session_variables.append("sql_mode=concat(@@sql_mode, ',ANSI_QUOTES')")
     options: dict[str, Any] = {
         "charset": parameters.get("charset", "utf8mb4"),
         "isolation_level": parameters.get("isolation_level", "read-committed").replace("-", " "),
         "connect_timeout": 3,
         "read_timeout": postgres.REPLY_TIMEOUT_SECONDS,
         "write_timeout": postgres.REPLY_TIMEOUT_SECONDS,
-        "init_command": f"SET {', '.join(set_variables)}",
+        "init_command": f"SET {', '.join(session_variables)}",
     }
     host = address.hostname or ""
     if "unix_socket" in parameters:
@@ -209,7 +211,8 @@ def _mysql(url: str) -> dict[str, Any]:
     }
 
 
-def _sqlite(url: str) -> dict[str, Any]:
+def _make_sqlite_settings(url: str) -> dict[str, Any]:
+    """Return the settings of a sqlite:/// URL. Raises ImproperlyConfigured."""
     address = urlsplit(url)
     parameters = dict(parse_qsl(address.query))
     mode = parameters.pop("transaction_mode", "IMMEDIATE").upper()

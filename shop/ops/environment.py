@@ -7,19 +7,22 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from django.core.exceptions import ImproperlyConfigured
 
 
-def parse_rate(text: str) -> tuple[int, float] | None:
-    """Return `3/10s` as (3, 10.0), and None for an empty text. Raises ImproperlyConfigured."""
+def parse_buy_rate_limit(text: str) -> tuple[int, float] | None:
+    """Return BUY_RATE_LIMIT as (attempts, seconds): `3/10s` as (3, 10.0), an empty text as None.
+
+    Raises ImproperlyConfigured.
+    """
     if not text:
         return None
-    parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
-    if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
+    match = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
+    if match is None or not 0.001 <= float(match[2]) <= 86_400:
         raise ImproperlyConfigured(
             f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s, with 0.001 to 86400 s"
         )
-    return int(parts[1]), float(parts[2])
+    return int(match[1]), float(match[2])
 
 
-def next_redis_database(url: str) -> str:
+def use_next_redis_database(url: str) -> str:
     """Return `url` with its database number increased: redis://host/0 becomes redis://host/1.
 
     In the URL of a Unix socket the number is a parameter, as in unix:///run/redis.sock?db=0. It may
@@ -57,22 +60,33 @@ def parse_sentinels(text: str) -> list[tuple[str, int]]:
 
 
 def _parse_sentinel(address: str) -> tuple[str, int]:
-    parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", address)
-    if parts is None or not 0 < int(parts[3]) < 65536:
+    """Return the host, an IPv6 address in brackets or another name, and the port."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", address)
+    if match is None or not 0 < int(match[3]) < 65536:
         problem = f"REDIS_SENTINELS contains {address!r}: write host:port,host:port,host:port"
         raise ImproperlyConfigured(problem)
-    return parts[1] or parts[2], int(parts[3])
+    return match[1] or match[2], int(match[3])
 
 
 def sentinel_cache(
-    cache: dict[str, Any], *, sentinels: list[tuple[str, int]], master: str, pool: dict[str, Any]
+    cache: dict[str, Any],
+    *,
+    sentinels: list[tuple[str, int]],
+    master: str,
+    pool_options: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the settings of a django-redis cache that asks the Sentinels for the master's address.
 
-    cache   settings of a cache, whose URL has the user, password, database number and TLS
-    master  the name of the master
-    pool    options of a connection (timeouts, no retries), also for connections to the Sentinels
+    cache         settings of a cache, whose URL has the user, password, database number and TLS
+    master        the name of the master
+    pool_options  size of the pool, and options of its connections (timeouts, no retries), which
+                  connections to the Sentinels have, too
+
+    Raises ImproperlyConfigured if the URL does not begin with redis:// or rediss://.
     """
+    sentinel_options = {
+        name: pool_options[name] for name in pool_options if name != "max_connections"
+    }
     return {
         **cache,
         "LOCATION": _replace_host(cache["LOCATION"], master),
@@ -80,15 +94,15 @@ def sentinel_cache(
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
             "CONNECTION_POOL_CLASS": "shop.ops.redis.MasterPool",
             # The factory would take the name from the URL's host, which is in lower case.
-            "CONNECTION_POOL_KWARGS": {**pool, "service_name": master},
+            "CONNECTION_POOL_KWARGS": {**pool_options, "service_name": master},
             "SENTINELS": sentinels,
-            "SENTINEL_KWARGS": {name: pool[name] for name in pool if name != "max_connections"},
+            "SENTINEL_KWARGS": sentinel_options,
         },
     }
 
 
 def _replace_host(url: str, master: str) -> str:
-    """Return the URL with the master's name as its host."""
+    """Return the URL with the master's name as its host. Raises ImproperlyConfigured."""
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss"):
         raise ImproperlyConfigured(

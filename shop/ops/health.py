@@ -12,13 +12,19 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from shop.ops.connections import discard_dead
+from shop.ops.connections import discard_dead_connections
 from shop.ops.database import database_name
 from shop.ops.redis import locks_client
 
 #: Errors of a part that is not ready. Without DATABASE_URL Django raises ImproperlyConfigured. The
 #: functions below raise LookupError for a part that answers, but is not ready.
-NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
+NOT_READY_ERRORS = (
+    DatabaseError,
+    InterfaceError,
+    ImproperlyConfigured,
+    redis.RedisError,
+    LookupError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +107,13 @@ def check_parts() -> list[Part]:
 
 
 def _check_part(name: str, describe: Callable[[], str]) -> Part:
+    """Return the part, which is ready if `describe` raises no error of NOT_READY_ERRORS."""
     try:
         return Part(name, True, describe())
-    except NOT_READY as error:
+    except NOT_READY_ERRORS as error:
         if isinstance(error, DatabaseError | InterfaceError):
-            discard_dead(error)  # otherwise each check gets another dead connection of the pool
+            # Otherwise each check gets another dead connection of the pool.
+            discard_dead_connections(error)
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 
@@ -164,7 +172,7 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the backlog. A node with a long one is ready: no other node could sell, either."""
+    """Describe the backlog. It never fails a node, because no other node could sell, either."""
     assert _read_backlog is not None
     count, age = _read_backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"

@@ -54,7 +54,7 @@ OUTCOMES = (
     "gone",
 )
 #: The label of a purchase without the name of an existing strategy.
-NO_LOCK = "invalid"
+INVALID_LOCK_LABEL = "invalid"
 
 REQUESTS = Counter("oversold_http_requests", "Requests answered", ["route", "status"])
 LATENCY = Histogram(
@@ -122,13 +122,14 @@ def count_request(route: str, status: int, seconds: float, facts: Mapping[str, A
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
     if "lock" in facts:
-        lock = facts["lock"] or NO_LOCK
+        lock = facts["lock"] or INVALID_LOCK_LABEL
         _create_series(lock)
         PURCHASES.labels(lock, facts["outcome"]).inc()
 
 
 @cache
 def _create_series(lock: str) -> None:
+    """Create the series of all outcomes under a strategy, which begin with 0."""
     for outcome in OUTCOMES:
         PURCHASES.labels(lock, outcome)
 

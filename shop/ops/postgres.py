@@ -11,8 +11,8 @@ from psycopg import Connection, OperationalError
 from psycopg.abc import RV, PQGen
 
 #: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
-#: idle in transaction < lock < statement < REPLY_TIMEOUT_SECONDS < ttl < the client's timeout <
-#: gunicorn's.
+#: idle in transaction < lock < statement < REPLY_TIMEOUT_SECONDS < ttl < the HTTP client's timeout
+#: < gunicorn's worker timeout.
 TIMEOUTS_MS = {
     "idle_in_transaction_session_timeout": 6_000,
     "lock_timeout": 7_000,
@@ -65,19 +65,19 @@ class BoundedConnection(Connection[Any]):
             raise ReplyTimeout(f"no reply within {self.reply_timeout:g} s") from error
 
 
-def database_settings(
-    settings: dict[str, Any], *, pool_size: int, is_pgbouncer: bool
+def make_postgresql_settings(
+    url_settings: dict[str, Any], *, pool_size: int, is_pgbouncer: bool
 ) -> dict[str, Any]:
-    """Return Django's settings of a database, with the shop's timeouts.
+    """Return Django's settings of a PostgreSQL database, with the shop's timeouts.
 
     Options in the URL override the shop's.
 
-    settings      the settings that django-environ reads from the URL
+    url_settings  the settings that django-environ reads from the URL
     pool_size     connections per process; 0: one per thread, and the reply timeout does not apply
     is_pgbouncer  whether the URL points to PgBouncer. It refuses startup options, so the role must
                   have TIMEOUTS_MS (ALTER ROLE ... SET), which /readyz checks
     """
-    options: dict[str, Any] = {**TCP_OPTIONS, **settings.get("OPTIONS", {})}
+    options: dict[str, Any] = {**TCP_OPTIONS, **url_settings.get("OPTIONS", {})}
     if not is_pgbouncer:
         timeouts = " ".join(f"-c {name}={limit}" for name, limit in TIMEOUTS_MS.items())
         options["options"] = f"{timeouts} {options.get('options', '')}".strip()
@@ -91,4 +91,4 @@ def database_settings(
             # pause may continue for long after the server is back.
             "reconnect_timeout": 5,
         }
-    return {**settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": is_pgbouncer}
+    return {**url_settings, "OPTIONS": options, "DISABLE_SERVER_SIDE_CURSORS": is_pgbouncer}

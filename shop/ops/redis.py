@@ -25,15 +25,18 @@ def locks_client() -> redis.Redis:
 
 @cache
 def async_locks_client() -> redis.asyncio.Redis:
-    """Return the client of the locks' Redis for asyncio."""
+    """Return the client of the locks' Redis for asyncio: no retries, one pool per process."""
     pool = settings.LOCKS_POOL
     timeouts = {name: pool[name] for name in ("socket_timeout", "socket_connect_timeout")}
     if not settings.REDIS_SENTINELS:
         return redis.asyncio.Redis.from_url(settings.REDIS_LOCKS_URL, **timeouts)
-    url: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
-    url = {name: url[name] for name in ("username", "password", "db") if name in url}
-    url["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
-    sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=timeouts, **url, **timeouts)  # type: ignore[no-untyped-call]
+    url_parts: dict[str, Any] = dict(parse_url(settings.REDIS_LOCKS_URL))
+    options: dict[str, Any] = {
+        name: url_parts[name] for name in ("username", "password", "db") if name in url_parts
+    }
+    options["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
+    options |= timeouts
+    sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=timeouts, **options)  # type: ignore[no-untyped-call]
     return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))
 
 
@@ -41,7 +44,8 @@ class MasterPool(SentinelConnectionPool):
     """A pool whose connections each ask the Sentinels for the current master."""
 
     def __init__(self, service_name: str, sentinel_manager: Any, **kwargs: Any) -> None:
-        if kwargs.get("connection_class") is SSLConnection:  # set by rediss://
+        # rediss:// sets SSLConnection. This pool needs another class, which `ssl` selects.
+        if kwargs.get("connection_class") is SSLConnection:
             del kwargs["connection_class"]
             kwargs["ssl"] = True
         super().__init__(service_name, _Discovery(sentinel_manager), **kwargs)  # type: ignore[no-untyped-call]

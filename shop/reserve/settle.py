@@ -35,7 +35,7 @@ from django.db.models import F, Q
 
 from shop.lua import lua
 from shop.models import Product, PurchaseHistory, Sale
-from shop.ops.connections import discard_dead
+from shop.ops.connections import discard_dead_connections
 from shop.ops.redis import locks_client
 from shop.reserve.promises import (
     BROKEN_STREAM,
@@ -99,8 +99,8 @@ def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
                 alive.touch()
         except (redis.RedisError, DatabaseError, InterfaceError) as error:
             if not isinstance(error, redis.RedisError):
-                discard_dead(error)
-                connection.close()  # discard_dead() keeps it after some errors
+                discard_dead_connections(error)
+                connection.close()  # discard_dead_connections() keeps it after some errors
             logger.warning("promises were not settled; trying again: %s", error)
             stop.wait(ERROR_PAUSE_SECONDS)
         stop.wait(max(0.0, batch_started_at + BATCH_INTERVAL_SECONDS - time.monotonic()))

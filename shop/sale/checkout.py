@@ -22,8 +22,8 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
-from shop.ops.connections import discard_dead
-from shop.ops.database import is_busy, is_lost
+from shop.ops.connections import discard_dead_connections
+from shop.ops.database import is_busy, is_connection_lost
 from shop.sale import waiting_room
 from shop.sale.known_products import require_on_sale
 from shop.sale.points import point
@@ -79,6 +79,7 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
     """Translate errors of a lock's server or the database in the block into errors of the shop."""
     try:
         yield
+    # LockTimeout and LockLost of `locks` are subclasses of these two.
     except one_file.LockTimeout as error:
         raise LockBusy from error
     except one_file.LockLost as error:
@@ -93,10 +94,10 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
             raise LockBusy(
                 "the database was busy for too long; nothing was sold: retry with the same key"
             ) from error
-        if not is_lost(error):  # a defect: answered 500
+        if not is_connection_lost(error):  # a defect: answered 500
             raise
         logger.warning("%s: the database: %s", attempt.lock, error)
-        discard_dead(error)
+        discard_dead_connections(error)
         if attempt.committing:
             raise CommitUnknown from error
         raise Unavailable(

@@ -23,7 +23,7 @@ from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from shop.errors import LockBusy, ShopError
-from shop.ops.database import code_of, is_lost
+from shop.ops.database import code_of, is_connection_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.points import installed, point
@@ -61,7 +61,7 @@ class ScheduleRun(NamedTuple):
         return bool(self.report.oversold or self.report.lost_updates)
 
 
-#: All 20 orders in which two buyers can make their moves.
+#: All 20 schedules of two buyers. `orders` yields the orders in which the moves can be made.
 SCHEDULES = sorted(orders([MOVES_PER_BUYER, MOVES_PER_BUYER], limit=20))
 
 
@@ -126,7 +126,7 @@ class Buyers(Driver):
         try:
             yield
         except OperationalError as error:
-            self.has_timed_out |= is_lost(error)
+            self.has_timed_out |= is_connection_lost(error)
             raise
         except DatabaseError as error:  # psycopg's InternalError, which is no OperationalError
             self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT

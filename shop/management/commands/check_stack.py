@@ -24,7 +24,8 @@ class Command(BaseCommand):
             parts.append(health.Part("eviction", False, f"{warning.msg} {warning.hint}"))
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
         if strategy is not None and strategy.fenced:
-            with suppress(*health.NOT_READY):  # check_parts() already reports a server that is down
+            # check_parts() already reports a server that is down.
+            with suppress(*health.NOT_READY_ERRORS):
                 for product, seconds in fences.find_blocked_products(settings.SHOP_LOCK).items():
                     problem = (
                         f"{seconds:.0f} s ahead of the locks' Redis, so nothing is sold: "

@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from shop.api.throttle import admit
 from shop.errors import Throttled
-from shop.ops.environment import parse_rate
+from shop.ops.environment import parse_buy_rate_limit
 from shop.ops.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.purchases import (
@@ -29,7 +29,7 @@ pytestmark = rolled_back
 @pytest.fixture
 def rate_limit(settings: Settings) -> None:
     """A limit of 3 attempts in a window that is longer than any test."""
-    settings.BUY_RATE_LIMIT = parse_rate("3/100s")
+    settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
 
 
 ADDRESS = "10.0.0.1"
@@ -60,7 +60,7 @@ def test_rate_limit_is_off_by_default(settings: Settings) -> None:
     """With a limit only requests that can be parsed are counted."""
     open_sale(20)
     assert {buy().status for _ in range(4)} == {201}
-    settings.BUY_RATE_LIMIT = parse_rate("3/100s")
+    settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
     assert read_counts() == {}
 
@@ -201,10 +201,10 @@ MALFORMED_RATES = [
 
 def test_malformed_rate_is_an_error() -> None:
     """A rate is attempts and seconds, or empty."""
-    assert parse_rate("") is None
-    assert parse_rate("3/10s") == (3, 10.0)
-    assert parse_rate("100/0.5s") == (100, 0.5)
-    assert parse_rate("1/86400s") == (1, 86_400.0)
+    assert parse_buy_rate_limit("") is None
+    assert parse_buy_rate_limit("3/10s") == (3, 10.0)
+    assert parse_buy_rate_limit("100/0.5s") == (100, 0.5)
+    assert parse_buy_rate_limit("1/86400s") == (1, 86_400.0)
     for text in MALFORMED_RATES:
         with pytest.raises(ImproperlyConfigured, match="write attempts/seconds, as 3/10s"):
-            parse_rate(text)
+            parse_buy_rate_limit(text)

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 
-from shop.ops.database import code_of, database_settings, is_busy, is_conflict, is_lost
+from shop.ops.database import code_of, database_settings, is_busy, is_conflict, is_connection_lost
 
 
 def error_from(cause: Exception) -> OperationalError:
@@ -22,8 +22,8 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
     assert not is_busy(conflict)
-    assert is_lost(error_from(psycopg.OperationalError()))
-    assert is_lost(error_from(psycopg.errors.lookup("57P01")()))
+    assert is_connection_lost(error_from(psycopg.OperationalError()))
+    assert is_connection_lost(error_from(psycopg.errors.lookup("57P01")()))
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,14 @@ def test_codes_of_postgresql_are_sqlstates() -> None:
 def test_codes_of_mysql_are_numbers(number: int, conflict: bool, busy: bool, lost: bool) -> None:
     pymysql = pytest.importorskip("pymysql")
     error = error_from(pymysql.err.OperationalError(number, "as the server says"))
-    assert (is_conflict(error), is_busy(error), is_lost(error)) == (conflict, busy, lost)
+    assert (is_conflict(error), is_busy(error), is_connection_lost(error)) == (conflict, busy, lost)
 
 
 def test_busy_sqlite_is_named() -> None:
     cause = sqlite3.OperationalError("database is locked")
     cause.sqlite_errorname = "SQLITE_BUSY"
     assert is_busy(error_from(cause))
-    assert not is_lost(error_from(cause))
+    assert not is_connection_lost(error_from(cause))
 
 
 def test_mysql_url_gives_settings() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shop.ops.environment import next_redis_database
+from shop.ops.environment import use_next_redis_database
 from shop.tests.node import run
 
 PRINT_SETTINGS = """
@@ -118,7 +118,7 @@ def test_environment_sets_every_value() -> None:
     ],
 )
 def test_locks_use_the_database_after_the_caches(url: str, locks_url: str) -> None:
-    assert next_redis_database(url) == locks_url
+    assert use_next_redis_database(url) == locks_url
 
 
 def test_check_without_postgresql_prints_a_hint() -> None:
