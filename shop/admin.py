@@ -40,16 +40,16 @@ def change_own_password(request: HttpRequest) -> HttpResponseBase:
     return view(request)
 
 
-class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
     """A list that cannot be edited."""
 
-    def never(self, request: HttpRequest, obj: Any = None) -> bool:
+    def _refuse_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    has_add_permission = has_change_permission = has_delete_permission = never
+    has_add_permission = has_change_permission = has_delete_permission = _refuse_permission
 
 
-class WithReports(ReadOnly):
+class ReportAdmin(ReadOnlyAdmin):
     """A list whose rows have a `report`. One query reads all reports."""
 
     list_per_page = 25
@@ -59,17 +59,18 @@ class WithReports(ReadOnly):
         raise NotImplementedError
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        changes = super().get_changelist_instance(request)
-        rows = changes.result_list
-        numbers = [number for number in map(self.sale_of, rows) if number is not None]
-        report_by_sale = {report.sale: report for report in reports.reports_of(numbers)}
-        for row in rows:  # the query set caches them, so the page shows these objects
-            row.report = report_by_sale.get(self.sale_of(row) or 0)  # no sale has the number 0
-        return changes
+        change_list = super().get_changelist_instance(request)
+        rows = change_list.result_list
+        sale_ids = [sale_id for sale_id in map(self.sale_of, rows) if sale_id is not None]
+        report_by_sale = {report.sale: report for report in reports.read_reports(sale_ids)}
+        for row in rows:  # the query set caches the rows, so the page shows these objects
+            sale_id = self.sale_of(row)
+            row.report = None if sale_id is None else report_by_sale.get(sale_id)
+        return change_list
 
 
 @admin.register(Product)
-class ProductAdmin(WithReports):
+class ProductAdmin(ReportAdmin):
     list_display = ["name", "stock_left", "sale"]
     list_select_related = ["sale__product"]
     search_fields = ["name"]
@@ -84,7 +85,7 @@ class ProductAdmin(WithReports):
         return int(product.report.stock_left)
 
 
-def figure(name: str) -> Callable[[Any], str]:
+def make_figure_column(name: str) -> Callable[[Any], str]:
     """Return a column that shows this figure of a sale's report."""
 
     @admin.display(description=name.replace("_", " "))
@@ -96,15 +97,15 @@ def figure(name: str) -> Callable[[Any], str]:
 
 
 @admin.register(Sale)
-class SaleAdmin(WithReports):
+class SaleAdmin(ReportAdmin):
     list_display = [
         "id",
         "product",
         "initial_stock",
-        figure("orders"),
-        figure("stock_left"),
-        figure("oversold"),
-        figure("lost_updates"),
+        make_figure_column("orders"),
+        make_figure_column("stock_left"),
+        make_figure_column("oversold"),
+        make_figure_column("lost_updates"),
         "opened_at",
     ]
     list_filter = ["product"]
@@ -116,7 +117,7 @@ class SaleAdmin(WithReports):
 
 
 @admin.register(PurchaseHistory)
-class PurchaseHistoryAdmin(ReadOnly):
+class PurchaseHistoryAdmin(ReadOnlyAdmin):
     list_display = [
         "id",
         "purchase_time",

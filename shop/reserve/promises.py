@@ -37,7 +37,8 @@ from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
 
 logger = logging.getLogger("shop.reserve.promises")
 
-#: Lifetime of a sale's counter and of a key's promise after their last use.
+#: Lifetime of a sale's counter and of a key's promise after their last use. A buyer who repeats a
+#: key later is promised a second order, which is never written (settle.Ending.AGAIN).
 KEY_LIFETIME_MS = 24 * 3600 * 1000
 STRATEGY_NAME = "reserve"
 #: The braces put all keys into one cluster slot, because one script uses several of them.
@@ -47,6 +48,7 @@ STREAM = f"{KEY_PREFIX}:promises"
 #: `entry` is the id that the promise had on STREAM.
 BROKEN_STREAM = f"{KEY_PREFIX}:broken"
 ORDER_NUMBERS_PER_QUERY = 200
+#: Answer of promise.lua -> the refusal of the buyer. After `not open` the sale is looked up again.
 ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 
 
@@ -54,9 +56,12 @@ ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 class Promise:
     """An entry of the stream: a promised unit, with the data of the order to write.
 
-    order       the number of the order
+    order       number of the order
+    sale        number of the sale
+    product     id of the product's row
+    key         Idempotency-Key, or None
     stock_seen  units before the promise
-    entry       the id on the stream: milliseconds of Redis's clock, and a sequence number
+    entry       id on the stream: milliseconds of Redis's clock, and a sequence number
     """
 
     order: int
@@ -75,10 +80,14 @@ class Promise:
         return int(self.entry.partition("-")[0]) / 1000
 
     @classmethod
-    def parse(cls, entry: bytes, stock_seen: bytes, order: bytes) -> Self:
-        """Return the promise of an entry. Raises ValueError or TypeError if it is malformed."""
-        fields = json.loads(order)
-        promise = cls(**fields | {"stock_seen": int(stock_seen), "entry": entry.decode()})
+    def parse(cls, entry: bytes, stock_seen: bytes, order_json: bytes) -> Self:
+        """Return the promise of an entry. Raises ValueError or TypeError if it is malformed.
+
+        order_json  an object with the other fields of a promise
+        """
+        fields = json.loads(order_json)
+        fields |= {"stock_seen": int(stock_seen), "entry": entry.decode()}
+        promise = cls(**fields)
         for number in (promise.order, promise.sale, promise.product):
             if type(number) is not int:  # True is an int, too
                 raise TypeError(f"a number of an order must be an integer, not {number!r}")
@@ -95,7 +104,7 @@ def count_key(sale: int) -> str:
 
 def endings_key(sale: int) -> str:
     """Return the key of a hash that counts a sale's promises by their ending (settle.Ending)."""
-    return f"{KEY_PREFIX}:{sale}:books"
+    return f"{KEY_PREFIX}:{sale}:books"  # a name that running shops have in Redis
 
 
 def attempt_key(reservation_id: str) -> str:
@@ -119,10 +128,11 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     """
     units, entries = lua("list_promises")(locks_client(), [count_key(sale), STREAM], [sale])
     unsettled = []
-    for entry in entries:
+    for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() sets unreadable promises aside
-            unsettled.append(Promise.parse(*entry))
-    return (int(units) if units else None), unsettled
+            unsettled.append(Promise.parse(entry, stock_seen, order_json))
+    unpromised_units = int(units) if units else None
+    return unpromised_units, unsettled
 
 
 # --- a sale --------------------------------------------------------------------------------------
@@ -134,10 +144,10 @@ _open_sales_lock = threading.Lock()
 
 
 def find_open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
-    """Return the product's open sale. If it has no counter in Redis, start the counter.
+    """Return the product's open sale, from the cache or with its stock in the database.
 
-    With the counter, Redis gets the Idempotency-Keys that have an order, because it may have lost
-    them.
+    If the sale in the database has no counter in Redis, start the counter. With the counter, Redis
+    gets the Idempotency-Keys that have an order, because it may have lost them.
 
     instead_of  a cached sale that is closed, or not the sale that the buyer came for
 
@@ -165,16 +175,16 @@ def _start_counter(stock: Stock, unsettled: list[Promise]) -> None:
     """
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     remember_orders(orders)
-    written = set(orders.values_list("pk", flat=True))
-    unwritten = [promise for promise in unsettled if promise.order not in written]
+    order_numbers = set(orders.values_list("pk", flat=True))
+    unwritten_promises = [promise for promise in unsettled if promise.order not in order_numbers]
     pipeline = locks_client().pipeline(transaction=False)
-    for promise in unwritten:
+    for promise in unwritten_promises:
         if promise.key is not None:
             promise_text = (
                 f"{promise.order} {promise.sale} {promise.fingerprint} {promise.stock_seen}"
             )
             pipeline.set(attempt_key(promise.key), promise_text, px=KEY_LIFETIME_MS, nx=True)
-    units = max(0, stock.amount - len(unwritten))
+    units = max(0, stock.amount - len(unwritten_promises))
     pipeline.set(count_key(stock.sale_id), units, px=KEY_LIFETIME_MS, nx=True)
     pipeline.execute()
 
@@ -189,8 +199,8 @@ def remember_orders(orders: QuerySet[PurchaseHistory], *, overwrite: bool = Fals
     pipeline = locks_client().pipeline(transaction=False)
     columns = ("idempotency_key", "pk", "sale", "fingerprint", "stock_seen")
     # After the key come the fields of a promise's text, in the order that _make_receipt() parses.
-    for key, *order in orders.exclude(idempotency_key=None).values_list(*columns):
-        promise_text = " ".join(map(str, order))
+    for key, *promise_fields in orders.exclude(idempotency_key=None).values_list(*columns):
+        promise_text = " ".join(map(str, promise_fields))
         pipeline.set(attempt_key(str(key)), promise_text, px=KEY_LIFETIME_MS, nx=not overwrite)
     pipeline.execute()
 
@@ -216,7 +226,7 @@ def close_sale(sale: int) -> int:
 # --- a promise ----------------------------------------------------------------------------------
 
 
-def promise(attempt: Attempt) -> Receipt:
+def promise_unit(attempt: Attempt) -> Receipt:
     """Promise one unit to this attempt.
 
     For KEY_LIFETIME_MS a key has only one promise in all sales. The receipt of an earlier promise
@@ -240,6 +250,7 @@ def promise(attempt: Attempt) -> Receipt:
             return _make_receipt(attempt, cast(bytes, earlier_promise), replayed=True)
         answer, promise_text = _run_promise_script(attempt, reservation_id, stock)
         if promise_text:
+            # `held`: an earlier request with this reservation id has the promise.
             return _make_receipt(attempt, promise_text, replayed=answer == b"held")
         if answer in ERROR_BY_ANSWER:
             raise ERROR_BY_ANSWER[answer]
@@ -248,7 +259,10 @@ def promise(attempt: Attempt) -> Receipt:
 
 
 def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Run promise.lua and return its answer."""
+    """Run promise.lua. Return its answer, and the text of the promise, which may be empty.
+
+    Raises CommitUnknown if there was no reply, and redis.RedisError if nothing was promised.
+    """
     client = locks_client()
     # Connect before the script is sent, so that a failure to connect is not CommitUnknown.
     client.connection_pool.release(client.connection_pool.get_connection())
@@ -262,9 +276,10 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
         "fingerprint": attempt.fingerprint,
     }
     keys = [count_key(stock.sale_id), attempt_key(reservation_id), STREAM]
-    promise_text = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
+    # The script appends the fourth field of the promise's text, the number of units left.
+    promise_text_start = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [
-        promise_text,
+        promise_text_start,
         stock.sale_id,
         json.dumps(order),
         settings.SHOP_MOST_UNSETTLED,
@@ -272,13 +287,13 @@ def _run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> 
         round(settings.SHOP_LONGEST_UNSETTLED * 1000),
     ]
     try:
-        answer: list[bytes] = lua("promise")(client, keys, args)
+        answer_and_promise_text: list[bytes] = lua("promise")(client, keys, args)
     except redis.ResponseError:  # Redis refused the script, so nothing was promised
         raise
     except redis.RedisError as error:
         logger.warning("%s: no reply to a promise: %s", STRATEGY_NAME, error)
         raise CommitUnknown from error
-    return answer
+    return answer_and_promise_text
 
 
 def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:

@@ -51,9 +51,11 @@ from shop.sale.points import point
 
 logger = logging.getLogger("shop.reserve.settle")
 
+#: Limit on the time for which the transaction of a batch locks the products' rows.
 MAX_BATCH_PROMISES = 500
 #: Interval between batches. Promises that arrive within it share a commit.
 BATCH_INTERVAL_SECONDS = 0.05
+#: Broken promises that Redis keeps for an operator. It drops the oldest beyond that.
 MAX_BROKEN_ENTRIES = 10_000
 ERROR_PAUSE_SECONDS = 0.2
 #: Written in SQL, because the ORM takes three times as long for a batch.
@@ -86,17 +88,17 @@ EndedEntry = tuple[str, int, Ending]
 OrderIdentity = tuple[str | None, str]
 
 
-def settle_until(stop: threading.Event, *, alive: Path | None = None) -> None:
+def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> None:
     """Settle batches until `stop` is set. Log a server's error and try again.
 
-    alive  a file that is touched after each batch without an error
+    alive_file  a file that is touched after each batch without an error, for a health check
     """
     while not stop.is_set():
         batch_started_at = time.monotonic()
         try:
             settle_batch()
-            if alive is not None:
-                alive.touch()
+            if alive_file is not None:
+                alive_file.touch()
         except (redis.RedisError, DatabaseError, InterfaceError) as error:
             if not isinstance(error, redis.RedisError):
                 discard_dead_connections(error)
@@ -124,8 +126,8 @@ def settle_batch() -> int:
                 error,
                 BROKEN_STREAM,
             )
-            sale = fields.get(b"sale", b"")
-            sale_id = int(sale) if sale.isdigit() else 0
+            sale_text = fields.get(b"sale", b"")
+            sale_id = int(sale_text) if sale_text.isdigit() else 0
             ended_entries.append((entry.decode(), sale_id, Ending.BROKEN))
     if promises:
         endings = settle_or_split(promises)
@@ -139,7 +141,7 @@ def settle_batch() -> int:
 
 
 def _remember_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store in Redis the orders of keys that already had one, so that repeated requests get it."""
+    """Store the earlier orders of keys in Redis, so that repeated requests get these orders."""
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
         orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
@@ -176,42 +178,44 @@ class Decision:
     to_write: list[Promise] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def end(self, promise: Promise, ending: Ending, problem: str) -> None:
-        """Record that a promise is not kept."""
+    def record_not_kept(self, promise: Promise, ending: Ending, problem: str) -> None:
+        """Record the ending of a promise that is not kept, and the problem for the log."""
         self.endings[promise.entry] = ending
         self.problems.append(f"order {promise.order} {problem}")
 
 
 def decide(
     promises: Sequence[Promise],
-    order_by_number: Mapping[int, OrderIdentity],
+    identity_by_number: Mapping[int, OrderIdentity],
     units_left: Mapping[int, int],
 ) -> Decision:
     """Decide which promises can be kept, in the order of `promises`.
 
-    order_by_number  orders that have a number or a key of one of the promises
-    units_left       units left by sale
+    identity_by_number  the orders that have a number or a key of one of the promises
+    units_left          units left by sale
     """
     decision = Decision()
-    remaining = defaultdict(int, units_left)
-    number_by_key = {key: number for number, (key, _) in order_by_number.items() if key is not None}
+    remaining = defaultdict(int, units_left)  # a sale that does not exist has no units
+    number_by_key = {
+        key: number for number, (key, _) in identity_by_number.items() if key is not None
+    }
     for promise in promises:
-        identity = order_by_number.get(promise.order)
+        identity = identity_by_number.get(promise.order)
         if identity == (promise.key, promise.fingerprint):
             decision.endings[promise.entry] = Ending.KEPT
         elif identity is not None:
             problem = "was promised, but another buyer has an order with this number"
-            decision.end(promise, Ending.BROKEN, problem)
+            decision.record_not_kept(promise, Ending.BROKEN, problem)
         elif promise.key in number_by_key:
             number = number_by_key[promise.key]
             problem = f"was promised, but its Idempotency-Key already has order {number}"
-            decision.end(promise, Ending.AGAIN, problem)
+            decision.record_not_kept(promise, Ending.AGAIN, problem)
         elif remaining[promise.sale] < 1:
             problem = (
                 f"of sale {promise.sale} was promised, but no unit is left: refund the buyer or "
                 f"deliver from elsewhere; the stream {BROKEN_STREAM} has the buyer and the key"
             )
-            decision.end(promise, Ending.BROKEN, problem)
+            decision.record_not_kept(promise, Ending.BROKEN, problem)
         else:
             remaining[promise.sale] -= 1
             decision.to_write.append(promise)
@@ -247,7 +251,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     Raises DatabaseError. Then nothing was written, or, if the error came at the commit, possibly
     everything.
     """
-    units_left = _lock_units_left(promises)
+    units_left = _lock_products_and_read_units(promises)
     decision = decide(promises, _read_orders(promises), units_left)
     for problem in decision.problems:
         logger.error("%s", problem)
@@ -269,15 +273,15 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     return endings
 
 
-def _lock_units_left(promises: Sequence[Promise]) -> dict[int, int]:
+def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]:
     """Lock the products' rows, and return the units left by sale, including closed sales."""
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})
     # The key of a product without an open sale is None, which is no promise's sale.
     units_left: dict[Any, int] = dict(product_rows.values_list("sale", "amount"))
     sales = {promise.sale for promise in promises}
-    closed = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
-    for sale, final_stock in closed.values_list("pk", "final_stock"):
+    closed_sales = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
+    for sale, final_stock in closed_sales.values_list("pk", "final_stock"):
         units_left[sale] = final_stock or 0
     return units_left
 

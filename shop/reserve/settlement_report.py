@@ -14,6 +14,7 @@ from shop.sale.reports import UNKNOWN_SETTLEMENT
 
 logger = logging.getLogger("shop.reserve.settlement_report")
 
+#: Prefix of the fields in which settle_promises.lua counts promises by their lag in milliseconds.
 LAG_FIELD_PREFIX = "lag:"
 
 
@@ -27,17 +28,17 @@ def read_settlement(sale: int) -> dict[str, Any]:
     client = locks_client()
     try:
         _, unsettled = lua("list_promises")(client, [count_key(sale), STREAM], [sale])
-        # After the promises, so that one settled in between is counted twice instead of never.
+        # Read after the stream, so that a promise settled in between counts twice, not never.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
         return UNKNOWN_SETTLEMENT
-    number_by_field = {name.decode(): int(number) for name, number in fields.items()}
+    count_by_field = {name.decode(): int(number) for name, number in fields.items()}
     return {
-        "settled": number_by_field.get("kept", 0),
+        "settled": count_by_field.get("kept", 0),
         "unsettled": len(unsettled),
-        "broken_promises": number_by_field.get("broken", 0) + number_by_field.get("again", 0),
-        "settlement_lag_ms": _lag_percentiles(number_by_field),
+        "broken_promises": count_by_field.get("broken", 0) + count_by_field.get("again", 0),
+        "settlement_lag_ms": _lag_percentiles(count_by_field),
     }
 
 
@@ -57,17 +58,17 @@ def read_backlog() -> tuple[int, float]:
     return count, max(0.0, seconds + microseconds / 1_000_000 - promised_at)
 
 
-def _lag_percentiles(number_by_field: dict[str, int]) -> dict[str, int] | None:
-    """Return the percentiles of the lag in milliseconds, by nearest rank."""
+def _lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
+    """Return p50, p99 (by nearest rank) and max of the lags in ms, or None if there are none."""
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number
-        for name, number in number_by_field.items()
+        for name, number in count_by_field.items()
         if name.startswith(LAG_FIELD_PREFIX)
     }
-    lags = sorted(Counter(promises_by_lag).elements())
+    lags = sorted(Counter(promises_by_lag).elements())  # each lag once for each of its promises
     if not lags:
         return None
-    longest = number_by_field["longest"]  # exact; the other lags are rounded up
+    longest = count_by_field["longest"]  # exact; the other lags are rounded up
     p50 = min(longest, _nearest_rank(lags, percent=50))
     p99 = min(longest, _nearest_rank(lags, percent=99))
     return {"p50": p50, "p99": p99, "max": longest}

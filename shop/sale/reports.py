@@ -27,9 +27,9 @@ UNKNOWN_SETTLEMENT = dict.fromkeys(("settled", "unsettled", "broken_promises", "
 class SaleReport:
     """The figures of one sale, in units.
 
+    buyers        number of buyers who tried to buy, or None
     oversold      orders beyond the initial stock
-    undersold     units that were left although buyers were refused; None if the number of buyers is
-                  unknown
+    undersold     units that were left although buyers were refused; None without `buyers`
     lost_updates  decrements that another write erased
     settlement    the figures of its promises:
         settled            promises with an order
@@ -132,7 +132,7 @@ def _reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[
 def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     """Return the reports of the newest `count` sales of each product, newest first, in one query.
 
-    `locks` in a report has the locks of its orders, two at most.
+    `locks` in a report has the names of the strategies that sold its orders, two at most.
     """
     if not products:
         return []
@@ -143,7 +143,7 @@ def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
     return [report.as_dict() | {"locks": locks} for report, locks in _reports(newest, *arguments)]
 
 
-def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:
+def read_reports(sale_ids: Sequence[int]) -> list[SaleReport]:
     """Return the reports of these sales, newest first, in one query."""
     if not sale_ids:
         return []
@@ -151,7 +151,7 @@ def reports_of(sale_ids: Sequence[int]) -> list[SaleReport]:
     return [report for report, _ in _reports(placeholders, *sale_ids)]
 
 
-def report_of(sale_id: int) -> SaleReport:
+def read_report_without_settlement(sale_id: int) -> SaleReport:
     """Return the report of one sale without its settlement. Raises UnknownSale."""
     for report, _ in _reports("%s", sale_id):
         return report
@@ -162,14 +162,15 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the settlement of its promises. Raises UnknownSale."""
     # Read before the orders, so that every order that the settlement counts is among them.
     settlement = _settlement_of(sale_id)
-    return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
+    report = read_report_without_settlement(sale_id)
+    return replace(report, buyers=buyers, settlement=settlement)
 
 
 def _settlement_of(sale_id: int) -> Mapping[str, Any]:
     """Return the settlement from the strategy that promises units, if there is one."""
     for strategy in STRATEGIES.values():
-        if strategy.settled is not None:
-            settlement: Mapping[str, Any] = strategy.settled(sale_id)
+        if strategy.read_settlement is not None:
+            settlement: Mapping[str, Any] = strategy.read_settlement(sale_id)
             return settlement
     return UNKNOWN_SETTLEMENT
 
@@ -223,7 +224,7 @@ def latest_sale_id(*, product: str) -> int:
 def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` orders of a sale with an id above `after`, oldest first.
 
-    The load test's judge reads the orders in pages. Raises UnknownSale.
+    Raises UnknownSale.
     """
     return [
         {

@@ -42,7 +42,7 @@ class Strategy:
     fill        moves the units of a new sale from the product's row to the rows that this strategy
                 sells from (as in buckets.py); None if it sells from the product's row
     close       ends a sale, by its number, and returns the units left in the strategy's own rows
-    settled     returns the settlement of a sale (SaleReport in reports.py), by its number
+    read_settlement  returns the settlement of a sale (SaleReport in reports.py), by its number
     path        its file, if that is not in shop/strategies/
     """
 
@@ -70,7 +70,7 @@ class Strategy:
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
     close: Callable[[int], int] | None = None
-    settled: Callable[[int], Any] | None = None
+    read_settlement: Callable[[int], Any] | None = None
     path: str = ""
     sell_in_loop: Callable[[Attempt, AnyLease], Receipt] | None = None
 

@@ -12,10 +12,10 @@ settling. No buyer waits for a row, a lock or a commit:
 How many promises can be broken: at most those that were not settled when Redis lost them. Usually
 these are the promises made within the settlement lag, the time from a promise to its order. There
 are at most SHOP_MOST_UNSETTLED of them, all made within SHOP_LONGEST_UNSETTLED seconds. Two Redis
-masters that both sell (fault split-brain) can promise every unsold unit twice. If a key is repeated
-after a day, it is promised a second order, which is never written, because the key has its first
-order. There are never more orders than units: settling locks the product's row and writes no order
-for which no unit is left. It logs and counts such promises.
+masters that both sell (fault split-brain) can promise every unsold unit twice. If a buyer repeats
+an Idempotency-Key after a day (KEY_LIFETIME_MS), Redis promises a second order, which is never
+written, because the key has its first order. There are never more orders than units: settling locks
+the product's row and writes no order for which no unit is left. It logs and counts such promises.
 
 How many units can stay unsold: Redis leaves none, because one script takes the unit and records the
 promise. But a failover of PostgreSQL may lose orders whose units Redis counts as sold; `manage.py
@@ -33,7 +33,7 @@ from shop.sale.strategy import Strategy
 
 def buy(attempt: Attempt) -> Receipt:
     point.send("reserve")
-    receipt = promises.promise(attempt)
+    receipt = promises.promise_unit(attempt)
     point.send("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
     # One script checks and decrements, so the pause between the two can only follow it.
     if attempt.hold and not receipt.replayed:
@@ -45,11 +45,11 @@ STRATEGY = Strategy(
     rank=280,
     title="Reservation in Redis",
     summary="Redis promises units, orders are written later; promises that Redis loses are broken.",
-    marks=("promises.promise(attempt)", 'lua("promise"'),
+    marks=("promises.promise_unit(attempt)", 'lua("promise"'),
     buy=buy,
     reserves=True,
     deferred=True,
     databases=("postgresql",),
     close=promises.close_sale,
-    settled=read_settlement,
+    read_settlement=read_settlement,
 )

@@ -65,16 +65,16 @@ class Command(BaseCommand):
         except redis.RedisError as error:
             problem = f"Redis does not answer ({error}): run manage.py check_stack"
             raise CommandError(problem) from error
-        lost = balance.pop("not_kept")
-        lines_shown = {**balance, "not_kept": len(lost)}
+        lost_orders = balance.pop("not_kept")
+        shown_figures = {**balance, "not_kept": len(lost_orders)}
         if balance["sellable"] is None:
-            lines_shown["sellable"] = "not on sale"
-        for name, value in lines_shown.items():
-            self.stdout.write(f"{name:14} {value}")
-        for order in lost:
+            shown_figures["sellable"] = "not on sale"
+        for name, figure in shown_figures.items():
+            self.stdout.write(f"{name:14} {figure}")
+        for order in lost_orders:
             message = f"order {order} is lost, but its buyer was answered `sold`"
             self.stdout.write(self.style.ERROR(message))
-        if lost or balance["undersold"] or balance["overpromised"]:
+        if lost_orders or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund the lost orders. If `undersold` or "
                 f"`overpromised` is not 0, run DEL {count_key(sale)} in the locks' Redis: the next "

@@ -16,7 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
         parser.add_argument("--product", default=DEFAULT_PRODUCT, help="default: %(default)s")
         parser.add_argument("--buyers", type=int, help="number of buyers, to count undersold units")
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(
         self, *args: Any, sale: int | None, product: str, buyers: int | None, **options: Any
@@ -30,5 +30,5 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(report, indent=2))
             return
-        for name, value in report.items():
-            self.stdout.write(f"{name:17} {'-' if value is None else value}")
+        for name, figure in report.items():
+            self.stdout.write(f"{name:17} {'-' if figure is None else figure}")

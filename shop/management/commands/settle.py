@@ -38,5 +38,5 @@ class Command(BaseCommand):
             signal.signal(stop_signal, end)
         self.stdout.write("writing the orders of promises; SIGTERM stops this process")
         self.stdout.flush()
-        settle.settle_until(stop, alive=alive)
+        settle.settle_until(stop, alive_file=alive)
         self.stdout.write("stopped; promises without an order stay in Redis for the next process")

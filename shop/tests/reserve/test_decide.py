@@ -28,7 +28,7 @@ def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
 
 
 @pytest.mark.parametrize(
-    ("keys", "order_by_number", "units_left", "endings", "written_orders"),
+    ("keys", "identity_by_number", "units_left", "endings", "written_orders"),
     [
         (["a", "b"], {}, 2, {}, [1, 2]),
         ([None, None], {}, 2, {}, [1, 2]),
@@ -58,13 +58,13 @@ def order_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
 )
 def test_promises_are_kept_while_units_last(
     keys: list[str | None],
-    order_by_number: dict[int, OrderIdentity],
+    identity_by_number: dict[int, OrderIdentity],
     units_left: int,
     endings: dict[str, Ending],
     written_orders: list[int],
 ) -> None:
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
-    decision = decide(promises, order_by_number, {SALE: units_left})
+    decision = decide(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
     assert [promise.order for promise in decision.to_write] == written_orders
     not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]

@@ -167,7 +167,7 @@ django.setup()
 from django.core.management import call_command
 from shop.reserve import settle
 
-def settle_until(stop, alive):
+def settle_until(stop, alive_file):
     with stop._cond:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
