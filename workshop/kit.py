@@ -70,7 +70,9 @@ class RenewedLock(TokenLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        self._renewal = RenewalThread(lambda: self.renew(lease.token), every=self.ttl * self.PERIOD)
+        self._renewal = RenewalThread(
+            lambda: self.renew(lease.token), interval_seconds=self.ttl * self.PERIOD
+        )
         return lease
 
     def _release(self, lease: Lease) -> Release:

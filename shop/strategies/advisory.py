@@ -1,9 +1,10 @@
 """pg_advisory_xact_lock: a named lock in the database, which ends with the transaction.
 
-It is the database lock of article A1, but on a name instead of a row. pg_advisory_lock, without
-`xact`, would last until the end of the session, and behind a connection pooler the session goes on
-after the purchase. MySQL and MariaDB have only a lock of the session, GET_LOCK. It is acquired
-before the transaction begins and released after its commit. SQLite has no such lock.
+This is the database lock of article A1 (docs/sources.md), but on a name instead of a row.
+pg_advisory_lock, without `xact`, would last until the end of the session, and behind a connection
+pooler the session goes on after the purchase. MySQL and MariaDB have only a lock of the session,
+GET_LOCK. That lock is acquired before the transaction begins and released after its commit. SQLite
+has no such lock.
 """
 
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ from shop.errors import LockBusy
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
-#: Length of the digest by which MySQL knows a lock. The lock's name may be longer than the 64
-#: characters that MySQL allows.
+#: Length of the digest that MySQL gets instead of a lock's name, which may be longer than the 64
+#: characters that MySQL allows. 32 hexadecimal digits are enough to tell all names apart.
 MYSQL_LOCK_NAME_CHARACTERS = 32
 
 
@@ -50,9 +51,11 @@ def buy(attempt: Attempt) -> Receipt:
     if connection.vendor == "mysql":
         return buy_on_mysql(attempt)
     with transaction.atomic(durable=True):
-        with connection.cursor() as cursor:  # 0 is the seed of the hash
+        with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [attempt.lock_name]
+                # A lock is a number: the hash of its name, with the seed 0.
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                [attempt.lock_name],
             )
         return sell_one(attempt)
 

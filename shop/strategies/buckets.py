@@ -24,7 +24,7 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 #: Number of rows that a sale is split over. More buckets would not sell more, because buyers also
 #: share the rest of the database, and every purchase reads all rows.
-BUCKETS = 16
+BUCKETS_PER_SALE = 16
 #: Written in SQL: here buyers rarely wait, so the shop's processor time limits the sales per
 #: second, and the ORM's queries took half of it.
 SELECT_BUCKETS = """
@@ -74,13 +74,15 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def fill_buckets(stock: Stock) -> None:
-    """Move the units of a new sale from the product's row to BUCKETS rows."""
-    units_per_bucket, remainder = divmod(stock.amount, BUCKETS)
-    # The first `remainder` buckets get one unit more.
-    Bucket.objects.bulk_create(
-        Bucket(sale_id=stock.sale_id, number=number, amount=units_per_bucket + (number < remainder))
-        for number in range(BUCKETS)
-    )
+    """Move the units of a new sale from the product's row to BUCKETS_PER_SALE rows, evenly."""
+    units_per_bucket, remainder = divmod(stock.amount, BUCKETS_PER_SALE)
+    buckets = []
+    for number in range(BUCKETS_PER_SALE):
+        amount = units_per_bucket
+        if number < remainder:
+            amount += 1
+        buckets.append(Bucket(sale_id=stock.sale_id, number=number, amount=amount))
+    Bucket.objects.bulk_create(buckets)
     Product.objects.filter(pk=stock.product_id).update(amount=0)
 
 

@@ -35,13 +35,14 @@ from shop.sale.purchase import (
 )
 from shop.sale.strategy import Strategy
 
-#: Lifetime of a sale's counter after its last buyer. The next sale has a new one.
+#: Lifetime of a sale's counter after its last buyer. Any time longer than a purchase would do: if
+#: the sale is still open then, its next buyer starts a new counter at the stock in PostgreSQL.
 COUNTER_LIFETIME_MS = 24 * 3600 * 1000
 logger = logging.getLogger("shop.strategies.counter")
 
 
-class Reservation(IntEnum):
-    """The first number that reserve_unit.lua returns."""
+class ReservationOutcome(IntEnum):
+    """The outcome of reserve(): the first number that reserve_unit.lua returns."""
 
     SOLD_OUT = -1
     MADE_EARLIER = 0
@@ -52,36 +53,38 @@ def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
     require_requested_sale(attempt, stock)  # before a unit of another sale is reserved
     reservation_id = attempt.make_reservation_id()
-    reservation, units_left = reserve(
-        sale_id=stock.sale_id, reservation_id=reservation_id, stock=stock.amount
+    outcome, units_left = reserve(
+        sale_id=stock.sale_id, reservation_id=reservation_id, initial_units=stock.amount
     )
-    if reservation is Reservation.SOLD_OUT:
+    if outcome is ReservationOutcome.SOLD_OUT:
         raise SoldOut
     point.send("reserved")
-    # With the reserved unit: otherwise sell_one() would refuse the buyer of the last unit.
+    # Count the reserved unit as stock. Otherwise sell_one() would refuse the last unit's buyer.
     stock_in_counter = replace(stock, amount=units_left + 1)
     try:
         with transaction.atomic(durable=True):
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:  # also if the thread is interrupted
         # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
-        if reservation is Reservation.MADE_NOW and not attempt.committing:
+        if outcome is ReservationOutcome.MADE_NOW and not attempt.committing:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
 
 
-def reserve(*, sale_id: int, reservation_id: str, stock: int) -> tuple[Reservation, int]:
+def reserve(
+    *, sale_id: int, reservation_id: str, initial_units: int
+) -> tuple[ReservationOutcome, int]:
     """Reserve one unit, unless an earlier request with the same id has reserved one.
 
-    If Redis has no counter for the sale, the counter begins at `stock`. Return the result and the
-    number of units that are not reserved. Raises redis.RedisError.
+    If Redis has no counter for the sale, the counter begins at `initial_units`. Return the outcome
+    and the number of units that are not reserved. Raises redis.RedisError.
     """
     point.send("reserve")
     # This strategy takes no lock, but its counter is in the Redis of the locks.
-    result, units_left = lua("reserve_unit")(
-        locks_client(), counter_keys(sale_id), [reservation_id, stock, COUNTER_LIFETIME_MS]
+    outcome, units_left = lua("reserve_unit")(
+        locks_client(), counter_keys(sale_id), [reservation_id, initial_units, COUNTER_LIFETIME_MS]
     )
-    return Reservation(result), units_left
+    return ReservationOutcome(outcome), units_left
 
 
 def give_back(*, sale_id: int, reservation_id: str) -> None:

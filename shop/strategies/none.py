@@ -4,8 +4,8 @@
     A writes 0         B writes 0
     A records an order B records an order: two orders for one unit
 
-It sells correctly as long as buyers come one after another. Any rush makes it oversell (article
-A1).
+This is the first purchase of article A1 (docs/sources.md). As long as buyers come one after
+another, the shop sells correctly. In any rush it oversells.
 """
 
 from django.db import transaction

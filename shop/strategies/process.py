@@ -1,6 +1,6 @@
 """FLAW: the lock stops the threads of one process, and no other process.
 
-It is `synchronized` of article A1 (docs/sources.md), which is right "if it is a single process",
+This is `synchronized` of article A1 (docs/sources.md), which is right "if it is a single process",
 but useless for a shop that runs in two processes.
 
     time 0.0   A, in one worker, takes the lock and reads a stock of 1
@@ -36,9 +36,11 @@ class ProcessLock(Lock):
     def acquire(self, wait: float | None) -> Lease:
         # setdefault() is atomic, so all threads get the same lock.
         lock = _locks.setdefault(self.name, threading.Lock())
-        started = now()
-        # A timeout of -1 is no limit.
-        if not lock.acquire(timeout=-1 if wait is None else max(0.0, wait)):
+        started_at = now()
+        timeout = -1.0  # no limit
+        if wait is not None:
+            timeout = max(0.0, wait)
+        if not lock.acquire(timeout=timeout):
             raise LockTimeout(name=self.name)
 
         def release(lease: Lease) -> Release:
@@ -50,7 +52,7 @@ class ProcessLock(Lock):
             token=secrets.token_hex(16),
             deadline=math.inf,
             release=release,
-            waited_seconds=now() - started,
+            waited_seconds=now() - started_at,
         )
 
 

@@ -1,9 +1,8 @@
-"""FLAW: a holder slower than the ttl loses the lock and is not told; a server that restarts empty
-gives its vote a second time.
+"""FLAW: a holder slower than the ttl loses the lock; a server that restarts empty votes again.
 
-Redlock (articles A1 3.4, A4) takes the lock of `token` on N independent servers; each server that
-grants it has given its vote. A buyer with the votes of a majority has the lock, for the ttl less
-the time that voting took and a margin for clock drift.
+Redlock (articles A1, section 3.4, and A4 of docs/sources.md) takes the lock of `token` on N
+independent servers; each server that grants it has given its vote. A buyer with the votes of a
+majority has the lock, for the ttl less the time that voting took and a margin for clock drift.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
     time 0.2   server 3 restarts, without its data
@@ -33,13 +32,13 @@ from shop.sale.locked import held
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
-from shop.strategies.shared.polling_lock import Polling
+from shop.strategies.shared.polling_lock import AbstractPollingLock
 
 #: Upper bound of the random pause between two tries, as in redlock-py and similar packages.
 MAX_PAUSE_SECONDS = 0.2
 
 
-class RedlockLock(Polling):
+class RedlockLock(AbstractPollingLock):
     """The lock of token.py on N servers. A buyer with the lock on a majority of them holds it.
 
     clients  one redis.Redis per server, without retries; its socket and connect timeouts must be
@@ -56,7 +55,7 @@ class RedlockLock(Polling):
         self.timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 
-    def trusted(self) -> float:
+    def get_trusted_seconds(self) -> float:
         """Return the ttl less the drift of the servers' clocks during the ttl."""
         return self.ttl - drift(self.ttl)
 
@@ -66,12 +65,13 @@ class RedlockLock(Polling):
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
         point.send("redlock:before_validity")
         votes = [reply is not None and not _is_error(reply) for reply in replies]
-        validity = self.trusted() - (now() - sent_at)
-        if sum(votes) >= self.quorum and validity > 0:
+        validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
+        if sum(votes) >= self.quorum and validity_seconds > 0:
             return True
-        # Give back the votes that we have or may have, because other buyers need a majority, too.
-        replies_by_client = zip(self.clients, replies, strict=True)
-        self._delete([client for client, reply in replies_by_client if reply is not None], token)
+        # Give back the votes that we have or may have, because other buyers need a majority, too. A
+        # server that replied None has another buyer's lock.
+        clients_and_replies = zip(self.clients, replies, strict=True)
+        self._delete([client for client, reply in clients_and_replies if reply is not None], token)
         answer_count = sum(not _is_error(reply) for reply in replies)
         if answer_count < self.quorum:
             failure = next(filter(_is_error, replies))
@@ -84,16 +84,16 @@ class RedlockLock(Polling):
 
     def unlock(self, token: str) -> bool:
         replies = self._delete(self.clients, token)
-        deleted = replies.count(1)
-        if deleted >= self.quorum:
+        deleted_count = replies.count(1)
+        if deleted_count >= self.quorum:
             return True
-        failed = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
-        if deleted + failed >= self.quorum:
-            # It is reported as Release.UNKNOWN.
+        failed_count = sum(map(_is_error, replies))  # these servers may have deleted the lock, too
+        if deleted_count + failed_count >= self.quorum:
+            # _release() catches this error and returns Release.UNKNOWN.
             raise redis.ConnectionError("the servers that failed may have had the deciding votes")
         return False
 
-    def pause(self) -> float:
+    def choose_pause_seconds(self) -> float:
         """Return a random pause, so that contenders with a split vote do not collide again."""
         return random.uniform(0, MAX_PAUSE_SECONDS)
 
@@ -142,7 +142,7 @@ def _is_error(reply: Any) -> bool:
 
 
 @cache
-def clients() -> list[redis.Redis]:
+def redlock_clients() -> list[redis.Redis]:
     """Return one client per server, with timeouts that are a small part of the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
     short_timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
@@ -154,7 +154,7 @@ def make_lock(attempt: Attempt) -> Lock:
     """Return a Redlock on the servers of REDLOCK_URLS. Raises Unavailable if there are none."""
     if not settings.REDLOCK_URLS:
         raise Unavailable("Redlock needs its servers: set REDLOCK_URLS; nothing was sold")
-    return RedlockLock(clients(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    return RedlockLock(redlock_clients(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -1,10 +1,11 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-Redisson's lock (articles A0, A3) is reentrant: its owner, a thread of a client, may acquire it
-again, and a hash in Redis counts how often. In article A0, get() acquires the lock and calls set(),
-which acquires it, too. With `token`, set() would wait for get() forever. Waiters subscribe to a
-channel, on which the owner publishes a message when it releases the lock for the last time. Unless
-the caller sets a lease time, a watchdog renews the lock each third of the ttl.
+Redisson's lock (articles A0 and A3 of docs/sources.md) is reentrant: its owner, a thread of a
+client, may acquire it again, and a hash in Redis counts how often. In article A0, get() acquires
+the lock and calls set(), which acquires it, too. With `token`, set() would wait for get() forever.
+Waiters subscribe to a channel, on which the owner publishes a message when it releases the lock for
+the last time. Unless the caller sets a lease time, a watchdog renews the lock each third of the
+ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -38,7 +39,7 @@ from shop.sale.locked import held
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
-from shop.strategies.shared.channel import listen
+from shop.strategies.shared.channel import open_channel
 from shop.strategies.shared.polling_lock import RenewalThread
 
 #: Redisson's LockPubSub.UNLOCK_MESSAGE.
@@ -50,9 +51,9 @@ CLIENT_ID = str(uuid.uuid4())
 class ReentrantLock(Lock):
     """A lock whose owner, a thread, may acquire it several times.
 
-    client  a redis.Redis without retries, with a socket timeout
-    ttl     seconds that the lock survives its holder: Redisson's lockWatchdogTimeout
-    renew   whether a watchdog renews the lock; if False, `ttl` is article A3's lease time
+    client        a redis.Redis without retries, with a socket timeout
+    ttl           seconds that the lock survives its holder: Redisson's lockWatchdogTimeout
+    has_watchdog  whether a watchdog renews the lock; if not, `ttl` is article A3's lease time
 
     Unlike the leases of the other locks, a lease belongs to the thread that acquired it: release()
     in another thread raises LockNotHeld. The release of an inner lease returns RELEASED, although
@@ -60,14 +61,14 @@ class ReentrantLock(Lock):
     """
 
     def __init__(
-        self, client: redis.Redis, name: str, *, ttl: float = 30.0, renew: bool = True
+        self, client: redis.Redis, name: str, *, ttl: float = 30.0, has_watchdog: bool = True
     ) -> None:
         super().__init__(name, ttl=ttl)
         self.client = client
         self.key = f"lock:{name}"
         self.channel = f"redisson_lock__channel:{{{self.key}}}"
         self.ttl_ms = milliseconds(ttl)
-        self.renew = renew
+        self.has_watchdog = has_watchdog
 
     @property
     def owner(self) -> str:
@@ -75,36 +76,36 @@ class ReentrantLock(Lock):
         return f"{CLIENT_ID}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
-        started = now()
-        deadline = math.inf if wait is None else started + wait
-        lease, _ = self._try_lock(started)
+        started_at = now()
+        deadline = math.inf if wait is None else started_at + wait
+        lease, _ = self._try_lock(started_at)
         if lease is None and (wait is None or wait > 0):
             point.send("reentrant:before_subscribe")
-            with listen(self.client, self.channel) as channel:
-                channel.subscribed.wait(wait)
+            with open_channel(self.client, self.channel) as channel:
+                channel.subscribing_ended.wait(wait)
                 # Try again: the unlock may have been published before the channel was subscribed.
-                lease, lock_seconds_left = self._try_lock(started)
+                lease, lock_seconds_left = self._try_lock(started_at)
                 while lease is None and (wait_left := deadline - now()) > 0:
                     # A holder that dies publishes nothing, so wait no longer than its ttl.
                     channel.wait(min(wait_left, lock_seconds_left))
-                    lease, lock_seconds_left = self._try_lock(started)
+                    lease, lock_seconds_left = self._try_lock(started_at)
         if lease is None:
             raise LockTimeout(name=self.name)
         return lease
 
-    def _try_lock(self, started: float) -> tuple[Lease | None, float]:
+    def _try_lock(self, started_at: float) -> tuple[Lease | None, float]:
         """Try to take the lock. Return the lease, or None and the seconds until the lock ends.
 
-        started  the time at which the buyer began to wait
+        started_at  the time at which the buyer began to wait
         """
         owner = self.owner
         sent_at = now()
         try:
-            left_ms = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
+            lock_ms_left = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
         except redis.RedisError as error:
             raise LockBackendError(name=self.name) from error
-        if left_ms is not None:
-            return None, max(0, left_ms) / 1000  # PTTL is negative for a key without a ttl
+        if lock_ms_left is not None:
+            return None, max(0, lock_ms_left) / 1000  # PTTL is negative for a key without a ttl
 
         # `renew` and `release` are called later, when `lease` and `renewal` are assigned.
         def renew() -> bool:
@@ -119,9 +120,11 @@ class ReentrantLock(Lock):
             token=owner,
             deadline=sent_at + self.ttl,
             release=lambda lease: self._release(lease, renewal),
-            waited_seconds=now() - started,
+            waited_seconds=now() - started_at,
         )
-        renewal = RenewalThread(renew, every=self.ttl / 3) if self.renew else None
+        renewal: RenewalThread | None = None
+        if self.has_watchdog:
+            renewal = RenewalThread(renew, interval_seconds=self.ttl / 3)
         return lease, 0.0
 
     def _release(self, lease: Lease, renewal: RenewalThread | None) -> Release:

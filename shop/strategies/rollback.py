@@ -1,9 +1,9 @@
-"""Decrement, and roll back below zero: a CHECK constraint refuses the order without a unit.
+"""Decrement, and roll back below zero: a CHECK constraint refuses an order without a unit left.
 
-This is the simpler optimistic way of article A1: "when the inventory is less than zero after each
-purchase, the transaction can be rolled back". The decrement must be relative (`amount - 1`). A
-buyer who writes the stock that it has read, less one, never writes a number below zero, so the
-CHECK would refuse nothing.
+This is the simpler optimistic way of article A1 (docs/sources.md): "when the inventory is less than
+zero after each purchase, the transaction can be rolled back". The decrement must be relative
+(`amount - 1`). A buyer who writes the stock that it has read, less one, never writes a number below
+zero, so the CHECK would refuse nothing.
 """
 
 from django.db import transaction

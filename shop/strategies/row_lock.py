@@ -1,7 +1,8 @@
 """SELECT ... FOR UPDATE: the row is locked at the read, until the commit.
 
-It is the pessimistic lock of article A1. The database queues the buyers, and releases the row when
-its holder commits, rolls back or dies. So no second server and no ttl are needed.
+This is the pessimistic lock of article A1 (docs/sources.md). The database queues the buyers, and
+releases the row when its holder commits, rolls back or dies. So no second server and no ttl are
+needed.
 """
 
 from functools import partial

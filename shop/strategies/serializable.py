@@ -14,7 +14,7 @@ from shop.strategies.shared.conflict_retry import retry_on_conflict
 @retry_on_conflict
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        if connection.vendor != "sqlite":  # whose transactions are always serializable
+        if connection.vendor != "sqlite":  # SQLite's transactions are always serializable
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         return sell_one(attempt)

@@ -1,7 +1,7 @@
 """FLAW: a holder that dies blocks all other buyers forever.
 
-It is the first lock of article A0 (also of articles A2 and A4): SETNX acquires it, and only DEL
-releases it.
+This is the first lock of article A0 (docs/sources.md), and of A2 and A4: SETNX acquires the lock,
+and only DEL releases it.
 
     time 0.0   A takes the lock
     time 0.1   A's process is killed, or its DEL never arrives
@@ -32,8 +32,8 @@ class SetnxLock(PollingLock):
     def unlock(self, token: str) -> bool:
         return bool(self.client.delete(self.key))
 
-    def trusted(self) -> float:
-        return math.inf
+    def get_trusted_seconds(self) -> float:
+        return math.inf  # the key has no ttl
 
 
 def buy(attempt: Attempt) -> Receipt:

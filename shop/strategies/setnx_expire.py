@@ -1,6 +1,7 @@
 """FLAW: a holder that dies between SETNX and EXPIRE blocks all other buyers forever.
 
-The lock that articles A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
+Articles A2 and A4 (docs/sources.md) warn of this lock: SETNX cannot set a ttl, so a second command
+sets it.
 
     time 0.00   A sends SETNX and has the lock
     time 0.01   A's process is killed before it sends EXPIRE

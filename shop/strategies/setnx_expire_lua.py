@@ -1,8 +1,8 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told.
 
-It is the lock that article A4 calls "right but laborious". SETNX and EXPIRE are one script, so that
-no crash comes between them. Only the owner knows the key's value, and a script deletes the key only
-if it still has that value.
+This is the lock that article A4 (docs/sources.md) calls "right but laborious". SETNX and EXPIRE are
+one script, so that no crash comes between them. Only the owner knows the key's value, and a script
+deletes the key only if it still has that value.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1
     time 3.0   A has not finished; the key expires

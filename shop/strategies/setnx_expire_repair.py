@@ -1,8 +1,8 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-It is article A0's cure for `setnx-expire`: a buyer who finds the lock taken, but without a ttl,
-sets a ttl. After a crash between SETNX and EXPIRE the lock then expires one ttl after the next
-buyer's try.
+This is the cure of article A0 (docs/sources.md) for `setnx-expire`: a buyer who finds the lock
+taken, but without a ttl, sets a ttl. After a crash between SETNX and EXPIRE the lock then expires
+one ttl after the next buyer's try.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A has not finished; the key expires

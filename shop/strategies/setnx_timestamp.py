@@ -1,9 +1,9 @@
 """FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
-It is the lock that article A1 calls "not recommended" (article A4 shows it as a way around the
-missing ttl). The key's value is the time at which the lock ends, by the clock of its holder. A
-buyer who reads a time in the past sends GETSET, and has the lock if the reply is the value that the
-buyer had read.
+This is the lock that article A1 (docs/sources.md) calls "not recommended"; article A4 shows it as a
+way around the missing ttl. The key's value is the time at which the lock ends, by the clock of its
+holder. A buyer who reads a time in the past sends GETSET, and has the lock if the reply is the
+value that the buyer had read.
 
     time 0.0   A takes the lock until 3.0
     time 0.1   B, whose clock is 5 s ahead, reads 3.0, takes that for past and takes the lock over
@@ -34,20 +34,20 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampLock(PollingLock):
-    """A lock whose value is its expiry time.
+    """A lock whose value is the time at which it ends, in milliseconds since 1970.
 
     SETNX acquires it, GETSET takes over an expired one, DEL releases it.
     """
 
     def try_lock(self, token: str) -> bool:
-        expires = round(wall_clock() * 1000) + self.ttl_ms
-        if self.client.setnx(self.key, expires):
+        ends_at_ms = round(wall_clock() * 1000) + self.ttl_ms
+        if self.client.setnx(self.key, ends_at_ms):
             return True
-        current: Any = self.client.get(self.key)
-        if current is None or int(current) >= wall_clock() * 1000:
+        current_end_ms: Any = self.client.get(self.key)
+        if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
         point.send("setnx-timestamp:before_takeover")
-        return bool(self.client.getset(self.key, expires) == current)
+        return bool(self.client.getset(self.key, ends_at_ms) == current_end_ms)
 
     def unlock(self, token: str) -> bool:
         return bool(self.client.delete(self.key))
@@ -66,7 +66,7 @@ STRATEGY = Strategy(
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="It ends by the client's clock: a client whose clock is ahead steals a live lock.",
-    marks=("setnx(self.key, expires)", "getset(self.key"),
+    marks=("setnx(self.key, ends_at_ms)", "getset(self.key"),
     buy=buy,
     takes_over=True,
 )

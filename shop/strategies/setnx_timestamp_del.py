@@ -1,6 +1,7 @@
 """FLAW: two buyers that see the same expired lock both acquire it.
 
-It is article A4's example of how not to take over the lock of a dead holder: DEL, then SETNX.
+This is the example of article A4 (docs/sources.md) of how not to take over the lock of a dead
+holder: DEL, then SETNX.
 
     time 0.0   A dies with the lock, which ends at 3.0
     time 3.1   B and C both read 3.0, which is past
@@ -26,21 +27,21 @@ from shop.strategies.shared.polling_lock import PollingLock, wall_clock
 
 
 class SetnxTimestampDelLock(PollingLock):
-    """A lock whose value is its expiry time.
+    """A lock whose value is the time at which it ends, in milliseconds since 1970.
 
     SETNX acquires it, DEL then SETNX takes over an expired one, DEL releases it.
     """
 
     def try_lock(self, token: str) -> bool:
-        expires = round(wall_clock() * 1000) + self.ttl_ms
-        if self.client.setnx(self.key, expires):
+        ends_at_ms = round(wall_clock() * 1000) + self.ttl_ms
+        if self.client.setnx(self.key, ends_at_ms):
             return True
-        current: Any = self.client.get(self.key)
-        if current is None or int(current) >= wall_clock() * 1000:
+        current_end_ms: Any = self.client.get(self.key)
+        if current_end_ms is None or int(current_end_ms) >= wall_clock() * 1000:
             return False
         point.send("setnx-timestamp:before_takeover")
         self.client.delete(self.key)
-        return bool(self.client.setnx(self.key, expires))
+        return bool(self.client.setnx(self.key, ends_at_ms))
 
     def unlock(self, token: str) -> bool:
         return bool(self.client.delete(self.key))

@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl deletes the next holder's lock.
 
-It is the second lock of article A0, and the last in the first part of article A2: SET NX PX
-acquires it in one command, and DEL releases it without a check of its owner.
+This is the second lock of article A0 (docs/sources.md), and the last in the first part of article
+A2: SET NX PX acquires the lock in one command, and DEL releases it without a check of the owner.
 
     time 0.0   A takes the lock for 3 s
     time 3.0   A has not finished; the key expires

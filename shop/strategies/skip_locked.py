@@ -71,14 +71,15 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
         sale_id, number = row
         cursor.execute("SELECT id FROM product WHERE name = %s", [attempt.product])
         (product_id,) = cursor.fetchone()
-    return Stock(product_id, sale_id, number, row_number=number)
+    # As in LOCK_FREE_UNIT, the unit's number stands for the number of units left.
+    return Stock(product_id, sale_id, amount=number, row_number=number)
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
     """Wait for the buyers that have locked the last units. Return the stock that is left then.
 
-    If it is not empty, one of its units is locked. Raises UnknownProduct, WrongStrategy or
-    SaleClosed.
+    If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
+    UnknownProduct, WrongStrategy or SaleClosed.
     """
     stock = read_stock(attempt)
     if stock.amount:  # opened for another strategy: this one leaves no units in the product's row
@@ -88,7 +89,7 @@ def wait_for_a_unit(attempt: Attempt) -> Stock:
     if unit is not None:
         return replace(stock, amount=unit.number, row_number=unit.number)
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
-        raise SaleClosed  # while this buyer waited
+        raise SaleClosed  # the sale was closed while this buyer waited
     return stock
 
 

@@ -1,7 +1,6 @@
-"""FLAW: a holder slower than the ttl loses the lock and is not told; a Redis that loses the key
-lets the next buyer in.
+"""FLAW: a holder slower than the ttl, or whose key Redis loses, loses the lock and is not told.
 
-This is the lock of the articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a
+This is the lock of articles A0, A1 and A4 (docs/sources.md). SET NX PX acquires it, with a
 value that only the owner knows: the token. A script deletes the key only if it still has that
 value.
 

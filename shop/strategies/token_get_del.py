@@ -1,7 +1,8 @@
 """FLAW: the lock may change hands between the check and the delete.
 
-It is the unlock() of article A0, of which articles A1 (3.2) and A2 warn. The client reads the value
-with GET, compares it with its token and then sends DEL: two commands with a gap between them.
+This is the unlock() of article A0 (docs/sources.md), of which articles A1 (section 3.2) and A2
+warn. The client reads the value with GET, compares it with its token and then sends DEL: two
+commands with a gap between them.
 
     time 2.99   A is done and sends GET: the value is A's token
     time 3.00   the key expires

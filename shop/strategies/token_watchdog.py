@@ -1,7 +1,7 @@
 """FLAW: a holder that is paused for longer than the ttl loses the lock and is not told.
 
-It is article A2's cure for a holder slower than the ttl (article A4 has it, too): a daemon thread
-in the holder's process renews the lock while the holder works.
+This is the cure of article A2 (docs/sources.md), and of A4, for a holder slower than the ttl: a
+daemon thread in the holder's process renews the lock while the holder works.
 
     time 0.0   A takes the lock for 3 s and reads a stock of 1; its thread renews every second
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
@@ -16,8 +16,9 @@ The code in article A2 has a ttl of 30 s, renews the lock first after 29 s, and 
 Here it is renewed each third of the ttl, as in article A3.
 
 The thread in article A2 sends EXPIRE without a check of the owner, so it may renew the next
-holder's lock. The key's value is the id of the thread. Two processes may have threads with the same
-id, so that one may release or renew the other's lock. The token here is unique to one acquisition.
+holder's lock. The key's value there is the id of the thread. Two processes may have threads with
+the same id, so that one process may release or renew the other's lock. The token here is unique to
+one acquisition.
 """
 
 from functools import partial
@@ -50,7 +51,7 @@ class TokenWatchdogLock(PollingLock):
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
         renew = partial(self.renew, lease)
-        self._renewals[lease.token] = RenewalThread(renew, every=self.ttl / 3)
+        self._renewals[lease.token] = RenewalThread(renew, interval_seconds=self.ttl / 3)
         return lease
 
     def renew(self, lease: Lease) -> bool:

@@ -1,10 +1,9 @@
-"""FLAW: a holder that is paused for longer than the session timeout loses the lock, and may be
-notified too late.
+"""FLAW: a holder paused for longer than the session timeout loses the lock, and learns it too late.
 
-It is article A1's alternative to Redis. Every contender creates an ephemeral sequential node. The
-contender whose node has the lowest number has the lock. Every other contender watches the node
-before its own, so that a release wakes only one contender. ZooKeeper deletes a node when the
-session of its client ends.
+This is the alternative to Redis in article A1 (docs/sources.md). Every contender creates an
+ephemeral sequential node. The contender whose node has the lowest number has the lock. Every other
+contender watches the node before its own, so that a release wakes only one contender. ZooKeeper
+deletes a node when the session of its client ends.
 
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
     time 1.0   the server has not heard from A for the session timeout, and ends A's session
@@ -83,18 +82,21 @@ class ZookeeperLock(Lock):
 
     def acquire(self, wait: float | None) -> Lease:
         prefix = secrets.token_hex(16)
-        started = now()
+        started_at = now()
+        deadline = math.inf if wait is None else started_at + wait
         try:
-            node, stat = self._enter(prefix)
-            self._queue(node, math.inf if wait is None else started + wait)
+            node, stat = self._create_node(prefix)
+            self._wait_for_turn(node, deadline)
         except BaseException as error:  # also after LockTimeout or Ctrl-C our node must not stay
             self._withdraw(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
             raise
-        return self._lease(node, stat, now() - started)
+        return self._make_lease(node, stat, now() - started_at)
 
-    def _lease(self, node: str, stat: Any, waited: float) -> Lease:
+    def _make_lease(self, node: str, stat: Any, waited_seconds: float) -> Lease:
+        """Return the lease of the holder of `node`, and keep it up to date with the session."""
+
         def on_state(state: str) -> bool:
             """Update the lease. kazoo calls this with each state until it returns True."""
             # A deadline of 0.0 has passed, so that lease.check() raises.
@@ -109,18 +111,18 @@ class ZookeeperLock(Lock):
             fence=stat.czxid,
             deadline=math.inf,
             release=partial(self._release, on_state),
-            waited_seconds=waited,
+            waited_seconds=waited_seconds,
         )
         self.client.add_listener(on_state)
         # The state may have changed before the listener was added.
-        session = self.client.client_id  # None while the connection is down
+        session = self.client.client_id  # (id, password); None while the connection is down
         if session is None:
             lease.deadline = 0.0
         elif session[0] != stat.ephemeralOwner:  # the session that created the node has ended
             lease.mark_lost(LossReason.GONE)
         return lease
 
-    def _enter(self, prefix: str) -> tuple[str, Any]:
+    def _create_node(self, prefix: str) -> tuple[str, Any]:
         """Create this waiter's node, and return its path and its stat.
 
         If the connection is lost meanwhile, look for the node: the server may have created it.
@@ -132,46 +134,50 @@ class ZookeeperLock(Lock):
             creation = self.client.create_async(f"{self.path}/{prefix}-", **options)
             node, stat = creation.get(timeout=self.ttl)
         except ConnectionLoss:
-            own_nodes = [name for name in self._children(self.ttl) if name.startswith(prefix)]
+            own_nodes = [name for name in self._list_nodes(self.ttl) if name.startswith(prefix)]
             if not own_nodes:
                 raise
             node = f"{self.path}/{own_nodes[0]}"
             stat = self._ask(lambda: self.client.exists_async(node), self.ttl)
         return node, stat
 
-    def _queue(self, node: str, until: float) -> None:
-        """Wait until `node` is the first. Raises LockTimeout at the time `until` of now()."""
-        while predecessor := self._predecessor(node):
+    def _wait_for_turn(self, node: str, deadline: float) -> None:
+        """Wait until `node` is the first. Raises LockTimeout at the deadline, a time of now()."""
+        while predecessor := self._find_predecessor(node):
             point.send("zookeeper:before_watch")
-            self._wait_for_change(predecessor, until)
+            self._wait_for_change(predecessor, deadline)
 
-    def _wait_for_change(self, node: str, until: float) -> None:
-        """Wait until another waiter's node is gone, or our connection lost. Raises LockTimeout."""
+    def _wait_for_change(self, predecessor: str, deadline: float) -> None:
+        """Wait until the predecessor's node is gone, or our connection is lost.
+
+        Raises LockTimeout at the deadline, a time of now().
+        """
         has_changed = threading.Event()
 
         def on_event(event: Any) -> None:
             has_changed.set()
 
-        watch = partial(self.client.exists_async, node, on_event)
+        watch = partial(self.client.exists_async, predecessor, on_event)
         if self._ask(watch, self.ttl) is None:
             return  # the node was gone before we watched it
-        left = until - now()
-        if left <= 0 or not has_changed.wait(None if left == math.inf else left):
+        seconds_left = deadline - now()
+        timeout = None if seconds_left == math.inf else seconds_left
+        if seconds_left <= 0 or not has_changed.wait(timeout):
             raise LockTimeout(name=self.name)
 
-    def _predecessor(self, node: str) -> str | None:
-        """Return the node before ours, or None if ours is the first."""
-        nodes = sorted(self._children(self.ttl), key=_sequence_number)
-        ours = node.rpartition("/")[2]
-        if ours not in nodes:
+    def _find_predecessor(self, node: str) -> str | None:
+        """Return the path of the node before ours, or None if ours is the first."""
+        names = sorted(self._list_nodes(self.ttl), key=_sequence_number)
+        own_name = node.rpartition("/")[2]
+        if own_name not in names:
             raise LockBackendError(
                 "the ZooKeeper session ended, and with it our node; acquire the lock again",
                 name=self.name,
             )
-        place = nodes.index(ours)
-        if place == 0:
+        position = names.index(own_name)
+        if position == 0:
             return None
-        return f"{self.path}/{nodes[place - 1]}"
+        return f"{self.path}/{names[position - 1]}"
 
     def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
         self.client.remove_listener(listener)
@@ -193,10 +199,10 @@ class ZookeeperLock(Lock):
         prefix  the beginning of the node's name, or its whole name
         """
 
-        def delete(within: float | None) -> None:
-            for child in self._children(within):
-                if child.startswith(prefix):
-                    self._ask(partial(self.client.delete_async, f"{self.path}/{child}"), within)
+        def delete(timeout: float | None) -> None:
+            for name in self._list_nodes(timeout):
+                if name.startswith(prefix):
+                    self._ask(partial(self.client.delete_async, f"{self.path}/{name}"), timeout)
 
         def delete_when_possible() -> None:
             with suppress(Exception):  # when the session or the client ends, the node is deleted
@@ -207,22 +213,27 @@ class ZookeeperLock(Lock):
         except REQUEST_ERRORS:
             self.client.handler.spawn(delete_when_possible)
 
-    def _children(self, within: float | None) -> list[str]:
+    def _list_nodes(self, timeout: float | None) -> list[str]:
         """Return the names of the nodes of the holder and all waiters, in no order."""
         try:
-            return list(self._ask(partial(self.client.get_children_async, self.path), within))
+            return list(self._ask(partial(self.client.get_children_async, self.path), timeout))
         except NoNodeError:  # the lock was never taken
             return []
 
-    def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
+    def _ask(self, request: Callable[[], Any], timeout: float | None) -> Any:
         """Return the reply. Repeat the request if the connection is lost, not if the session ended.
 
-        within  seconds for each try and for all tries together; None for no limit
+        request  sends the request and returns kazoo's AsyncResult
+        timeout  seconds after which a try fails, and no further try begins; None for no limit
         """
         retry = KazooRetry(
-            max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
+            max_tries=-1,  # only the deadline limits the tries
+            delay=0.05,
+            max_delay=1.0,
+            deadline=timeout,
+            ignore_expire=False,
         )
-        return retry(lambda: request().get(timeout=within))
+        return retry(lambda: request().get(timeout=timeout))
 
 
 def _sequence_number(node: str) -> str:
@@ -230,32 +241,33 @@ def _sequence_number(node: str) -> str:
     return node[-10:]
 
 
-_connecting = Mutex()  # one thread connects; otherwise every buyer of a rush would open a session
+#: One thread connects. Otherwise every buyer of a rush would open a session.
+_connect_mutex = Mutex()
 
 
 @cache
-def _connected() -> Any:
+def _connect_once() -> Any:
     return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL)
 
 
-def client() -> Any:
+def zookeeper_client() -> Any:
     """Return this process's client, which its first buyer connects.
 
     Raises Unavailable if another buyer takes too long to connect, and what connect() raises.
     """
-    if not _connecting.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
+    if not _connect_mutex.acquire(timeout=CONNECT_TIMEOUT_SECONDS):
         raise Unavailable("ZooKeeper does not answer; nothing was sold: retry with the same key")
     try:
-        return _connected()
+        return _connect_once()
     finally:
-        _connecting.release()
+        _connect_mutex.release()
 
 
 def make_lock(attempt: Attempt) -> Lock:
     """Return a lock on this process's ZooKeeper session. Raises Unavailable or LockBackendError."""
     if not settings.ZOOKEEPER_HOSTS:
         raise Unavailable("there is no ZooKeeper: set ZOOKEEPER_HOSTS; nothing was sold")
-    return ZookeeperLock(client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+    return ZookeeperLock(zookeeper_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
 def buy(attempt: Attempt) -> Receipt:
@@ -270,7 +282,7 @@ STRATEGY = Strategy(
     title="ZooKeeper",
     article="A1",
     summary="First come, first served; it ends with its session, which a paused process loses.",
-    marks=("self._queue(node", "create_async("),
+    marks=("self._wait_for_turn(node", "create_async("),
     buy=buy,
     needs="ZOOKEEPER_HOSTS",
     backend="zookeeper",

@@ -132,13 +132,13 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
 def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Iterator[None]:
     """Set REDLOCK_URLS to five empty servers."""
     settings.REDLOCK_URLS = [server.url for server in five_valkeys]
-    redlock.clients.cache_clear()
-    for client in redlock.clients():
+    redlock.redlock_clients.cache_clear()
+    for client in redlock.redlock_clients():
         client.flushall()
     yield
-    for client in redlock.clients():
+    for client in redlock.redlock_clients():
         client.close()
-    redlock.clients.cache_clear()
+    redlock.redlock_clients.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -154,10 +154,10 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     try:
         server.wait_until_ready()
         yield server
-        if zookeeper._connected.cache_info().currsize:  # a test has connected
-            zookeeper.client().stop()
-            zookeeper.client().close()
-            zookeeper._connected.cache_clear()
+        if zookeeper._connect_once.cache_info().currsize:  # a test has connected
+            zookeeper.zookeeper_client().stop()
+            zookeeper.zookeeper_client().close()
+            zookeeper._connect_once.cache_clear()
     finally:
         server.stop()
 

@@ -21,7 +21,7 @@ RECONNECT_PAUSE_SECONDS = 0.1
 #: the master has moved.
 CHECK_INTERVAL_SECONDS = 0.5
 
-_mutex = threading.Lock()  # guards _channels, and `waiters` of each channel
+_mutex = threading.Lock()  # guards _channels, and `waiter_count` of each channel
 
 
 class Channel:
@@ -33,30 +33,30 @@ class Channel:
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
-        self.waiters = 0
+        self.waiter_count = 0
         #: Set once subscribing has succeeded or failed. In both cases the waiters then try to
         #: acquire the lock.
-        self.subscribed = threading.Event()
+        self.subscribing_ended = threading.Event()
         self._messages = threading.Semaphore(0)
         self._client = client
         threading.Thread(target=self._listen, name="lock-channel", daemon=True).start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait for a message. Return True, at once if a message is waiting; False on timeout."""
+        """Wait for a message, if none has arrived already. Return whether there is one."""
         return self._messages.acquire(timeout=timeout)
 
     def _listen(self) -> None:
-        while self._is_wanted():
+        while not self._close_if_unused():
             try:
                 with self._client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
                     pubsub.subscribe(self.name)
-                    while self._is_wanted():
+                    while not self._close_if_unused():
                         self._read_message(pubsub)
             except Exception as error:  # after any error the connection is replaced
                 logger.warning("lost the connection that waits for lock releases: %s", error)
-                self.subscribed.set()
+                self.subscribing_ended.set()
                 # Wake all waiters, because messages may be lost. release(0) would be an error.
-                self._messages.release(max(1, self.waiters))
+                self._messages.release(max(1, self.waiter_count))
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
@@ -65,34 +65,41 @@ class Channel:
             if has_moved(pubsub.connection):
                 raise redis.ConnectionError("the connection is to a master that has been replaced")
         elif message["type"] == "subscribe":
-            self.subscribed.set()
+            self.subscribing_ended.set()
         elif message["type"] == "message":
             self._messages.release()  # for one waiter: only one of them can have the lock
 
-    def _is_wanted(self) -> bool:
-        """Return whether a waiter is left. Without one, the next waiter gets a new channel."""
+    def _close_if_unused(self) -> bool:
+        """Remove this channel from `_channels` if no waiter is left. Return whether none is left.
+
+        The next waiter then gets a new channel.
+        """
         with _mutex:
+            if self.waiter_count:
+                return False
             key = (self._client.connection_pool, self.name)
-            if not self.waiters and _channels.get(key) is self:
+            if _channels.get(key) is self:
                 del _channels[key]
-            return self.waiters > 0
+            return True
 
 
 _channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 
 @contextmanager
-def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
-    """Keep this process's channel of a name open for a block.
+def open_channel(client: redis.Redis, name: str) -> Iterator[Channel]:
+    """Provide this process's channel of a name, and keep the channel open until the block ends.
 
-    A message may be missed before `subscribed` is set.
+    A message may be missed before `subscribing_ended` is set.
     """
-    with _mutex:  # the thread of a new channel waits for it, and then finds this waiter
+    with _mutex:  # the thread of a new channel needs _mutex, too, so it sees this waiter counted
         key = (client.connection_pool, name)
-        channel = _channels.get(key) or _channels.setdefault(key, Channel(client, name))
-        channel.waiters += 1
+        if key not in _channels:
+            _channels[key] = Channel(client, name)
+        channel = _channels[key]
+        channel.waiter_count += 1
     try:
         yield channel
     finally:
         with _mutex:
-            channel.waiters -= 1
+            channel.waiter_count -= 1

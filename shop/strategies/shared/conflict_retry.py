@@ -31,7 +31,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
 
     def buy(attempt: Attempt) -> Receipt:
         deadline = time.monotonic() + settings.SHOP_LOCK_WAIT
-        pause = FIRST_PAUSE_SECONDS
+        max_pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 return buy_once(attempt)
@@ -45,7 +45,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                     )
                     raise LockBusy(message) from error
             attempt.committing = False  # a conflict writes nothing, even one at the COMMIT
-            time.sleep(random.uniform(0, pause))
-            pause = min(3 * pause, MAX_PAUSE_SECONDS)
+            time.sleep(random.uniform(0, max_pause))
+            max_pause = min(3 * max_pause, MAX_PAUSE_SECONDS)
 
     return buy

@@ -1,4 +1,4 @@
-"""The base class of the articles' locks, which a buyer polls, and a thread that renews a lock.
+"""The base classes of the articles' locks, which a buyer polls, and a thread that renews a lock.
 
 docs/sources.md lists the articles A0 to A4.
 """
@@ -20,7 +20,7 @@ from shop.sale.points import point
 
 logger = logging.getLogger(__name__)
 
-#: The pause in article A1.
+#: Pause between two tries to acquire a lock, as in article A1.
 RETRY_PAUSE_SECONDS = 0.1
 
 
@@ -34,7 +34,7 @@ def wall_clock() -> float:
     return time.time()
 
 
-class Polling(Lock):
+class AbstractPollingLock(Lock):
     """A lock that a buyer tries again and again to acquire.
 
     There is no queue: the first to try after the release gets the lock.
@@ -48,17 +48,17 @@ class Polling(Lock):
     def unlock(self, token: str) -> bool:
         """Release the lock. Return False if it had expired and the release noticed that."""
 
-    def pause(self) -> float:
+    def choose_pause_seconds(self) -> float:
         """Return the seconds to sleep before the next try."""
         return RETRY_PAUSE_SECONDS
 
-    def trusted(self) -> float:
+    def get_trusted_seconds(self) -> float:
         """Return the seconds from the start of the try for which the lock can be trusted."""
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
         token = secrets.token_hex(16)
-        started = now()
+        started_at = now()
         while True:
             tried_at = now()
             try:
@@ -69,13 +69,13 @@ class Polling(Lock):
                 return Lease(
                     name=self.name,
                     token=token,
-                    deadline=tried_at + self.trusted(),
+                    deadline=tried_at + self.get_trusted_seconds(),
                     release=self._release,
-                    waited_seconds=now() - started,
+                    waited_seconds=now() - started_at,
                 )
-            pause = self.pause()
+            pause = self.choose_pause_seconds()
             if wait is not None:  # the last try comes when the wait is over
-                pause = min(pause, started + wait - tried_at)
+                pause = min(pause, started_at + wait - tried_at)
             if pause <= 0:
                 raise LockTimeout(name=self.name)
             time.sleep(pause)
@@ -87,8 +87,8 @@ class Polling(Lock):
             return Release.UNKNOWN
 
 
-class PollingLock(Polling):
-    """A lock that is one key on one server.
+class PollingLock(AbstractPollingLock):
+    """A polled lock that is one key on one server.
 
     client  a redis.Redis without retries, with a socket timeout
     """
@@ -101,18 +101,19 @@ class PollingLock(Polling):
 
 
 class RenewalThread:
-    """A watchdog for one lock (articles A2, A3), which calls `renew` every `every` seconds.
+    """A watchdog (articles A2, A3): a thread that renews one lock at regular intervals.
 
-    renew  renews the lock once and returns whether the holder still has it; if not, the thread ends
-    every  seconds between two renewals
+    renew             renews the lock once and returns whether the holder still has it; if not, the
+                      thread ends
+    interval_seconds  seconds between two renewals
 
     The thread ends with the holder's process (article A2). If the process is paused, the thread is
     paused, too, and renews nothing. An error is logged, and the next renewal is tried as usual.
     """
 
-    def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
+    def __init__(self, renew: Callable[[], bool], *, interval_seconds: float) -> None:
         self._renew = renew
-        self._every = every
+        self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
 
@@ -121,10 +122,12 @@ class RenewalThread:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._every):
+        while not self._stopped.wait(self._interval_seconds):
             point.send("watchdog:before_renew")
             try:
                 if not self._renew():
                     return
             except redis.RedisError as error:
-                logger.warning("renewal failed, the next is due in %.3f s: %s", self._every, error)
+                logger.warning(
+                    "renewal failed, the next is due in %.3f s: %s", self._interval_seconds, error
+                )

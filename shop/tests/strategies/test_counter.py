@@ -34,11 +34,11 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
 @pytest.mark.parametrize("holder", ["a", "b", "c"], ids=["held already", "sold out", "reserved"])
 def test_keys_expire_a_day_after_their_last_use(holder: str) -> None:
     """Every answer of the script renews both."""
-    reserve(sale_id=SALE, reservation_id="a", stock=2 if holder == "c" else 1)
+    reserve(sale_id=SALE, reservation_id="a", initial_units=2 if holder == "c" else 1)
     client: Any = locks_client()
     for key in (COUNT, HELD):
         client.pexpire(key, 60_000)
-    reserve(sale_id=SALE, reservation_id=holder, stock=1)
+    reserve(sale_id=SALE, reservation_id=holder, initial_units=1)
     assert all(
         COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
         for key in (COUNT, HELD)
@@ -47,8 +47,8 @@ def test_keys_expire_a_day_after_their_last_use(holder: str) -> None:
 
 def test_unit_is_given_back_once() -> None:
     """A lost counter stays lost: INCR would create one of a single unit, and without a ttl."""
-    reserve(sale_id=SALE, reservation_id="a", stock=2)
-    assert reserve(sale_id=8, reservation_id="a", stock=5) == (1, 4), (
+    reserve(sale_id=SALE, reservation_id="a", initial_units=2)
+    assert reserve(sale_id=8, reservation_id="a", initial_units=5) == (1, 4), (
         "another sale has another counter"
     )
     give_back(sale_id=SALE, reservation_id="b")
@@ -56,7 +56,7 @@ def test_unit_is_given_back_once() -> None:
     for _ in range(2):
         give_back(sale_id=SALE, reservation_id="a")
     assert read_counter() == (2, set())
-    reserve(sale_id=SALE, reservation_id="a", stock=2)
+    reserve(sale_id=SALE, reservation_id="a", initial_units=2)
     locks_client().delete(COUNT)
     give_back(sale_id=SALE, reservation_id="a")
     assert read_counter() == (None, set())
@@ -66,12 +66,12 @@ def test_silent_redis_keeps_the_unit(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """give_back() only logs the outage, so that the buyer gets the error of the purchase."""
-    reserve(sale_id=SALE, reservation_id="a", stock=1)
+    reserve(sale_id=SALE, reservation_id="a", initial_units=1)
     redis_outage.begin()
     give_back(sale_id=SALE, reservation_id="a")
     assert "a unit stays reserved until the next restock" in caplog.text
     with pytest.raises(redis.RedisError):
-        reserve(sale_id=SALE, reservation_id="b", stock=1)
+        reserve(sale_id=SALE, reservation_id="b", initial_units=1)
 
 
 # --- purchases ----------------------------------------------------------------------------------

@@ -160,8 +160,8 @@ def test_unknown_product_leaves_no_state(lock: str, settings: Settings) -> None:
     client: Any = locks_client()
     assert client.keys("*") == [b"throttle:127.0.0.1"]
     assert len(process._locks) == mutex_count
-    if lock == "zookeeper" and zookeeper._connected.cache_info().currsize:
-        names = zookeeper.client().get_children("/locks")
+    if lock == "zookeeper" and zookeeper._connect_once.cache_info().currsize:
+        names = zookeeper.zookeeper_client().get_children("/locks")
         assert not [name for name in names if "invented" in name]
 
 

@@ -68,7 +68,7 @@ def test_lock_is_free_after_a_release_for_each_hold(
 
 def test_lock_with_a_fixed_lease_is_not_renewed(other_thread: ThreadPoolExecutor) -> None:
     """A3 calls tryLock(100, 10, TimeUnit.SECONDS)."""
-    lock = ReentrantLock(locks_client(), "apple", ttl=0.3, renew=False)
+    lock = ReentrantLock(locks_client(), "apple", ttl=0.3, has_watchdog=False)
     lease = lock.acquire(0)
     next_lease = other_thread.submit(lock.acquire, 5).result()
     assert lease.release() is Release.EXPIRED

@@ -65,7 +65,7 @@ def test_redlock_needs_three_of_five_servers(
     else:
         assert_retry_later(answer, "unavailable", SERVER_IS_DOWN)
         assert count_orders_and_stock() == (0, 1)
-        assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
+        assert sum(client.dbsize() for client in redlock.redlock_clients()) == 0, "no vote is left"
 
 
 def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:

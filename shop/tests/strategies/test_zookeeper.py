@@ -55,7 +55,7 @@ def lock(client: Any, request: pytest.FixtureRequest) -> ZookeeperLock:
 
 def read_queue(lock: ZookeeperLock) -> list[str]:
     """Return the nodes of the holder and of the waiters."""
-    return lock._children(SESSION_TIMEOUT_SECONDS)
+    return lock._list_nodes(SESSION_TIMEOUT_SECONDS)
 
 
 def sequence_number(node: str) -> str:
@@ -169,9 +169,9 @@ def test_silent_server_gives_no_lock(zookeeper_server: ZooKeeper) -> None:
 
 
 @committed
-@pytest.mark.parametrize("is_another_connecting", [False, True])
+@pytest.mark.parametrize("is_another_connect_mutex", [False, True])
 def test_missing_zookeeper_is_unavailable(
-    is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    is_another_connect_mutex: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One buyer connects, and all other buyers are refused meanwhile.
 
@@ -180,12 +180,12 @@ def test_missing_zookeeper_is_unavailable(
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
-    with zookeeper._connecting if is_another_connecting else nullcontext():
+    monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
+    with zookeeper._connect_mutex if is_another_connect_mutex else nullcontext():
         answer = buy(lock="zookeeper")
     message = (
         "ZooKeeper does not answer; nothing was sold: retry with the same key"
-        if is_another_connecting
+        if is_another_connect_mutex
         else SERVER_IS_DOWN
     )
     assert_retry_later(answer, "unavailable", message)

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
-from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, Polling
+from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, AbstractPollingLock
 from tools.site.recorder.live import (
     EXPECTED_STOP_TIMEOUT_SECONDS,
     PRODUCT,
@@ -91,7 +91,8 @@ class ProcessRecorder(Recorder):
         self._has_begun = False
 
     def buy(self) -> None:
-        with installed(self._at_point), patch.object(Polling, "pause", self._pause):
+        gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._pause)
+        with installed(self._at_point), gated_polls:
             self._buy()
 
     def _pause(self) -> float:
