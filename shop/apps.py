@@ -5,7 +5,7 @@ class ShopConfig(AppConfig):
     name = "shop"
 
     def ready(self) -> None:
-        from shop import checks, strategies  # noqa: F401  (registers)
+        from shop import checks, strategies  # noqa: F401  (the import registers both)
         from shop.ops import health
         from shop.reserve import promises, settlement_report
 

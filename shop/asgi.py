@@ -34,7 +34,7 @@ from shop.checks import refuse_to_start  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.sale.async_checkout import Threads, check_out, in_thread, wait_to_the_end  # noqa: E402
+from shop.sale.async_checkout import Threads, check_out, run_in_pool, wait_to_the_end  # noqa: E402
 from shop.sale.points import reach_point_async  # noqa: E402
 from shop.views import answer_sold  # noqa: E402
 
@@ -152,18 +152,18 @@ class Application(ASGIHandler):
         if request is not None:
             if scope["path"] == "/buy":  # so that it is counted as a purchase
                 request.resolver_match = self._resolver_match
-            observing = [
+            observing_middleware = [
                 middleware
                 for middleware in self._middleware
                 if isinstance(middleware, SecurityHeadersMiddleware | ObserveMiddleware)
             ]
-            for middleware in observing:
+            for middleware in observing_middleware:
                 getattr(middleware, "process_request", _do_nothing)(request)
             refusal = answer_error(request, error)
             # Otherwise CommonMiddleware sets this header, but it is not called here.
             refusal.headers["Content-Length"] = str(len(refusal.content))
             answer = refusal
-            for middleware in reversed(observing):
+            for middleware in reversed(observing_middleware):
                 answer = middleware.process_response(request, answer)
             request_id.set(NO_REQUEST)
         assert answer is not None  # create_request() returns a request or an answer
@@ -171,7 +171,7 @@ class Application(ASGIHandler):
         await self.send_response(answer, send)
 
     async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
-        # sleep(0) keeps the place until the loop's next turn.
+        # sleep(0) holds the semaphore until the loop's next turn.
         async with self._starts_per_turn:
             await asyncio.sleep(0)
         request, answer = self.create_request(scope, BytesIO(body))
@@ -225,7 +225,7 @@ class Application(ASGIHandler):
             await reach_point_async("arrives")
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
-                await in_thread(self.threads.short_calls, partial(admit, request))
+                await run_in_pool(self.threads.short_calls, partial(admit, request))
             return answer_sold(attempt, await check_out(attempt, self.threads))
         except ANSWERED_ERRORS as error:
             return answer_error(request, error)

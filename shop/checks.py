@@ -23,16 +23,18 @@ DEMO_DATABASES = {"django.db.backends.mysql", "django.db.backends.sqlite3"}
 
 @register()
 def check_numbers(**kwargs: Any) -> Messages:
+    """Check the times of the locks and the limits on purchases."""
     for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
         if not getattr(settings, name) >= 0.001:  # written so that NaN is refused, too
-            yield _make_refusal_error(name, "seconds, at least 0.001", "shop.E006")
+            yield _make_number_error(name, "seconds, at least 0.001", "shop.E006")
     for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
         if getattr(settings, name) < 0:
-            yield _make_refusal_error(name, "a number of buyers, or 0 for no limit", "shop.E020")
+            yield _make_number_error(name, "a number of buyers, or 0 for no limit", "shop.E020")
     max_purchases = settings.SHOP_MAX_PURCHASES
     threads = settings.WEB_THREADS
-    waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
-    if max_purchases > threads - settings.SPARE_THREADS and waits_in_threads:
+    # On an asgi node a purchase may wait without a thread.
+    uses_thread_per_purchase = os.environ.get("WEB_SERVER", "") != "asgi"
+    if uses_thread_per_purchase and max_purchases > threads - settings.SPARE_THREADS:
         yield Warning(
             f"SHOP_MAX_PURCHASES is {max_purchases}, but a process has {threads} threads "
             "(WEB_THREADS): during a rush no thread is left for pages and health checks.",
@@ -41,7 +43,7 @@ def check_numbers(**kwargs: Any) -> Messages:
         )
 
 
-def _make_refusal_error(name: str, allowed: str, check_id: str) -> Error:
+def _make_number_error(name: str, allowed: str, check_id: str) -> Error:
     problem = f"{name} is {getattr(settings, name)}: every purchase would be refused."
     return Error(problem, hint=f"Set it to {allowed}.", id=check_id)
 
@@ -55,12 +57,12 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
     """
     ttl = settings.SHOP_LOCK_TTL
     max_hold = settings.SHOP_LOCK_MAX_HOLD
-    statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
-    if statement >= ttl:
+    statement_seconds = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
+    if statement_seconds >= ttl:
         yield Warning(
-            f"SHOP_LOCK_TTL is {ttl} s, but a statement may take {statement} s: the lock of a "
-            "stuck buyer expires before PostgreSQL cancels the statement.",
-            hint=f"Set SHOP_LOCK_TTL above {statement} s.",
+            f"SHOP_LOCK_TTL is {ttl} s, but a statement may take {statement_seconds} s: the lock "
+            "of a stuck buyer expires before PostgreSQL cancels the statement.",
+            hint=f"Set SHOP_LOCK_TTL above {statement_seconds} s.",
             id="shop.W001",
         )
     if not max_hold >= ttl:  # written so that NaN is refused, too
@@ -71,10 +73,10 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
             id="shop.E011",
         )
         return
-    if max_hold <= statement:
+    if max_hold <= statement_seconds:
         yield Warning(
-            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, but a statement may take {statement} s: the lock "
-            "is no longer renewed while its holder may still finish.",
+            f"SHOP_LOCK_MAX_HOLD is {max_hold} s, but a statement may take {statement_seconds} s: "
+            "the lock is no longer renewed while its holder may still finish.",
             hint="Set SHOP_LOCK_MAX_HOLD above the statement timeout.",
             id="shop.W010",
         )
@@ -90,6 +92,7 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 
 @register()
 def check_lock(**kwargs: Any) -> Messages:
+    """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy."""
     from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 
     strategy = STRATEGIES.get(settings.SHOP_LOCK)
@@ -131,6 +134,7 @@ def refuse_to_start() -> None:
 
 @register(Tags.database)
 def check_database(**kwargs: Any) -> Messages:
+    """Check that the database is PostgreSQL or, in a demo, another that the shop supports."""
     engine = settings.DATABASES["default"].get("ENGINE", "")
     if engine != POSTGRESQL and not (settings.SHOP_DEMO and engine in DEMO_DATABASES):
         yield Error(
@@ -142,6 +146,7 @@ def check_database(**kwargs: Any) -> Messages:
 
 @register()
 def check_server_settings(**kwargs: Any) -> Messages:
+    """Check that transactions begin inside the locks, and that the locks have their own Redis."""
     if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         yield Error(
             "ATOMIC_REQUESTS is on: it begins the transaction before the lock is taken and commits "
@@ -150,9 +155,8 @@ def check_server_settings(**kwargs: Any) -> Messages:
             id="shop.E002",
         )
     try:
-        databases = [
-            _database_of_url(settings.CACHES[alias]["LOCATION"]) for alias in ("default", "locks")
-        ]
+        cache_database = _parse_server_and_database(settings.CACHES["default"]["LOCATION"])
+        locks_database = _parse_server_and_database(settings.CACHES["locks"]["LOCATION"])
     except ValueError as error:
         yield Error(
             f"REDIS_URL or REDIS_LOCKS_URL cannot be read: {error}.",
@@ -160,7 +164,7 @@ def check_server_settings(**kwargs: Any) -> Messages:
             id="shop.E005",
         )
         return
-    if databases[0] == databases[1]:
+    if cache_database == locks_database:
         yield Error(
             "The caches `default` and `locks` use the same Redis database: cache.clear() would "
             "delete every lock. If their URLs are equal, they also share one connection pool.",
@@ -169,7 +173,7 @@ def check_server_settings(**kwargs: Any) -> Messages:
         )
 
 
-def _database_of_url(url: str) -> tuple[Any, ...]:
+def _parse_server_and_database(url: str) -> tuple[Any, ...]:
     """Return the server and the database of a Redis URL, with defaults for parts that it omits."""
     parts: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
     server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
@@ -225,6 +229,7 @@ REQUIRED_SETTINGS = {
 
 @register(Tags.security, deploy=True)
 def check_production(**kwargs: Any) -> Messages:
+    """Check that SHOP_DEMO is off, and that the required settings are set and safe."""
     if settings.SHOP_DEMO:
         yield Error(
             "SHOP_DEMO is on: any buyer can hold a lock, inject faults, and buy with strategy code "

@@ -4,6 +4,7 @@
     ├── BadInput                    400
     ├── Forbidden                   403
     ├── UnknownProduct              404
+    ├── UnknownSale                 404 (shop/sale/reports.py)
     ├── TooSlow                     408
     ├── WrongStrategy               409
     ├── SoldOut                     409 sold_out

@@ -29,7 +29,7 @@ from shop.api.answers import make_refusal
 from shop.errors import Forbidden
 from shop.ops.logs import NO_REQUEST, request_id
 
-access = logging.getLogger("shop.access")
+access_logger = logging.getLogger("shop.access")
 logger = logging.getLogger("shop.ops")
 
 #: It allows only the shop's own files. Styles that ECharts sets through element.style are allowed:
@@ -56,7 +56,8 @@ MAX_LOGGED_PATH_CHARACTERS = 256
 #: The route of requests without a view: a file, an unknown path, a refusal before any view.
 NO_ROUTE = "other"
 PURCHASE_ROUTE = "/buy"
-PROBES = ("/healthz", "/readyz")
+#: Paths that orchestrators and load balancers request to learn the state of a node.
+PROBE_PATHS = ("/healthz", "/readyz")
 #: Methods that change nothing.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
@@ -118,17 +119,19 @@ class ObserveMiddleware(MiddlewareMixin):
                 self.metrics.count_request(route, answer.status_code, seconds, facts)
             except Exception:  # an error here must not replace the answer to a sale
                 logger.exception("a request was not counted in the metrics")
-        if access.isEnabledFor(logging.INFO):
+        if access_logger.isEnabledFor(logging.INFO):
             path = quote(request.path, errors="replace")  # quoted: it cannot forge a field
-            line = {
+            fields = {
                 "method": request.method,
                 "path": path[:MAX_LOGGED_PATH_CHARACTERS],
                 "status": answer.status_code,
                 "ms": round(seconds * 1000, 1),
                 **facts,
             }
-            text = " ".join(f"{name}={value}" for name, value in line.items() if value is not None)
-            access.info("%s", text, extra=line)
+            line = " ".join(
+                f"{name}={field}" for name, field in fields.items() if field is not None
+            )
+            access_logger.info("%s", line, extra=fields)
         return answer
 
 
@@ -154,7 +157,7 @@ class ProbeMiddleware(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        if request.path_info not in PROBES:
+        if request.path_info not in PROBE_PATHS:
             return None
         if not _is_address(str(request.META.get("HTTP_HOST", ""))):
             return None

@@ -93,7 +93,7 @@ class Unit(models.Model):
     """
 
     pk = models.CompositePrimaryKey("sale_id", "number")
-    #: No constraint, because the database would check each of 20,000 rows of one INSERT.
+    #: No constraint, because the database would check every row of the INSERT that opens a sale.
     sale = models.ForeignKey(
         Sale, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )

@@ -46,7 +46,7 @@ LISTED_FIELDS = (
 )
 
 
-# A cookie gives no rights here, so a forged request gains nothing.
+# A purchase needs no cookie, so a forged request gains nothing from the cookies of its victim.
 @csrf_exempt
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
@@ -77,6 +77,7 @@ def answer_sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     return answer
 
 
+# A restock needs a bearer token, which no browser sends by itself.
 @csrf_exempt
 @endpoint("POST")
 def restock(request: HttpRequest) -> HttpResponse:
@@ -91,10 +92,12 @@ def restock(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def strategies(request: HttpRequest) -> HttpResponse:
-    return JsonResponse({"strategies": [describe(strategy) for strategy in STRATEGIES.values()]})
+    return JsonResponse(
+        {"strategies": [describe_strategy(strategy) for strategy in STRATEGIES.values()]}
+    )
 
 
-def describe(strategy: Strategy) -> dict[str, Any]:
+def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy as GET /strategies lists it."""
     description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
     description["expected"] = {"rush": strategy.rush}

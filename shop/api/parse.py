@@ -23,14 +23,14 @@ PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")
 MAX_PAGE_ORDERS = 1_000
 MAX_STOCK = 1_000_000
-MAX_ID = 2**63 - 1
+MAX_ID = 2**63 - 1  # the largest id that PostgreSQL can store
 JSON_TYPE = "application/json"
 FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data"]
 #: Maximum number of bytes that are read and discarded, in chunks, of a body that is too large.
 MAX_DRAINED_BYTES = 16 * 1024 * 1024
 DRAIN_CHUNK_BYTES = 64 * 1024
 #: ValueError and RecursionError come from a JSON body, the rest from forms and query strings.
-UNREADABLE = (
+UNREADABLE_ERRORS = (
     ValueError,
     RecursionError,
     MultiPartParserError,
@@ -147,7 +147,7 @@ def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     except RequestDataTooBig as error:
         _drain(request)
         raise make_too_large_error() from error
-    except UNREADABLE as error:
+    except UNREADABLE_ERRORS as error:
         raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
         raise BadInput("the connection was closed before the end of the body") from error
@@ -187,6 +187,7 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     if body and request.content_type not in FORM_TYPES:
         problem = f"a body of type {_shorten(request.content_type)} cannot be read"
         raise BadInput(problem, allowed=[JSON_TYPE] + FORM_TYPES)
+    # A file is a parameter, too: it is refused because it is not a string.
     return _reject_repeated(_list_pairs(request.POST)) | dict(request.FILES.items())
 
 

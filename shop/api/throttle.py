@@ -21,7 +21,8 @@ from shop.ops.redis import locks_client
 
 logger = logging.getLogger("shop.api.throttle")
 
-#: Bits of an IPv6 address that a visitor can choose: a household gets a network of at least 64.
+#: Last bits of an IPv6 address, which a visitor can choose: a household gets all 2**64 addresses of
+#: a network.
 IPV6_HOST_BITS = 64
 
 
@@ -64,6 +65,8 @@ def group_address(address: str) -> str:
     except ValueError:
         return "unknown"
     if isinstance(parsed, IPv6Address):
-        mapped = parsed.ipv4_mapped
-        return str(mapped or IPv6Address(int(parsed) >> IPV6_HOST_BITS << IPV6_HOST_BITS))
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        network = int(parsed) >> IPV6_HOST_BITS
+        return str(IPv6Address(network << IPV6_HOST_BITS))
     return str(parsed)

@@ -23,4 +23,5 @@ class Lua(Script):
 
 def lua(name: str) -> Lua:
     """Return the script in shop/lua/<name>.lua."""
-    return Lua(*script(name, FOLDER))
+    text, sha = script(name, FOLDER)
+    return Lua(text, sha)

@@ -48,8 +48,8 @@ class Threads:
         self.whole_purchases = ThreadPoolExecutor(max_whole_purchases, "whole-purchase")
 
 
-async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """Make a call in a thread of the pool and return its result.
+async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    """Make a call in a thread of the pool, and return what the call returns.
 
     A cancellation before the call has begun prevents the call. A later cancellation raises
     CancelledError after the call has ended.
@@ -92,7 +92,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     """
     sell = STRATEGIES[attempt.lock].sell_in_loop
     if sell is None:
-        return await in_thread(threads.whole_purchases, partial(checkout.check_out, attempt))
+        return await run_in_pool(threads.whole_purchases, partial(checkout.check_out, attempt))
     with checkout.translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
             await _call_in_thread(
@@ -135,4 +135,6 @@ async def _call_in_thread(threads: Threads, attempt: Attempt, call: Callable[[],
 
     A broken connection belongs to that thread, so only that thread can discard it.
     """
-    return await in_thread(threads.short_calls, checkout.translate_errors(attempt)(call))
+    # As a decorator, the context manager surrounds each call of the decorated function.
+    translated_call = checkout.translate_errors(attempt)(call)
+    return await run_in_pool(threads.short_calls, translated_call)

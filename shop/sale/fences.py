@@ -36,10 +36,10 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
     statement = (
         "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL"
     )
-    values = [lease.fence, attempt.product, lease.fence]
+    parameters = [lease.fence, attempt.product, lease.fence]
     with connection.cursor() as cursor:
         if connection.vendor == "mysql":  # it has no UPDATE ... RETURNING
-            cursor.execute(statement, values)
+            cursor.execute(statement, parameters)
             if not cursor.rowcount:
                 raise make_fence_error(attempt, lease)
             # The UPDATE locked the row, so this SELECT reads its current values.
@@ -47,7 +47,7 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
                 "SELECT id, sale_id, amount FROM product WHERE name = %s", [attempt.product]
             )
         else:
-            cursor.execute(f"{statement} RETURNING id, sale_id, amount", values)
+            cursor.execute(f"{statement} RETURNING id, sale_id, amount", parameters)
         row = cursor.fetchone()
     if row is None:
         raise make_fence_error(attempt, lease)
@@ -57,7 +57,8 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
 def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     """Return the exception for a fence that the database refused.
 
-    It is SaleClosed, Lost, DatabaseFenceAhead, or UnknownProduct if the product has no sale.
+    It is SaleClosed, Lost, UnknownProduct if the product has no sale, or DatabaseFenceAhead, which
+    is also logged.
 
     A later holder's fence is higher than this one by at most `lease.held_seconds`. A fence that is
     higher by MAX_CLOCK_DRIFT_MICROSECONDS more than that comes from another clock.
@@ -65,19 +66,20 @@ def make_fence_error(attempt: Attempt, lease: AnyLease) -> ShopError:
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
         return UnknownProduct()
-    if product.fence < (lease.fence or 0):
+    fence = lease.fence or 0
+    if product.fence < fence:
         # The fence would pass now. So the product had no sale at the UPDATE: its sale was closed
         # then, and another one has been opened since.
         return SaleClosed()
-    ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
-    if ahead <= MAX_CLOCK_DRIFT_MICROSECONDS:
+    ahead_microseconds = product.fence - fence - round(lease.held_seconds * 1_000_000)
+    if ahead_microseconds <= MAX_CLOCK_DRIFT_MICROSECONDS:
         return Lost(
             "fenced off, because a newer holder has claimed this product; nothing was sold: retry "
             "with the same key"
         )
     error = DatabaseFenceAhead(
-        f"the database's fence of {attempt.product} is {ahead / 1_000_000:.0f} s ahead of the "
-        f"locks' Redis, so nothing is sold: {REMEDY}"
+        f"the database's fence of {attempt.product} is {ahead_microseconds / 1_000_000:.0f} s "
+        f"ahead of the locks' Redis, so nothing is sold: {REMEDY}"
     )
     logger.error("%s", error)
     return error

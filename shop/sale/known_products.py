@@ -50,5 +50,5 @@ def _is_on_sale(product: str) -> bool:
     try:
         return Product.objects.filter(name=product, sale__isnull=False).exists()
     finally:
-        if not connection.in_atomic_block:  # as in a TestCase
+        if not connection.in_atomic_block:  # a TestCase's transaction goes on
             connection.close()  # back to the pool

@@ -35,13 +35,15 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     Product.objects.get_or_create(name=product)
     product_row = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
-    try:  # before closing the old sale, because changes to Redis are not rolled back
+    try:
+        # Before the old sale is closed, because that changes Redis, which is not rolled back.
         sale = Sale.objects.create(
             product=product_row, initial_stock=amount, opened_at=now, idempotency_key=key
         )
-    except IntegrityError as error:  # a sale with this key exists; `amount` is not negative
+    except IntegrityError as error:
         if key is None:
             raise
+        # No caller gives a negative `amount`, so a sale with this key exists.
         raise KeyHasOpened from error
     _close(product_row, product_row.sales.exclude(pk=sale.pk), now)
     product_row.sale = sale
@@ -78,8 +80,8 @@ def close(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
     This waits for purchases that have already written: on PostgreSQL up to LONGEST_CLOSE_MS, on
-    another database up to its own lock timeout. Later purchases are refused. Raises
-    OperationalError if they take longer.
+    another database up to its own lock timeout. Raises OperationalError if they take longer.
+    Purchases that have not written yet are refused.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":

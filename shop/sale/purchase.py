@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: A lease on a lock of any kind.
 AnyLease: TypeAlias = "BaseLease | one_file.Lease"
 
-#: The constraint that the database names if an order with the same key exists.
+#: Part of the name of the constraint that is violated if an order with the same key exists.
 KEY_CONSTRAINT = "idempotency_key"
 
 INSERT_ORDER = """
@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def lock_name(self) -> str:
-        """The name of the attempt's lock. It contains the strategy: strategies share no locks."""
+        """The name of the attempt's lock, with the strategy, because strategies share no locks."""
         return f"{self.lock}:{self.product}"
 
     def make_reservation_id(self) -> str:
@@ -139,7 +139,7 @@ class Receipt:
             waited_ms=round(lease.waited_seconds * 1000, 1),
             held_ms=round(lease.held_seconds * 1000, 1),
             fence=lease.fence,
-            released=lease.outcome and str(lease.outcome),
+            released=None if lease.outcome is None else str(lease.outcome),
         )
         return replace(self, lease=facts)
 
@@ -203,7 +203,7 @@ def sell_one(
     write: Callable[[Attempt, Stock], None] = write_stock,
     fence: int | None = None,
 ) -> Receipt:
-    """Check, pause for `attempt.hold`, decrement, record.
+    """Check the stock, pause for `attempt.hold`, decrement, and record the order. Return a receipt.
 
     A strategy may replace the functions that read and write the stock. It calls this inside its
     transaction, which is inside its lock, if it has one (see `buy` in shop/strategies/).
@@ -211,7 +211,7 @@ def sell_one(
     Raises SoldOut, SaleOver, UnknownProduct or Lost, and KeyHasBought if the attempt's key already
     has an order.
     """
-    attempt.committing = False  # True if a strategy retries after a conflict at the commit
+    attempt.committing = False  # an earlier try of this attempt may have set it
     stock = read(attempt)
     point.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_requested_sale(attempt, stock)
@@ -220,9 +220,9 @@ def sell_one(
     if attempt.hold:
         time.sleep(attempt.hold)
     write(attempt, stock)
-    order = record_order(attempt, stock, fence)
+    order_id = record_order(attempt, stock, fence)
     attempt.committing = True
-    return Receipt(order_id=order, sale_id=stock.sale_id, stock_seen=stock.amount)
+    return Receipt(order_id=order_id, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 
 def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
@@ -246,13 +246,13 @@ def record_order(attempt: Attempt, stock: Stock, fence: int | None) -> int:
         with connection.cursor() as cursor:
             if connection.features.can_return_columns_from_insert:
                 cursor.execute(f"{INSERT_ORDER} RETURNING id", values)
-                (order,) = cursor.fetchone()
+                (order_id,) = cursor.fetchone()
             else:  # MySQL
                 cursor.execute(INSERT_ORDER, values)
-                order = cursor.lastrowid
+                order_id = cursor.lastrowid
     except IntegrityError as error:
         if violates(error, KEY_CONSTRAINT):
             raise KeyHasBought from error
         raise
-    point.send("before_commit", order=order)
-    return int(order)
+    point.send("before_commit", order=order_id)
+    return int(order_id)

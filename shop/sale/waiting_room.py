@@ -4,8 +4,9 @@ A purchase occupies a seat from its beginning to its end.
 
 SHOP_MAX_PURCHASES limits all purchases, so that pages and health checks always find a free thread.
 SHOP_MAX_WAITING limits those of one product, so that a hot product leaves room for other products:
-while one buyer sells, up to that many others wait for a lock in Redis, for a row, or to retry after
-a conflict.
+while one buyer sells, at most that many others wait for a lock in Redis, for a row, or to retry
+after a conflict.
+
 Each process counts only its own buyers; a common count would cost each buyer a round trip to
 another server. So n nodes of m processes admit n x m times as many.
 """
