@@ -171,6 +171,7 @@ class Application(ASGIHandler):
         await self.send_response(answer, send)
 
     async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
+        """Answer POST /buy. In one turn of the loop, MAX_PURCHASES_PER_TURN purchases may begin."""
         # sleep(0) holds the semaphore until the loop's next turn.
         async with self._starts_per_turn:
             await asyncio.sleep(0)

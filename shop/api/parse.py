@@ -121,6 +121,7 @@ def _parse_strategy_name(parameters: Mapping[str, Any]) -> str:
 
 
 def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
+    """Return the milliseconds for which a demo pauses between check and decrement."""
     hold_ms = parse_integer(
         parameters, "hold_ms", default=0, minimum=0, maximum=settings.SHOP_LONGEST_HOLD_MS
     )
@@ -176,6 +177,7 @@ def _drain(request: HttpRequest) -> None:
 
 
 def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
+    """Return the parameters in a JSON or form body. Raises BadInput or LengthRequired."""
     if "Transfer-Encoding" in request.headers:
         raise LengthRequired  # without a Content-Length Django would read nothing
     body = request.body  # limited in size, unlike the multipart body that request.POST reads
@@ -192,6 +194,7 @@ def _parse_body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
 
 
 def _list_pairs(fields: QueryDict) -> list[tuple[str, Any]]:
+    """Return a pair of name and text for each field. A repeated name has several pairs."""
     pairs: list[tuple[str, Any]] = []
     for name, texts in fields.lists():
         for text in texts:
@@ -235,9 +238,10 @@ def parse_integer(
 def _parse_optional_integer(
     parameters: Mapping[str, Any], name: str, *, minimum: int, maximum: int
 ) -> int | None:
+    """Return a parameter that must be an integer, or None if it is missing."""
     if name not in parameters:
         return None
-    # default=None means that the parameter is required, which is so here.
+    # The default is not used, because the parameter is there.
     return parse_integer(parameters, name, default=None, minimum=minimum, maximum=maximum)
 
 

@@ -98,7 +98,7 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
             raise
         logger.warning("%s: the database: %s", attempt.lock, error)
         discard_dead_connections(error)
-        if attempt.committing:
+        if attempt.may_have_committed:
             raise CommitUnknown from error
         raise Unavailable(
             "the database does not answer; nothing was sold: retry with the same key"

@@ -47,8 +47,9 @@ def require_on_sale(product: str) -> None:
 
 
 def _is_on_sale(product: str) -> bool:
+    """Query whether the product is on sale, and return the connection to the pool."""
     try:
         return Product.objects.filter(name=product, sale__isnull=False).exists()
     finally:
         if not connection.in_atomic_block:  # a TestCase's transaction goes on
-            connection.close()  # back to the pool
+            connection.close()

@@ -61,7 +61,7 @@ class Attempt:
     key: str | None = None
     sale: int | None = None
     #: True after the last statement: an error from then on leaves the commit in doubt.
-    committing: bool = False
+    may_have_committed: bool = False
 
     @property
     def lock_name(self) -> str:
@@ -211,7 +211,7 @@ def sell_one(
     Raises SoldOut, SaleOver, UnknownProduct or Lost, and KeyHasBought if the attempt's key already
     has an order.
     """
-    attempt.committing = False  # an earlier try of this attempt may have set it
+    attempt.may_have_committed = False  # an earlier try of this attempt may have set it
     stock = read(attempt)
     point.send("after_read", amount=stock.amount, sale=stock.sale_id)
     require_requested_sale(attempt, stock)
@@ -221,7 +221,7 @@ def sell_one(
         time.sleep(attempt.hold)
     write(attempt, stock)
     order_id = record_order(attempt, stock, fence)
-    attempt.committing = True
+    attempt.may_have_committed = True
     return Receipt(order_id=order_id, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 

@@ -238,7 +238,7 @@ def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
             "amount": order.amount,
             "time": order.purchase_time.isoformat(),
         }
-        for order in _orders(sale_id).filter(pk__gt=after).order_by("pk")[:limit]
+        for order in _find_orders(sale_id).filter(pk__gt=after).order_by("pk")[:limit]
     ]
 
 
@@ -252,14 +252,15 @@ def sale_curve(sale_id: int) -> list[tuple[float, int]]:
     The curve has MAX_CURVE_POINTS at most, and names no buyers or keys. Raises UnknownSale.
     """
     orders = list(
-        _orders(sale_id)
+        _find_orders(sale_id)
         .order_by("purchase_time", "pk")
         .values_list("purchase_time", "stock_seen")[:MAX_CURVE_POINTS]
     )
     return [((time - orders[0][0]).total_seconds(), stock) for time, stock in orders]
 
 
-def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
+def _find_orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
+    """Return the orders of a sale. Raises UnknownSale."""
     if not Sale.objects.filter(pk=sale_id).exists():
         raise UnknownSale
     return PurchaseHistory.objects.filter(sale_id=sale_id)

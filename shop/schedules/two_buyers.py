@@ -99,6 +99,7 @@ class Buyers(Driver):
             actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
+        """Try to buy a unit. After a refusal by a lock, stop at `refused`, then try again."""
         connection.ensure_connection()  # before the first move, which would include it
         gate_the_commit(self._record_timeouts)
         with connection.execute_wrapper(self._execute):

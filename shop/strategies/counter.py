@@ -66,7 +66,7 @@ def buy(attempt: Attempt) -> Receipt:
             return sell_one(attempt, read=lambda _: stock_in_counter, write=write_relative)
     except BaseException:  # also if the thread is interrupted
         # Once the COMMIT was sent, the order may exist. Then the unit stays reserved.
-        if outcome is ReservationOutcome.MADE_NOW and not attempt.committing:
+        if outcome is ReservationOutcome.MADE_NOW and not attempt.may_have_committed:
             give_back(sale_id=stock.sale_id, reservation_id=reservation_id)
         raise
 

@@ -29,7 +29,10 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
+    """Sell a unit under a lease that the caller holds."""
+
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
+        """Write the stock, less one, and the fence, if the row has a lower fence."""
         product_with_lower_fence = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )

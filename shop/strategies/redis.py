@@ -26,6 +26,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 def sell(attempt: Attempt, lease: AnyLease) -> Receipt:
+    """Sell a unit under a lease that the caller holds."""
     with transaction.atomic(durable=True):  # commits before the lock is released
         return sell_one(attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence)
 

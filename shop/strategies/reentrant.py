@@ -109,6 +109,7 @@ class ReentrantLock(Lock):
 
         # `renew` and `release` are called later, when `lease` and `renewal` are assigned.
         def renew() -> bool:
+            """Renew the lock. Return False if it is no longer ours."""
             sent_at = now()
             if not lua("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
                 return False

@@ -46,6 +46,7 @@ class Channel:
         return self._messages.acquire(timeout=timeout)
 
     def _listen(self) -> None:
+        """Read messages until no waiter is left. After an error, connect again."""
         while not self._close_if_unused():
             try:
                 with self._client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
@@ -60,6 +61,7 @@ class Channel:
                 time.sleep(RECONNECT_PAUSE_SECONDS)
 
     def _read_message(self, pubsub: Any) -> None:
+        """Wait for a message, and pass it on to a waiter. Raises if the master was replaced."""
         message = pubsub.get_message(timeout=CHECK_INTERVAL_SECONDS)
         if message is None:
             if has_moved(pubsub.connection):

@@ -44,7 +44,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
                         "same key"
                     )
                     raise LockBusy(message) from error
-            attempt.committing = False  # a conflict writes nothing, even one at the COMMIT
+            attempt.may_have_committed = False  # a conflict writes nothing, even one at the COMMIT
             time.sleep(random.uniform(0, max_pause))
             max_pause = min(3 * max_pause, MAX_PAUSE_SECONDS)
 

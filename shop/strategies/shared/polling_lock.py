@@ -122,6 +122,7 @@ class RenewalThread:
         self._stopped.set()
 
     def _run(self) -> None:
+        """Renew the lock until stop() is called, or the holder has lost the lock."""
         while not self._stopped.wait(self._interval_seconds):
             point.send("watchdog:before_renew")
             try:
