@@ -38,6 +38,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
+#: Features of a browser that no page of the shop uses.
 UNUSED_FEATURES = ("camera", "geolocation", "microphone", "payment", "usb")
 #: Django's SecurityMiddleware sets three of these, but not on answers of middleware before it.
 HEADERS = {

@@ -35,6 +35,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from locks import LossReason, Metrics, Release
 from shop.ops import health
 
+#: Upper bounds of the histograms' buckets. A lock is held for less time than a request takes.
 BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HELD_BUCKETS_SECONDS = (0.001, 0.0025) + BUCKETS_SECONDS
 #: All outcomes of a purchase. Each series begins with 0, because Prometheus sees no increase in a
@@ -61,13 +62,13 @@ LATENCY = Histogram(
     "oversold_http_request_seconds", "Time to an answer", ["route"], buckets=BUCKETS_SECONDS
 )
 PURCHASES = Counter("oversold_purchases", "Answers to POST /buy", ["lock", "outcome"])
-WAITED = Histogram(
+LOCK_WAITS = Histogram(
     "oversold_lock_wait_seconds",
     "RedisLock: until acquired or given up",
     ["lock"],
     buckets=BUCKETS_SECONDS,
 )
-HELD = Histogram(
+LOCK_HOLDS = Histogram(
     "oversold_lock_held_seconds",
     "RedisLock: from acquired to released",
     ["lock"],
@@ -75,26 +76,32 @@ HELD = Histogram(
 )
 RELEASES = Counter("oversold_lock_releases", "RedisLock: what a release found", ["lock", "outcome"])
 RENEWALS = Counter("oversold_lock_renewals", "RedisLock: leases renewed", ["lock"])
-LOST = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
+LOST_LEASES = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
 sum_gauge = partial(Gauge, multiprocess_mode="livesum")  # the sum over the living workers
-POOL = sum_gauge("oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"])
-POOL_WAITING = sum_gauge(
+POOL_CONNECTIONS = sum_gauge(
+    "oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"]
+)
+POOL_WAITERS = sum_gauge(
     "oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection"
 )
 latest_gauge = partial(Gauge, multiprocess_mode="mostrecent")  # of the worker that answered last
-UNSETTLED = latest_gauge("oversold_promises_unsettled", "Promises whose order is not written")
-OLDEST_UNSETTLED = latest_gauge("oversold_promises_oldest_seconds", "Age of the oldest of them")
+UNSETTLED_PROMISES = latest_gauge(
+    "oversold_promises_unsettled", "Promises whose order is not written"
+)
+OLDEST_PROMISE_SECONDS = latest_gauge(
+    "oversold_promises_oldest_seconds", "Age of the oldest of them"
+)
 
 
 class LockMetrics(Metrics):
     """Metrics of the RedisLocks of a strategy."""
 
     def __init__(self, lock: str) -> None:
-        self._waited = WAITED.labels(lock)
-        self._held = HELD.labels(lock)
+        self._waited = LOCK_WAITS.labels(lock)
+        self._held = LOCK_HOLDS.labels(lock)
         self._renewals = RENEWALS.labels(lock)
         self._releases = {outcome: RELEASES.labels(lock, outcome.value) for outcome in Release}
-        self._lost = {loss: LOST.labels(lock, loss.value) for loss in LossReason}
+        self._lost = {loss: LOST_LEASES.labels(lock, loss.value) for loss in LossReason}
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
         self._waited.observe(seconds)
@@ -146,8 +153,8 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
         backlog = health.read_backlog()
         if backlog is not None:
             unsettled, oldest_seconds = backlog
-            UNSETTLED.set(unsettled)
-            OLDEST_UNSETTLED.set(oldest_seconds)
+            UNSETTLED_PROMISES.set(unsettled)
+            OLDEST_PROMISE_SECONDS.set(oldest_seconds)
     registry = REGISTRY
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         registry = CollectorRegistry()
@@ -169,7 +176,7 @@ def _update_pool_gauges() -> None:
     while True:
         stats: dict[str, int] = connection.pool.get_stats()  # type: ignore[attr-defined]
         free = stats.get("pool_available", 0)
-        POOL.labels("in_use").set(stats.get("pool_size", 0) - free)
-        POOL.labels("idle").set(free)
-        POOL_WAITING.set(stats.get("requests_waiting", 0))
+        POOL_CONNECTIONS.labels("in_use").set(stats.get("pool_size", 0) - free)
+        POOL_CONNECTIONS.labels("idle").set(free)
+        POOL_WAITERS.set(stats.get("requests_waiting", 0))
         time.sleep(1)

@@ -26,6 +26,7 @@ from shop.errors import WaitingRoomFull
 #: Number of refused buyers that are told to come back in the same second. If 1,000 came back every
 #: second, the process would only refuse buyers.
 RETURNS_PER_SECOND = 100
+#: The longest time after which a refused buyer is told to come back.
 LONGEST_RETRY_AFTER_SECONDS = 30
 
 #: Product -> number of this process's purchases that have a seat.

@@ -34,7 +34,7 @@ def exposed_series() -> Series:
     metrics.count_request(route="/buy", status=201, seconds=0.1, facts=sold)
     metrics.count_request(route="/", status=200, seconds=0.1, facts={})
     for state in ("in_use", "idle"):
-        metrics.POOL.labels(state)
+        metrics.POOL_CONNECTIONS.labels(state)
     series: Series = defaultdict(lambda: defaultdict(set))
     for family in REGISTRY.collect():
         for sample in family.samples:
