@@ -79,7 +79,7 @@ class Bench(Testbed):
         Undecided if a server or a node does not answer.
         """
         try:
-            with redis.Redis(port=self.main.port) as client:
+            with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
             # 0, which is no process, keeps the list from being empty.

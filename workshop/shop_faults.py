@@ -2,7 +2,7 @@
 
 from loadtest.faults import FAULTS
 from loadtest.faults.fault import Fault
-from loadtest.faults.runner import play
+from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import RIVALS_NODE
 from loadtest.faults.trial import MEASURED_TTL_TOLERANCE
 from loadtest.judge.run import Cell
@@ -70,7 +70,7 @@ def _play(fault: Fault, *controls: str) -> list[Cell]:
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
     chosen = [mine, *(strategies[name] for name in controls)]
-    return play(fault, chosen)
+    return run_fault(fault, chosen)
 
 
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
@@ -113,7 +113,7 @@ def _cell_with_ttl(bench: Bench, name: str, ttl: float) -> tuple[Cell, float]:
     fault = FAULTS[name](bench)
     fault.ttl = max(fault.ttl, ttl)
     [cell] = _play(fault)
-    own_ttl = max((trial.lock_ttl or 0.0 for trial in fault.trials), default=0.0)
+    own_ttl = max((trial.measured_ttl or 0.0 for trial in fault.trials), default=0.0)
     return cell, own_ttl if own_ttl > fault.ttl * MEASURED_TTL_TOLERANCE else 0.0
 
 

@@ -15,7 +15,7 @@ from loadtest.commands.rushes import results_filename
 from loadtest.expected import DATABASE_FAULTS, why_not_made
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import not_run_cell, unknown_cells
-from loadtest.faults.runner import play, strategies_affected_by
+from loadtest.faults.runner import run_fault, strategies_affected_by
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -184,10 +184,10 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
             for strategy in strategies_affected_by(name, strategies)
         ]
     if vendor != "sqlite":
-        return play(FAULTS[name](testbed), strategies)
+        return run_fault(FAULTS[name](testbed), strategies)
     cells: list[Cell] = []
     for strategy in strategies:
-        cells += play(FAULTS[name](testbed), [strategy])
+        cells += run_fault(FAULTS[name](testbed), [strategy])
     return cells
 
 

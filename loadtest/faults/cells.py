@@ -75,12 +75,12 @@ def not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_made: str = "
     )
 
 
-def names_product(key: str, trial: Trial) -> bool:
+def has_product_name(key: str, trial: Trial) -> bool:
     """Return whether a Redis key contains the name of the trial's product, as a whole word."""
     return bool(re.search(rf"(?<![\w-]){re.escape(trial.product)}(?![\w-])", key))
 
 
-def read_until_answered(read: Callable[[], T]) -> T:
+def retry_until_answered(read: Callable[[], T]) -> T:
     """Return the result of `read`, which is repeated while the shop or Redis does not answer.
 
     The repetitions are needed because a fault may leave broken connections behind. Raises the last
@@ -103,7 +103,9 @@ def _keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> lis
     """
     other_trials = [other for other in fault.trials if other is not trial]
     return [
-        key for key in leaked_keys if not any(names_product(key, other) for other in other_trials)
+        key
+        for key in leaked_keys
+        if not any(has_product_name(key, other) for other in other_trials)
     ]
 
 
@@ -112,15 +114,15 @@ def _judge_trial(
 ) -> Judgement:
     """Return the judgement on a trial, by the recorded events and the shop's record of the sale."""
     shop = fault.testbed.shop(RIVALS_NODE)
-    orphans = read_until_answered(trial.lock_keys_on_server)
-    report = read_until_answered(partial(shop.settled_sale, trial.sale))
+    orphans = retry_until_answered(trial.find_lock_keys)
+    report = retry_until_answered(partial(shop.settled_sale, trial.sale))
     return Judgement(
         # The log may also have the events of other faults.
         events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
         initial_stock=STOCK,
         opening_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
-        orders=read_until_answered(partial(shop.orders, trial.sale)),
+        orders=retry_until_answered(partial(shop.orders, trial.sale)),
         ttl=trial.ttl,
         fault_fired=not trial.inconclusive_reason,
         orphan_lock=", ".join(orphans),

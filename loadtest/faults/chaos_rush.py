@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from loadtest.faults import measure
-from loadtest.faults.cells import judge_trials, read_until_answered
+from loadtest.faults.cells import judge_trials, retry_until_answered
 from loadtest.faults.fault import Fault
 from loadtest.faults.kinds.busy import BusyFault
 from loadtest.faults.kinds.crash import CrashFault
@@ -110,7 +110,7 @@ def evict(testbed: Testbed, rng: Random) -> str:
 
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     """Drop the replies to at most ten commands of the next second that contain `text`."""
-    proxies = testbed.redis
+    proxies = testbed.redis_proxies
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
     rules = [rng.choice(proxies).lose_reply(text) for _ in range(rng.randint(1, 10))]
@@ -126,11 +126,11 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
     """Delay all bytes to and from Redis and, for node A, the database, for 0.5 to 2 seconds."""
     delay = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
-        for proxy in testbed.redis + [testbed.database_proxy]:
+        for proxy in testbed.redis_proxies + [testbed.database_proxy]:
             healing.callback(proxy.pass_on)
             proxy.delay(delay)
         began = time.monotonic()
-        measure.run_command(testbed.redis[0], "PING")
+        measure.run_command(testbed.redis_proxies[0], "PING")
         took = time.monotonic() - began
         time.sleep(rng.uniform(0.5, 2))
     evidence = f"to connect and to PING took {took * 1000:.0f} ms"
@@ -225,7 +225,7 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         fault.add_trial(strategy)
     buyers = []
     for trial in fault.trials:
-        read_until_answered(trial.open)
+        retry_until_answered(trial.open)
         for number in range(BUYERS):
             buyers.append(trial.add_buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
     shops = [testbed.shop(node) for node in range(2)]
@@ -244,10 +244,10 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
             buyer.give_up()
 
     def has_no_orphaned_lock() -> bool:
-        return not any(trial.lock_keys_on_server() for trial in fault.trials)
+        return not any(trial.find_lock_keys() for trial in fault.trials)
 
     # The lock of a holder that was killed expires after a ttl.
-    read_until_answered(partial(wait_for, has_no_orphaned_lock, TTL_SECONDS + 0.5))
+    retry_until_answered(partial(wait_for, has_no_orphaned_lock, TTL_SECONDS + 0.5))
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)

@@ -173,10 +173,10 @@ class Fault(ABC):
         """Return further evidence that was counted or measured while the buyers acted."""
         return ""
 
-    def describe_measurements(self) -> str:
+    def describe_stops_and_ttls(self) -> str:
         """Return a clause on how long the victims were stopped and on their locks' measured ttl."""
         stop_times = [trial.stopped_seconds for trial in self.trials if trial.stopped_seconds]
-        lock_ttls = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
+        lock_ttls = [trial.measured_ttl for trial in self.trials if trial.measured_ttl is not None]
         clauses = []
         if stop_times:
             clauses.append(f"were stopped for {format_range(stop_times)}")
@@ -222,7 +222,7 @@ class Fault(ABC):
 
     def run_redis_command(self, *command: Any, timeout: float = 5.0) -> Any:
         """Return the main Redis's reply to a command, bypassing all proxies. Raises RedisError."""
-        return measure.run_command(self.testbed.main, *command, timeout=timeout)
+        return measure.run_command(self.testbed.main_redis, *command, timeout=timeout)
 
     def try_redis_command(self, *command: Any, timeout: float = 5.0) -> str:
         """Send a command to the main Redis, and return the error's text; empty if it succeeds."""
@@ -246,7 +246,7 @@ class Fault(ABC):
         """
         lock_count = 0
         for trial in self.trials:
-            if trial.lock_keys_on_server():
+            if trial.find_lock_keys():
                 lock_count += 1
             # The victims of other strategies never have a lock on the main Redis.
             elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
@@ -255,7 +255,7 @@ class Fault(ABC):
 
     def require_no_lock_left(self) -> None:
         """Raise NotFired if a victim's lock is still on the main Redis."""
-        survivors = [trial.lock for trial in self.trials if trial.lock_keys_on_server()]
+        survivors = [trial.lock for trial in self.trials if trial.find_lock_keys()]
         self.require(not survivors, f"locks survived: {survivors}")
 
 

@@ -27,7 +27,7 @@ REDLOCK_DB = 0
 ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
-def session_of(leader_pid: int) -> list[int]:
+def pids_in_session(leader_pid: int) -> list[int]:
     """Return the pids of the session of a process, that process first.
 
     Workers whose master has ended are included; zombies are not.
@@ -81,7 +81,7 @@ def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
 
 
-def seconds_left(
+def lock_seconds_left(
     servers: Sequence[embedded.Valkey], strategy: StrategyFacts, product: str
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
@@ -111,7 +111,7 @@ def seconds_left(
     return max(remaining, default=None)
 
 
-def longest_session_seconds(hosts: str) -> float | None:
+def longest_zookeeper_timeout(hosts: str) -> float | None:
     """Return the longest timeout, in seconds, of ZooKeeper's sessions; None without a session."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
@@ -121,7 +121,7 @@ def longest_session_seconds(hosts: str) -> float | None:
     return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
 
 
-def seconds_ahead(url: str) -> float:
+def clock_seconds_ahead(url: str) -> float:
     """Return the seconds by which a node's clock is ahead of this process's clock.
 
     The node's clock is read from the Date header of an answer, which has whole seconds. Raises
@@ -131,7 +131,7 @@ def seconds_ahead(url: str) -> float:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
-def run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
+def redis_run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
     """Return the run_id of a Redis, or of the Redis behind a proxy; empty without an answer."""
     try:
         return str(run_command(server, "INFO", "server", timeout=timeout)["run_id"])

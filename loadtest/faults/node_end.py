@@ -11,10 +11,10 @@ class NodeEndFault(Fault):
 
     def fire(self) -> None:
         self.healing.callback(self.testbed.restart, self.node)
-        self.process = self.testbed.process_of(self.node)
+        self.process = self.testbed.gunicorn_master_of(self.node)
         self.testbed.nodes[self.node].terminate()
 
-    def require_nothing_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
+    def require_no_process_left(self, seconds: float = NODE_END_TIMEOUT_SECONDS) -> None:
         """Raise NotFired if a process of the node does not end in time.
 
         The pids are read again, so that a worker that the signal missed is noticed.

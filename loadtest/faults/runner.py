@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from loadtest.expected import expected_of
-from loadtest.faults.cells import judge_trials, names_product, not_run_cell, unknown_cells
+from loadtest.faults.cells import judge_trials, has_product_name, not_run_cell, unknown_cells
 from loadtest.faults.fault import LONGEST_RECOVERY_IN_TTLS, Fault
 from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE, run_in_parallel, wait_for
@@ -30,7 +30,7 @@ DRAIN_TIMEOUT_SECONDS = 40.0
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 
 
-def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
     If the fault does not fire, or a step fails, all its cells are `unknown` with the reason, and
@@ -43,7 +43,7 @@ def play(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     cells: list[Cell] = []
     try:
         if available:
-            cells = _play(fault)
+            cells = _run_trials(fault)
     except Exception as error:
         fault.testbed.log.write(traceback.format_exc().encode())
         for trial in fault.trials:
@@ -63,7 +63,7 @@ def strategies_affected_by(
     return [strategy for strategy in strategies if fault_name in expected_of(strategy)]
 
 
-def _play(fault: Fault) -> list[Cell]:
+def _run_trials(fault: Fault) -> list[Cell]:
     """Open the sales, make the fault, let the remaining buyers buy, and judge the sales."""
     testbed = fault.testbed
     trials = fault.trials
@@ -77,9 +77,9 @@ def _play(fault: Fault) -> list[Cell]:
         proof = _run_steps(fault)
         run_in_parallel(trials, drain)
         # A lock without a holder expires after a ttl.
-        wait_for(lambda: not any(trial.lock_keys_on_server() for trial in trials), fault.ttl + 0.5)
+        wait_for(lambda: not any(trial.find_lock_keys() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(
-            filter(None, (proof, fault.describe_observations(), fault.describe_measurements()))
+            filter(None, (proof, fault.describe_observations(), fault.describe_stops_and_ttls()))
         )
         return judge_trials(fault, evidence, _find_lasting_leaked_keys(fault, keys_before))
 
@@ -96,7 +96,7 @@ def _find_lasting_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
         return sorted(key.split("/", 2)[2] for key in fault.testbed.leaked_keys() - keys_before)
 
     def names_a_product(key: str) -> bool:
-        return any(names_product(key, trial) for trial in fault.trials)
+        return any(has_product_name(key, trial) for trial in fault.trials)
 
     wait_for(lambda: all(map(names_a_product, find_leaked_keys())), LEAKED_KEY_TIMEOUT_SECONDS)
     return find_leaked_keys()

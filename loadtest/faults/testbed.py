@@ -60,10 +60,10 @@ class Testbed(Stack):
     def __init__(self, *, extras: bool = True, **options: Any) -> None:
         """`options` are those of Stack: log, progress, threads, server, database."""
         self.proxies: list[Proxy] = []
-        self.redlock: list[Proxy] = []
+        self.redlock_proxies: list[Proxy] = []
         super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
-        for folder in ("at", "go"):  # of the files that _mark() returns
+        for folder in ("at", "go"):  # of the files that _point_file() returns
             (self.records / folder).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.ttl = TTL_SECONDS
@@ -72,10 +72,10 @@ class Testbed(Stack):
     # --- servers and nodes ----------------------------------------------------------------------
 
     @property
-    def main(self) -> embedded.Valkey:
+    def main_redis(self) -> embedded.Valkey:
         return self.valkeys[0]
 
-    def replace_main(self, replica: embedded.Valkey) -> None:
+    def replace_main_redis(self, replica: embedded.Valkey) -> None:
         """Record a promoted replica as the main Valkey."""
         self.valkeys.remove(replica)
         self.valkeys[0] = replica
@@ -83,7 +83,7 @@ class Testbed(Stack):
 
     def _start_servers(self) -> dict[str, str]:
         environment = super()._start_servers() | NODE_SETTINGS | self._ttl_settings()
-        self.redis = [self._start_proxy(self.address(self.main)) for _ in "AB"]
+        self.redis_proxies = [self._start_proxy(self.address(self.main_redis)) for _ in "AB"]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
 
@@ -105,8 +105,10 @@ class Testbed(Stack):
         extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
-        self.redlock = [self._start_proxy(self.address(server)) for server in self.valkeys[1:]]
-        urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
+        self.redlock_proxies = [
+            self._start_proxy(self.address(server)) for server in self.valkeys[1:]
+        ]
+        urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock_proxies)
         return extras | {"REDLOCK_URLS": urls}
 
     def _start_proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
@@ -117,7 +119,7 @@ class Testbed(Stack):
 
     def _node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         node_environment = super()._node_environment(number, environment)
-        node_environment["REDIS_URL"] = f"redis://{self.redis[number].address}"
+        node_environment["REDIS_URL"] = f"redis://{self.redis_proxies[number].address}"
         node_environment["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS_NODE:
             node_environment["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
@@ -170,7 +172,7 @@ class Testbed(Stack):
     def address(server: embedded.Valkey) -> tuple[str, int]:
         return "127.0.0.1", server.port
 
-    def signal(self, node: int, signum: signal.Signals) -> None:
+    def send_signal(self, node: int, signum: signal.Signals) -> None:
         """Send a signal to every process of a node."""
         for pid in self.pids(node):
             os.kill(pid, signum)
@@ -180,14 +182,14 @@ class Testbed(Stack):
 
         Workers whose master has ended are included. Empty when all processes have ended.
         """
-        leaders = (self.process_of(node), self.nodes[node].order_consumer.process)
+        leaders = (self.gunicorn_master_of(node), self.nodes[node].order_consumer.process)
         pids: list[int] = []
         for leader in leaders:
             if leader is not None:
-                pids += measure.session_of(leader.pid)
+                pids += measure.pids_in_session(leader.pid)
         return pids
 
-    def process_of(self, node: int) -> Popen[bytes]:
+    def gunicorn_master_of(self, node: int) -> Popen[bytes]:
         """Return a node's gunicorn master."""
         process = self.nodes[node].server.process
         assert process is not None, "the node does not run"
@@ -231,12 +233,14 @@ class Testbed(Stack):
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        while len(self.valkeys) > 1 + len(self.redlock):  # the replicas that faults have started
+        while len(self.valkeys) > 1 + len(
+            self.redlock_proxies
+        ):  # the replicas that faults have started
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)
-        for proxy in self.redis:
-            proxy.switch(self.address(self.main))
+        for proxy in self.redis_proxies:
+            proxy.switch(self.address(self.main_redis))
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL_SECONDS
@@ -258,7 +262,7 @@ class Testbed(Stack):
 
         This stays true when the purchase continues.
         """
-        return self._mark("at", buyer, point or buyer.stop_at).exists()
+        return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
     def resume(self, buyer: FaultBuyer, point: str = "") -> None:
         """Let a purchase pass `point`, by default all points of its buyer.
@@ -266,9 +270,9 @@ class Testbed(Stack):
         A purchase that has not reached the point yet will not wait there.
         """
         for name in (point or buyer.stop_at).split(","):
-            self._mark("go", buyer, name).touch()
+            self._point_file("go", buyer, name).touch()
 
-    def _mark(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
+    def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
         """Return the file by which a node reports a stop (`at`) or is told to continue (`go`)."""
         return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 

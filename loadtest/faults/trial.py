@@ -38,7 +38,7 @@ class Trial:
     problems             deviations from the required behaviour, in addition to the verdict
     victim               the buyer whom the fault hits; set by the fault's enter()
     guest                under `shutdown`, a buyer whose request is in node A at the SIGTERM
-    lock_ttl             remaining seconds of the victim's lock, measured when the victim stopped;
+    measured_ttl             remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
     entered_at           the monotonic time at which the victim stopped
     stopped_seconds      how long the victim was stopped
@@ -74,7 +74,7 @@ class Trial:
         self.inconclusive_reason = ""
         self.entered_at = 0.0
         self.stopped_seconds = 0.0
-        self.lock_ttl: float | None = None
+        self.measured_ttl: float | None = None
         self.problems: list[str] = []
 
     def mark_inconclusive(self, reason: str) -> None:
@@ -146,11 +146,15 @@ class Trial:
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
-            self.lock_ttl = measure.longest_session_seconds(zookeeper.hosts)
+            self.measured_ttl = measure.longest_zookeeper_timeout(zookeeper.hosts)
         else:
-            self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
-        if self.lock_ttl is not None and self.lock_ttl > self.ttl * MEASURED_TTL_TOLERANCE:
-            self.mark_inconclusive(f"the lock lives for {self.lock_ttl:.1f} s, not {self.ttl:g} s")
+            self.measured_ttl = measure.lock_seconds_left(
+                self.testbed.valkeys, self.strategy, self.product
+            )
+        if self.measured_ttl is not None and self.measured_ttl > self.ttl * MEASURED_TTL_TOLERANCE:
+            self.mark_inconclusive(
+                f"the lock lives for {self.measured_ttl:.1f} s, not {self.ttl:g} s"
+            )
 
     @property
     def outcomes_without_redis(self) -> set[str]:
@@ -201,9 +205,9 @@ class Trial:
 
         If nothing was measured, the fault's ttl.
         """
-        if self.lock_ttl is None:
+        if self.measured_ttl is None:
             return self.ttl
-        return self.lock_ttl
+        return self.measured_ttl
 
     def outlast_ttl(self) -> None:
         """Wait until the victim has been stopped for longer than its lock lives.
@@ -213,13 +217,13 @@ class Trial:
         # A trial whose lock lives longer than this is inconclusive already: see _measure_ttl.
         ttl = min(self.lock_lifetime, self.ttl * MEASURED_TTL_TOLERANCE)
         time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
-        self.record_stop(self.seconds_at_point())
+        self.record_stop(self.read_seconds_at_point())
         if self.victim.first_outcome:
             self.mark_inconclusive(
                 f"the victim was answered {self.victim.first_outcome} before it was resumed"
             )
 
-    def seconds_at_point(self) -> float:
+    def read_seconds_at_point(self) -> float:
         """Return how long the victim has been at its point, or was, by its node's record.
 
         0 if the victim has not reached the point.
@@ -248,7 +252,7 @@ class Trial:
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first_outcome, timeout_seconds)
 
-    def wait_for_first_answer(self, timeout_seconds: float) -> str:
+    def wait_for_victim(self, timeout_seconds: float) -> str:
         """Wait for the victim's final answer, and return the outcome of its first answer.
 
         Return `nothing` if the victim has no answer within `timeout_seconds`.
@@ -256,13 +260,13 @@ class Trial:
         self.victim.is_done.wait(timeout_seconds)
         return self.victim.first_outcome or "nothing"
 
-    def expect_first_answer(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
+    def expect_first_outcome(self, outcome: str, timeout_seconds: float = 10.0) -> bool:
         """Return whether the victim's first answer has this outcome.
 
         The trial is inconclusive if it has not. A victim whose request was cut off has the outcome
         `unknown`.
         """
-        first_outcome = self.wait_for_first_answer(timeout_seconds)
+        first_outcome = self.wait_for_victim(timeout_seconds)
         if first_outcome != outcome:
             self.mark_inconclusive(f"the victim was answered {first_outcome}, not {outcome}")
         return first_outcome == outcome
@@ -285,13 +289,13 @@ class Trial:
 
     # --- the outcome ----------------------------------------------------------------------------
 
-    def lock_keys_on_server(self) -> list[str]:
+    def find_lock_keys(self) -> list[str]:
         """Return the keys of this trial's lock that are on the main Redis now.
 
         Empty for a strategy whose locks are elsewhere.
         """
         names = measure.lock_keys_of(self.lock, self.product)
-        return [key for key in names if measure.run_command(self.testbed.main, "EXISTS", key)]
+        return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
 
     def seconds_to_first_sale(self, since: float) -> float | None:
         """Return the seconds from `since`, a monotonic time, to the trial's first sale.

@@ -16,7 +16,7 @@ from loadtest.commands import chaos
 from loadtest.commands.chaos import CANARIES
 from loadtest.faults import cells as fault_cells
 from loadtest.faults import chaos_rush
-from loadtest.faults.cells import read_until_answered
+from loadtest.faults.cells import retry_until_answered
 from loadtest.faults.chaos_rush import DISTURBANCES, LEASE_RAN_OUT_MESSAGE, ChaosRush, Disturbance
 from loadtest.faults.testbed import TTL_SECONDS, Testbed, run_in_parallel
 from loadtest.judge.intervals import LockHold
@@ -106,10 +106,10 @@ def test_judge_reads_again_until_the_servers_answer(monkeypatch: pytest.MonkeyPa
             raise answer
         return answer
 
-    assert read_until_answered(read) == {"stock_left": 0}
+    assert retry_until_answered(read) == {"stock_left": 0}
     monkeypatch.setattr(fault_cells, "READ_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(ShopUnreachable, match="503"):
-        read_until_answered(Mock(side_effect=ShopUnreachable("GET /sales/1: 503")))
+        retry_until_answered(Mock(side_effect=ShopUnreachable("GET /sales/1: 503")))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from loadtest.faults import Fault
 from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.unknown_commit import UnknownCommitFault
-from loadtest.faults.runner import play
+from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import Testbed
 from servers.tests.running_mariadb import require_mariadb
 
@@ -36,7 +36,7 @@ def on_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 def verdicts(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, str]:
     """Return the verdict of each strategy, and assert that each is as expected."""
-    cells = play(fault(testbed), testbed.strategies(locks))
+    cells = run_fault(fault(testbed), testbed.strategies(locks))
     assert [cell for cell in cells if not cell["as_expected"]] == []
     return {cell["lock"]: cell["verdict"] for cell in cells}
 

@@ -23,7 +23,7 @@ from loadtest.faults.kinds.db_kill import DbKillFault
 from loadtest.faults.kinds.late_release import LateReleaseFault
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
-from loadtest.faults.runner import play
+from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import TTL_SECONDS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.evidence import EVIDENCE
@@ -64,7 +64,7 @@ django.setup = changed
 
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
-    return {cell["lock"]: cell for cell in play(fault(testbed), testbed.strategies(locks))}
+    return {cell["lock"]: cell for cell in run_fault(fault(testbed), testbed.strategies(locks))}
 
 
 @contextmanager
@@ -255,9 +255,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.0)
     silent_shop = ShopUnreachable("GET /sales/1: 503")
     fail_every_other_call(monkeypatch, Trial, "open", silent_shop)
-    fail_every_other_call(
-        monkeypatch, Trial, "lock_keys_on_server", redis.ConnectionError("refused")
-    )
+    fail_every_other_call(monkeypatch, Trial, "find_lock_keys", redis.ConnectionError("refused"))
     fail_every_other_call(monkeypatch, Shop, "settled_sale", silent_shop)
     fail_every_other_call(monkeypatch, Shop, "orders", silent_shop)
     nothing = chaos_rush.Disturbance("nothing", lambda *_: "seen")

@@ -82,7 +82,9 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
     """Run these faults. Return the exit code and the output."""
-    monkeypatch.setattr(command, "play", lambda fault, strategies: play(fault.name, strategies))
+    monkeypatch.setattr(
+        command, "run_fault", lambda fault, strategies: play(fault.name, strategies)
+    )
     printed = io.StringIO()
     code = command.run(Console(file=printed, width=120), faults=faults)
     return code, printed.getvalue()

@@ -12,7 +12,7 @@ from loadtest.commands.rushes import make_unavailable_run, with_complaint
 from loadtest.expected import EXPECTED, TRAITS
 from loadtest.faults.kinds.pause import PauseFault
 from loadtest.faults.kinds.slow import SlowFault
-from loadtest.faults.runner import play
+from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Run
 from loadtest.stack.client import Shop
@@ -115,7 +115,7 @@ def test_lying_listing_is_found_under_a_fault(
     assert complaints_of(testbed.strategies(names)) == []
     monkeypatch.setattr(Shop, "strategies", lie)
     strategies = testbed.strategies(names)
-    cells = {cell["lock"]: cell for cell in play(SlowFault(testbed), strategies)}
+    cells = {cell["lock"]: cell for cell in run_fault(SlowFault(testbed), strategies)}
     verdicts = {name: (cell["verdict"], cell["as_expected"]) for name, cell in cells.items()}
     assert verdicts == {
         "token": ("oversold", True),
@@ -149,6 +149,6 @@ def test_unavailable_cell_without_a_complaint_is_as_expected(
     [strategy] = describe("zookeeper", listing=make_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
-        [cell] = play(PauseFault(testbed), [strategy])
+        [cell] = run_fault(PauseFault(testbed), [strategy])
         assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"

@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.expected import TRAITS, VICTIM_POINTS
 from loadtest.faults import FAULTS
-from loadtest.faults.runner import play
+from loadtest.faults.runner import run_fault
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.weakened_faults import WEAKENED_FAULTS, WeakenedFault
 
@@ -59,7 +59,7 @@ def test_disabled_fault_is_inconclusive_and_the_next_runs(
     strategies = testbed.strategies(() if ALL else LOCKS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neuter.owner, neuter.name, neuter.instead)
-        cells = play(FAULTS[fault](testbed), strategies)
+        cells = run_fault(FAULTS[fault](testbed), strategies)
     if "ttl" in neuter.how:
         testbed.repair()
     noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
@@ -85,5 +85,5 @@ def test_disabled_fault_is_inconclusive_and_the_next_runs(
 def test_testbed_is_restored_after_all_faults(testbed: Testbed) -> None:
     strategies = testbed.strategies(LOCKS)
     for name in ("redis-down", "db-kill", "db-failover", "late-release"):
-        cells = play(FAULTS[name](testbed), strategies)
+        cells = run_fault(FAULTS[name](testbed), strategies)
         assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -98,16 +98,16 @@ def pause_for_a_moment(fault: PauseFault) -> None:
 
     def go_on() -> None:
         wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)
-        fault.testbed.signal(VICTIMS_NODE, signal.SIGCONT)
+        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - 0.15)
-        fault.testbed.signal(VICTIMS_NODE, signal.SIGSTOP)
+        fault.testbed.send_signal(VICTIMS_NODE, signal.SIGSTOP)
 
     _fire_pause(fault)
     threading.Thread(target=go_on, daemon=True).start()
 
 
 def kill_master(fault: CrashFault) -> None:
-    process = fault.testbed.process_of(VICTIMS_NODE)
+    process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
     process.kill()
     process.wait()
 
@@ -147,7 +147,7 @@ def deliver_reply(
 
 def cut_off_both(fault: PartitionFault) -> None:
     """Swallow what both nodes send to Redis."""
-    for proxy in fault.testbed.redis:
+    for proxy in fault.testbed.redis_proxies:
         proxy.black_hole()
 
 
@@ -162,12 +162,12 @@ def stop_nothing(fault: StallFault) -> None:
 
 def stop_unconnected(fault: StallFault) -> None:
     """Stop Redis while node A has no connection, so that its first command is never a lock's."""
-    fault.testbed.redis[VICTIMS_NODE].cut()
+    fault.testbed.redis_proxies[VICTIMS_NODE].cut()
     _fire_stall(fault)
 
 
 def end_nothing(fault: ShutdownFault) -> None:
-    fault.process = fault.testbed.process_of(VICTIMS_NODE)
+    fault.process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
 
 
 def make_switch_without_effect() -> Callable[[Proxy, Any], None]:
@@ -193,8 +193,8 @@ WEAKENED_FAULTS = [
     ),
     WeakenedFault("crash", "no signal", CrashFault, "fire", do_nothing),
     WeakenedFault("crash", "master only", CrashFault, "fire", kill_master),
-    WeakenedFault("pause pause@acquired", "no signal", Testbed, "signal", do_nothing),
-    WeakenedFault("pause pause@acquired", "master only", Testbed, "signal", signal_master),
+    WeakenedFault("pause pause@acquired", "no signal", Testbed, "send_signal", do_nothing),
+    WeakenedFault("pause pause@acquired", "master only", Testbed, "send_signal", signal_master),
     WeakenedFault(
         "pause pause@acquired", "master only, by the list", Testbed, "pids", list_master_only
     ),

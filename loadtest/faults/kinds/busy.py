@@ -39,7 +39,7 @@ class BusyFault(Fault):
         self.try_redis_command("SHUTDOWN", "NOSAVE")  # Redis ends without an answer
         self.script.join(5)
         self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE did not end the script")
-        self.testbed.restart_empty(self.testbed.main)
+        self.testbed.restart_empty(self.testbed.main_redis)
 
     def fire(self) -> None:
         self._start_script(ENDLESS_SCRIPT)

@@ -42,7 +42,7 @@ class ClockFault(Fault):
 
     def prove(self) -> str:
         for node, expected in zip(self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True):
-            ahead = measure.seconds_ahead(node.url)
+            ahead = measure.clock_seconds_ahead(node.url)
             self.require(
                 abs(ahead - expected) < DATE_TOLERANCE_SECONDS,
                 f"node {node.name} is {ahead:.0f} s ahead, not {expected:g} s",

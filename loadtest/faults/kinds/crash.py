@@ -42,12 +42,12 @@ class CrashFault(NodeEndFault):
 
         The pids that were killed would prove nothing: a process may have been missed.
         """
-        self.require_nothing_left(3.0)
+        self.require_no_process_left(3.0)
         for trial in self.trials:
             pid = trial.victim_pid
             if not pid or measure.state_of(pid) not in measure.ENDED_STATES:
                 trial.mark_inconclusive("the victim's process still runs")
-            trial.expect_first_answer("unknown", 5)
+            trial.expect_first_outcome("unknown", 5)
         return (
             f"the {self.process_count} processes of node A are gone, its victims' connections were "
             "cut"

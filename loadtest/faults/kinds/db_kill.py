@@ -87,7 +87,7 @@ class DbKillFault(Fault):
         allowed = "unavailable"
         if trial.point == "before_commit":
             allowed = "unknown"  # the shop cannot know whether the COMMIT took effect
-        first_outcome = trial.wait_for_first_answer(timeout_seconds=10)
+        first_outcome = trial.wait_for_victim(timeout_seconds=10)
         if first_outcome == "sold":
             trial.mark_inconclusive("the victim sold: its connection was not ended")
         elif first_outcome != allowed:

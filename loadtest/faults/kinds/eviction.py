@@ -33,13 +33,13 @@ class EvictionFault(LostLockFault):
         self.locks_with_ttl = {
             trial.lock
             for trial in self.trials
-            if any(self.run_redis_command("PTTL", key) > 0 for key in trial.lock_keys_on_server())
+            if any(self.run_redis_command("PTTL", key) > 0 for key in trial.find_lock_keys())
         }
         self.evicted_before = self.count_evicted_keys()
 
     def prove(self) -> str:
         evicted_count = self.count_evicted_keys() - self.evicted_before
-        remaining_locks = {trial.lock for trial in self.trials if trial.lock_keys_on_server()}
+        remaining_locks = {trial.lock for trial in self.trials if trial.find_lock_keys()}
         # A reservation holds no lock. Under chaos the fault has no trials.
         has_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         self.require(evicted_count, "nothing was evicted")

@@ -28,7 +28,7 @@ class FailoverFault(LostLockFault):
 
     def _start_replica(self) -> None:
         """Start a replica of the main Redis behind a proxy, and wait until it has caught up."""
-        master = self.testbed.address(self.testbed.main)
+        master = self.testbed.address(self.testbed.main_redis)
         self.proxy = self.cleanup.enter_context(Proxy(master))
         host, port = self.proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
@@ -42,26 +42,27 @@ class FailoverFault(LostLockFault):
         self.require_soon(has_synced, "the replica does not catch up")
 
     def fire(self) -> None:
-        self.held_count = self.count_held_locks()
-        self.testbed.main.stop(signal.SIGKILL)
+        self.held_lock_count = self.count_held_locks()
+        self.testbed.main_redis.stop(signal.SIGKILL)
         self.replica.promote()
-        for proxy in self.testbed.redis:
+        for proxy in self.testbed.redis_proxies:
             proxy.switch(self.testbed.address(self.replica))
-        self.testbed.replace_main(self.replica)
+        self.testbed.replace_main_redis(self.replica)
 
     def prove(self) -> str:
         role = self.run_redis_command("INFO", "replication")["role"]
         self.require(role == "master", f"the replica is still a {role}")
         self.require_no_lock_left()
         self._require_new_master()
-        return f"the replica is master and has none of the {self.held_count} locks held before"
+        return f"the replica is master and has none of the {self.held_lock_count} locks held before"
 
     def _require_new_master(self) -> None:
         """Raise NotFired unless both nodes reach the new master."""
-        run_id_of_master = measure.run_id(self.testbed.main, timeout=5.0)
-        for proxy in self.testbed.redis:
+        run_id_of_master = measure.redis_run_id(self.testbed.main_redis, timeout=5.0)
+        for proxy in self.testbed.redis_proxies:
             self.require(
-                measure.run_id(proxy) == run_id_of_master, "a node was not sent to the new master"
+                measure.redis_run_id(proxy) == run_id_of_master,
+                "a node was not sent to the new master",
             )
 
 
@@ -93,15 +94,15 @@ class FailoverSentinelFault(FailoverFault):
         self.proxy.black_hole_replication()
 
     def fire(self) -> None:
-        self.held_count = self.count_held_locks()
-        self.testbed.main.stop(signal.SIGKILL)
+        self.held_lock_count = self.count_held_locks()
+        self.testbed.main_redis.stop(signal.SIGKILL)
         self.proxy.refuse()
         replica_address = self.testbed.address(self.replica)
         message = "the Sentinels do not promote the replica"
         self.require_soon(lambda: self.sentinels.master() == replica_address, message, 20.0)
-        self.testbed.replace_main(self.replica)
+        self.testbed.replace_main_redis(self.replica)
         # clean_up() restarts the nodes with their proxies, and they must reach the new master then.
-        for proxy in self.testbed.redis:
+        for proxy in self.testbed.redis_proxies:
             self.cleanup.callback(proxy.switch, replica_address)
 
     def _require_new_master(self) -> None:

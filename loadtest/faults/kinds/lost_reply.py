@@ -34,9 +34,9 @@ class LostReplyFault(Fault):
             # The first buyer loads the scripts. Otherwise the dropped reply would be NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
-            proxy = self.testbed.redis[VICTIMS_NODE]
+            proxy = self.testbed.redis_proxies[VICTIMS_NODE]
             if trial.point:
-                proxy = self.testbed.redlock[0]
+                proxy = self.testbed.redlock_proxies[0]
                 connections_before = self._connections_after_set()
             rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
             self.healing.callback(rule.cancel)
@@ -78,7 +78,7 @@ class LostReplyFault(Fault):
         """Return the keys of the trial's lock with their serialized values."""
         keys = list(measure.lock_keys_of(trial.lock, trial.product))
         keys += [f"{name}:fence" for name in keys]
-        server, db = self.testbed.main, measure.LOCKS_DB
+        server, db = self.testbed.main_redis, measure.LOCKS_DB
         if trial.point:
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:  # it has no lock: its command takes a unit from the stock

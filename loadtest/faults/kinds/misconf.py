@@ -45,7 +45,7 @@ class MisconfFault(Fault):
 
     def fire(self) -> None:
         self.refusals_before = self._count_refusals(LASTING_ERROR)
-        snapshot = self.testbed.main.folder / "dump.rdb"
+        snapshot = self.testbed.main_redis.folder / "dump.rdb"
         snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
         snapshot.mkdir()  # a folder of this name makes the background save fail
         self.healing.callback(snapshot.rmdir)

@@ -24,16 +24,16 @@ class PartitionFault(Fault):
     @property
     def proxy(self) -> Proxy:
         """The proxy that becomes the black hole."""
-        return self.testbed.redis[self.node]
+        return self.testbed.redis_proxies[self.node]
 
     def fire(self) -> None:
         self.healing.callback(self.proxy.pass_on)
         self.proxy.black_hole()
 
     def prove(self) -> str:
-        other = self.testbed.redis[1 - self.node]
-        self.require(not measure.run_id(self.proxy), "Redis answers through node A's proxy")
-        self.require(measure.run_id(other), "Redis does not answer node B either")
+        other = self.testbed.redis_proxies[1 - self.node]
+        self.require(not measure.redis_run_id(self.proxy), "Redis answers through node A's proxy")
+        self.require(measure.redis_run_id(other), "Redis does not answer node B either")
         self.dropped_before = self.proxy.dropped
         return "Redis answers through node B's proxy, and not through node A's"
 

@@ -74,7 +74,7 @@ class PartitionDbFault(PartitionFault):
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"
             )
-        if trial.expect_first_answer("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
+        if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
             self.hang_times.append(time.monotonic() - resumed_at)
 
     def longest_recovery(self, strategy: StrategyFacts) -> float:

@@ -36,8 +36,8 @@ class PauseFault(Fault):
         self.may_resume = threading.Event()  # set when node A runs again
         record = self.testbed.record_fault
         self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
-        self.healing.callback(self.testbed.signal, self.node, signal.SIGCONT)
-        self.testbed.signal(self.node, signal.SIGSTOP)
+        self.healing.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
+        self.testbed.send_signal(self.node, signal.SIGSTOP)
         self.stopped_at = time.monotonic()
 
     def prove(self) -> str:
@@ -101,4 +101,4 @@ class PauseAcquiredFault(PauseFault):
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
         if trial.expected == "exact":
-            trial.expect_first_answer("lost")
+            trial.expect_first_outcome("lost")

@@ -16,9 +16,9 @@ class QuorumFault(Fault):
     point = ""
 
     def fire(self) -> None:
-        for proxy in self.testbed.redlock:
+        for proxy in self.testbed.redlock_proxies:
             self.healing.callback(proxy.pass_on)
-        for proxy in self.testbed.redlock[3:]:  # two of the five
+        for proxy in self.testbed.redlock_proxies[3:]:  # two of the five
             proxy.black_hole()
 
     def prove(self) -> str:
@@ -28,12 +28,12 @@ class QuorumFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"two-gone-{number}", "sold")
-        self.testbed.redlock[2].black_hole()  # a third one
+        self.testbed.redlock_proxies[2].black_hole()  # a third one
         for number in (1, 2, 3):
             self.expect_outcome(trial, f"three-gone-{number}", "unavailable")
         self._require_answering(2)
 
     def _require_answering(self, expected: int) -> None:
         """Raise NotFired unless this number of Redlock's servers answer."""
-        answering = sum(bool(measure.run_id(proxy)) for proxy in self.testbed.redlock)
+        answering = sum(bool(measure.redis_run_id(proxy)) for proxy in self.testbed.redlock_proxies)
         self.require(answering == expected, f"{answering} of 5 servers answer, not {expected}")

@@ -16,15 +16,15 @@ class RedisDownFault(Fault):
     loses_accepted_orders = True
 
     def fire(self) -> None:
-        self.healing.callback(self.testbed.restart_empty, self.testbed.main)
-        self.testbed.main.stop(signal.SIGKILL)
+        self.healing.callback(self.testbed.restart_empty, self.testbed.main_redis)
+        self.testbed.main_redis.stop(signal.SIGKILL)
 
     def prove(self) -> str:
         self.require(self.is_in_effect(), "Redis answers")
         return "Redis answers nothing, before the buyers ask and after"
 
     def is_in_effect(self) -> bool:
-        return not measure.run_id(self.testbed.main)
+        return not measure.redis_run_id(self.testbed.main_redis)
 
     def run_buyers(self, trial: Trial) -> None:
         outcome = "unavailable"

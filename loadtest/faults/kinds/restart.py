@@ -17,13 +17,13 @@ class RestartFault(LostLockFault):
     loses_accepted_orders = True
 
     def arm(self) -> None:
-        for proxy in self.testbed.redlock[3:]:  # those of servers 4 and 5
+        for proxy in self.testbed.redlock_proxies[3:]:  # those of servers 4 and 5
             self.healing.callback(proxy.pass_on)
             proxy.refuse()
 
     def fire(self) -> None:
         self.run_ids_before = self._run_ids()
-        self.held_count = self.count_held_locks()
+        self.held_lock_count = self.count_held_locks()
         for server in self._servers():
             self.testbed.restart_empty(server)
         self.healing.close()  # servers 4 and 5 are reachable again
@@ -32,12 +32,12 @@ class RestartFault(LostLockFault):
         unchanged_run_ids = self.run_ids_before & self._run_ids()
         self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
-        return f"new run_ids, and no key of the {self.held_count} locks held before"
+        return f"new run_ids, and no key of the {self.held_lock_count} locks held before"
 
     def _servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""
         # The first of `valkeys` is the main Redis, so the fourth is Redlock's third server.
-        return [self.testbed.main] + self.testbed.valkeys[3:4]
+        return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _run_ids(self) -> set[str]:
-        return {measure.run_id(server, timeout=5.0) for server in self._servers()}
+        return {measure.redis_run_id(server, timeout=5.0) for server in self._servers()}

@@ -40,7 +40,7 @@ class ShutdownFault(NodeEndFault):
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        first_outcome = trial.wait_for_first_answer(10)
+        first_outcome = trial.wait_for_victim(10)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
         if not trial.guest.is_done.wait(10) or trial.guest.first_outcome == "unknown":
@@ -52,7 +52,7 @@ class ShutdownFault(NodeEndFault):
             NODE_END_TIMEOUT_SECONDS + self.rival_timeout_seconds,
         )
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
-        self.require_nothing_left()
+        self.require_no_process_left()
 
 
 class ShutdownShortFault(NodeEndFault):
@@ -72,11 +72,11 @@ class ShutdownShortFault(NodeEndFault):
 
     def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
-        self.require_nothing_left()
+        self.require_no_process_left()
         # Measure the recovery from the node's end: a lock may outlive the node by its ttl.
         self.fired_at = time.monotonic()
         for trial in self.trials:
-            trial.expect_first_answer("unknown", 5)
+            trial.expect_first_outcome("unknown", 5)
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def run_buyers(self, trial: Trial) -> None:

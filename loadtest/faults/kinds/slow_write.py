@@ -65,7 +65,7 @@ class SlowWriteFault(Fault):
     def resume(self, trial: Trial) -> None:
         """Resume the rivals, then wait for the victim's answer and check that it came late."""
         trial.resume_rivals()
-        trial.wait_for_first_answer(2 * ANSWER_TIMEOUT_SECONDS)
+        trial.wait_for_victim(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first_outcome:
             trial.mark_inconclusive("the victim has no answer")
             return

@@ -20,26 +20,29 @@ class SplitBrainFault(FailoverFault):
     has_two_lock_servers = True
 
     def fire(self) -> None:
-        self.held_count = self.count_held_locks()
-        self.old_master = self.testbed.main
+        self.held_lock_count = self.count_held_locks()
+        self.old_master = self.testbed.main_redis
         # After a SIGTERM the old master would wait for its replica.
         self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
         replica_address = self.testbed.address(self.replica)
-        self.testbed.redis[RIVALS_NODE].switch(replica_address)
+        self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
         # `healing` ends after the victims have released their locks on the old master. Only then
         # node A switches.
-        self.healing.callback(self.testbed.redis[VICTIMS_NODE].switch, replica_address)
-        self.testbed.replace_main(self.replica)
+        self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
+        self.testbed.replace_main_redis(self.replica)
 
     def prove(self) -> str:
-        for node, server in ((VICTIMS_NODE, self.old_master), (RIVALS_NODE, self.testbed.main)):
+        for node, server in (
+            (VICTIMS_NODE, self.old_master),
+            (RIVALS_NODE, self.testbed.main_redis),
+        ):
             info = measure.run_command(server, "INFO")
-            reached = measure.run_id(self.testbed.redis[node])
+            reached = measure.redis_run_id(self.testbed.redis_proxies[node])
             self.require(reached == info["run_id"], "a node does not reach its own Redis")
             self.require(info["role"] == "master", f"a node's Redis is a {info['role']}")
         self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "
-            f"none of the {self.held_count} locks held before"
+            f"none of the {self.held_lock_count} locks held before"
         )

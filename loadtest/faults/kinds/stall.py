@@ -27,8 +27,8 @@ class StallFault(Fault):
 
     def arm(self) -> None:
         """Delay the first buyers, so that they overlap and each of them opens a connection."""
-        self.healing.callback(self.testbed.redis[VICTIMS_NODE].pass_on)
-        self.testbed.redis[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
+        self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
+        self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
     def enter(self, trial: Trial) -> None:
         self.require_first_sale(trial, VICTIMS_NODE)
@@ -47,7 +47,9 @@ class StallFault(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def run_buyers(self, trial: Trial) -> None:
-        rule = self.testbed.redis[VICTIMS_NODE].look_for(trial.text_in_victims_commands.encode())
+        rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(
+            trial.text_in_victims_commands.encode()
+        )
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()
         # A lock that a participant of the workshop writes need not name the product. Only such a
