@@ -20,6 +20,7 @@ from typing import Any
 from loadtest.faults import measure
 from loadtest.faults.cells import judge_trials, retry_until_answered
 from loadtest.faults.fault import Fault
+from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.faults.kinds.busy import BusyFault
 from loadtest.faults.kinds.crash import CrashFault
 from loadtest.faults.kinds.db_kill import DbKillFault
@@ -31,7 +32,7 @@ from loadtest.faults.kinds.redis_down import RedisDownFault
 from loadtest.faults.kinds.shutdown import ShutdownShortFault
 from loadtest.faults.kinds.stall import StallFault
 from loadtest.faults.runner import describe_error
-from loadtest.faults.testbed import TTL_SECONDS, Testbed, wait_for
+from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, VICTIMS_NODE, Testbed, wait_for
 from loadtest.faults.trial import BUYERS, NotFired
 from loadtest.judge.intervals import LockHold
 from loadtest.judge.lock_rules import find_overlaps
@@ -41,7 +42,7 @@ from loadtest.stack.client import StrategyFacts
 #: All buyers start within this time. If the shop holds each purchase for some milliseconds
 #: (hold_ms), buyers arrive faster than the shop serves them.
 ARRIVAL_SECONDS = 1.2
-#: All disturbances start within this time.
+#: All disturbances start within this time: while buyers arrive, or just after the last one.
 DISTURBANCE_START_SECONDS = 1.3
 #: How long to wait, after the last disturbance, for every buyer's final answer.
 DRAIN_TIMEOUT_SECONDS = 60.0
@@ -60,6 +61,7 @@ NO_LOCK = nullcontext()
 class Disturbance:
     """A fault of chaos.
 
+    name            the name in `summary.json`
     make            makes the fault and heals it; returns the evidence
     server_lock     the lock of the servers that the fault needs for itself; held during `make`
     takes_the_lock  whether the fault may take even a sound lock away from its holder; then two
@@ -73,11 +75,11 @@ class Disturbance:
 
 
 def make_and_hold(
-    fault_class: type[Fault], seconds: tuple[float, float], testbed: Testbed, rng: Random
+    fault_class: type[Fault], hold_range: tuple[float, float], testbed: Testbed, rng: Random
 ) -> str:
     """Make a fault on a random node, hold it for a random time, and heal it.
 
-    seconds  the shortest and the longest time for which it is held
+    hold_range  the shortest and the longest time for which it is held, in seconds
 
     Returns the evidence. Raises NotFired.
     """
@@ -89,7 +91,7 @@ def make_and_hold(
             time.sleep(rng.uniform(0, 1))  # the replica misses the writes of this time
         fault.fire()
         evidence = fault.prove()
-        time.sleep(rng.uniform(*seconds))
+        time.sleep(rng.uniform(*hold_range))
         fault.require(fault.is_in_effect(), "it ended too early")
     finally:
         fault.heal()
@@ -97,8 +99,11 @@ def make_and_hold(
     return evidence
 
 
-def evict(testbed: Testbed, rng: Random) -> str:
-    """Evict keys several times, because only some evictions hit the lock of a living holder."""
+def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
+    """Evict keys several times, because only some evictions hit the lock of a living holder.
+
+    Returns the evidence. Raises NotFired if Redis never had a key to evict.
+    """
     evidence = []
     for _ in range(rng.randint(5, 8)):
         with suppress(NotFired):  # Redis had no key to evict
@@ -109,7 +114,11 @@ def evict(testbed: Testbed, rng: Random) -> str:
 
 
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
-    """Drop the replies to at most ten commands of the next second that contain `text`."""
+    """Drop the replies to one to ten commands of the next second that contain `text`.
+
+    The commands are those to Redis; if `text` is COMMIT, those of node A to the database. Returns
+    the evidence. Raises NotFired if no reply was dropped.
+    """
     proxies = testbed.redis_proxies
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
@@ -123,43 +132,54 @@ def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
 
 
 def delay_everything(testbed: Testbed, rng: Random) -> str:
-    """Delay all bytes to and from Redis and, for node A, the database, for 0.5 to 2 seconds."""
-    delay = rng.uniform(0.02, 0.1)
+    """Slow the network down for 0.5 to 2 seconds: deliver each chunk of bytes 20 to 100 ms later.
+
+    Concerns both nodes' connections to Redis, and node A's to the database. Returns the evidence.
+    Raises NotFired if a PING was not delayed.
+    """
+    delay_seconds = rng.uniform(0.02, 0.1)
     with ExitStack() as healing:
         for proxy in testbed.redis_proxies + [testbed.database_proxy]:
             healing.callback(proxy.pass_on)
-            proxy.delay(delay)
-        began = time.monotonic()
+            proxy.delay(delay_seconds)
+        started_at = time.monotonic()
         measure.run_command(testbed.redis_proxies[0], "PING")
-        took = time.monotonic() - began
+        ping_seconds = time.monotonic() - started_at
         time.sleep(rng.uniform(0.5, 2))
-    evidence = f"to connect and to PING took {took * 1000:.0f} ms"
-    if took < 2 * delay:  # one delay for each direction
+    evidence = f"to connect and to PING took {ping_seconds * 1000:.0f} ms"
+    if ping_seconds < 2 * delay_seconds:  # one delay for each direction
         raise NotFired(evidence)
     return evidence
 
 
+def held_fault(
+    fault_class: type[Fault], shortest_hold: float, longest_hold: float
+) -> Callable[[Testbed, Random], str]:
+    """Return a function that makes this fault and holds it for a random time, in seconds."""
+    return partial(make_and_hold, fault_class, (shortest_hold, longest_hold))
+
+
 PAUSE_NODE = Disturbance(
-    "pause_node", partial(make_and_hold, PauseFault, (0.5, 2.5)), NODES_LOCK, True
+    "pause_node", held_fault(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
 )
-EVICT = Disturbance("evict", evict, REDIS_LOCK, True)
+EVICT = Disturbance("evict", evict_repeatedly, REDIS_LOCK, takes_the_lock=True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
-    Disturbance("kill_node", partial(make_and_hold, CrashFault, (0, 1)), NODES_LOCK),
-    Disturbance("end_node", partial(make_and_hold, ShutdownShortFault, (0, 0)), NODES_LOCK),
+    Disturbance("kill_node", held_fault(CrashFault, 0, 1), NODES_LOCK),
+    Disturbance("end_node", held_fault(ShutdownShortFault, 0, 0), NODES_LOCK),
     PAUSE_NODE,
     PAUSE_NODE,
-    Disturbance("restart_redis", partial(make_and_hold, RedisDownFault, (0, 1)), REDIS_LOCK, True),
-    Disturbance("stall_redis", partial(make_and_hold, StallFault, (0.3, 3)), REDIS_LOCK, True),
-    Disturbance("keep_redis_busy", partial(make_and_hold, BusyFault, (0.1, 2)), REDIS_LOCK, True),
-    Disturbance("fail_over", partial(make_and_hold, FailoverFault, (0, 0.2)), REDIS_LOCK, True),
+    Disturbance("restart_redis", held_fault(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("stall_redis", held_fault(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("keep_redis_busy", held_fault(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True),
+    Disturbance("fail_over", held_fault(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
     EVICT,
     EVICT,
-    Disturbance("cut_redis", partial(make_and_hold, PartitionFault, (0.1, 2)), PROXIES_LOCK, True),
+    Disturbance("cut_redis", held_fault(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
-    Disturbance("delay_everything", delay_everything, PROXIES_LOCK, True),
-    Disturbance("end_connections_to_postgres", partial(make_and_hold, DbKillFault, (0, 0))),
+    Disturbance("delay_everything", delay_everything, PROXIES_LOCK, takes_the_lock=True),
+    Disturbance("end_connections_to_postgres", held_fault(DbKillFault, 0, 0)),
 ]
 
 
@@ -168,7 +188,7 @@ class ChaosFault(Fault):
 
     name = "chaos"
     takes_the_lock = True
-    has_two_lock_servers = True
+    has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:
         """Raise NotFired. A rush does not call this: it collects the evidence of disturbances."""
@@ -179,6 +199,8 @@ class ChaosFault(Fault):
 class ChaosRush:
     """One rush: its plan, and the outcome of its disturbances.
 
+    number              the rush's number in the run, from 1 on
+    seed                the seed of its random choices
     disturbances        the disturbances that were drawn for the rush
     hold_ms             milliseconds that each purchase spends between its check and its decrement
     evidence            name of a disturbance -> the evidence that it happened
@@ -212,7 +234,7 @@ class ChaosRush:
 
 
 def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts]) -> None:
-    """Run the rush for these strategies, and judge each of its sales.
+    """Run the rush for these strategies, judge each of its sales, and store the outcome in `rush`.
 
     A rush without evidence of a disturbance is inconclusive: its sales are `unknown`, unless they
     are oversold.
@@ -228,16 +250,9 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
         retry_until_answered(trial.open)
         for number in range(BUYERS):
             buyers.append(trial.add_buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
-    shops = [testbed.shop(node) for node in range(2)]
     rng.shuffle(buyers)
-    began = time.monotonic()
-    with ThreadPoolExecutor(len(rush.disturbances)) as pool:
-        for disturbance in rush.disturbances:
-            pool.submit(make_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
-        for number, buyer in enumerate(buyers):
-            starts_at = began + ARRIVAL_SECONDS * number / len(buyers)
-            time.sleep(max(0.0, starts_at - time.monotonic()))
-            buyer.start(*rng.sample(shops, 2))  # both nodes, in a random order
+    started_at = time.monotonic()
+    _send_buyers_and_disturb(testbed, rush, buyers, rng)
     testbed.record_fault("chaos", "ok", "heal", "healed")
     if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT_SECONDS):
         for buyer in buyers:
@@ -248,31 +263,54 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
 
     # The lock of a holder that was killed expires after a ttl.
     retry_until_answered(partial(wait_for, has_no_orphaned_lock, TTL_SECONDS + 0.5))
+    _judge_sales(fault, rush)
+    rush.seconds = round(time.monotonic() - started_at, 2)
+
+
+def _send_buyers_and_disturb(
+    testbed: Testbed, rush: ChaosRush, buyers: Sequence[FaultBuyer], rng: Random
+) -> None:
+    """Start the buyers one after the other, while threads make the rush's disturbances.
+
+    Returns when all disturbances have ended.
+    """
+    shops = [testbed.shop(node) for node in (VICTIMS_NODE, RIVALS_NODE)]
+    started_at = time.monotonic()
+    with ThreadPoolExecutor(len(rush.disturbances)) as pool:
+        for disturbance in rush.disturbances:
+            pool.submit(make_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
+        for number, buyer in enumerate(buyers):
+            starts_at = started_at + ARRIVAL_SECONDS * number / len(buyers)
+            time.sleep(max(0.0, starts_at - time.monotonic()))
+            buyer.start(*rng.sample(shops, 2))  # both nodes, in a random order
+
+
+def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
+    """Set the cells of the rush."""
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
     rush.cells = judge_trials(fault, evidence, leaked_keys=())
-    excused = set()
+    excused_rules = set()
     if any(disturbance.takes_the_lock for disturbance in rush.disturbances):
-        excused.add("overlap")
+        excused_rules.add("overlap")
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
-        judge_chaos_sale(cell, trial.judgement.holds, excused)
+        judge_chaos_sale(cell, trial.judgement.holds, excused_rules)
         cell["hold_ms"] = rush.hold_ms
         cell["round"] = rush.number
-    rush.seconds = round(time.monotonic() - began, 2)
 
 
-def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -> None:
+def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[str]) -> None:
     """Complete the verdict on a sale: every violation counts, except the excused ones.
 
     A sale is inconclusive if its only findings are overlaps and in each of them the earlier lease
     had expired: then this machine was too slow to run the earlier holder within its ttl.
 
-    excused  names of the rules that a sound lock may violate, because a disturbance took the lock
-             away
+    excused_rules  names of the rules that a sound lock may violate, because a disturbance took the
+                   lock away
     """
-    cell["wrong"] = sorted(set(cell["violations"]) - excused)
+    cell["wrong"] = sorted(set(cell["violations"]) - excused_rules)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
     if has_only_overlaps and all(
         _has_expired(first, second) for first, second in find_overlaps(holds)
@@ -286,9 +324,8 @@ def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused: set[str]) -
 def _has_expired(first: LockHold, second: LockHold) -> bool:
     """Return whether the first lease had expired when the second one was granted.
 
-    A fence is the time of the grant or a later one, in microseconds of Redis's clock. The recorded
-    start of a holder is less exact: it is the time at which the holder ran again after its grant,
-    which a busy machine may delay.
+    A fence is the time of the grant, in microseconds of Redis's clock, or a little more. The start
+    of a hold is recorded later than the grant on a busy machine: when the holder runs again.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
@@ -299,15 +336,14 @@ def _has_expired(first: LockHold, second: LockHold) -> bool:
 def make_disturbance(
     testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, rng: Random
 ) -> None:
-    """Make a disturbance at a random time.
+    """Make a disturbance at a random time, and store its evidence or its error in `rush`.
 
     Disturbances that need the same servers wait for each other; all others overlap.
     """
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
-    # A failure is recorded as `info`, not `fail`, because other disturbances of the rush may have
-    # happened.
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
+        # Not `fail`: for the judge, that would mean that none of the rush's disturbances happened.
         event_type = "info"
         try:
             outcome = disturbance.make(testbed, rng)
