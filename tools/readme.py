@@ -160,7 +160,7 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
         replace_table(readme, "faults", faults_table(matrix, faults))
         replace_table(strategies, "locks", locks_table(matrix, faults))
         cells = cast(Sequence[Cell], faults["runs"])
-        (root / "docs" / "faults.md").write_text(fault_report.markdown(faults, cells))
+        (root / "docs" / "faults.md").write_text(fault_report.make_markdown(faults, cells))
     if matrix is not None:
         put_databases(results, root / "docs" / "databases.md", matrix)
     if tables := load_tables(results):

@@ -85,7 +85,7 @@ def show_result(
         out.print("your code printed:")
         out.print("\n".join(result.printed.strip().splitlines()[-10:]))
     if result.cells:
-        for table in fault_report.tables(result.cells, out.width):
+        for table in fault_report.make_tables(result.cells, out.width):
             out.print(table, markup=True)
         out.print(fault_report.column_legend(result.cells))
     if result.undecided:

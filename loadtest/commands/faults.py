@@ -17,6 +17,7 @@ from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import not_run_cell, unknown_cells
 from loadtest.faults.runner import run_fault, strategies_affected_by
 from loadtest.faults.testbed import Testbed
+from loadtest.judge.finding import quantity
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html_report
@@ -93,7 +94,7 @@ def run(
                 titles = {
                     name: FAULTS[name].title for name in fault_report.names_of_faults_run(cells)
                 }
-                table = fault_report.markdown(summary, cells)
+                table = fault_report.make_markdown(summary, cells)
                 events = testbed.events()
                 out.write(
                     summary,
@@ -104,15 +105,15 @@ def run(
                     faults=titles,
                 )
     console.print()
-    for table_part in fault_report.tables(cells, console.width):
+    for table_part in fault_report.make_tables(cells, console.width):
         console.print(table_part)
     console.print(fault_report.column_legend(cells), style="dim")
     if len(cells) <= MAX_CELLS_PRINTED:
         console.print("", *fault_report.cell_lines(cells), sep="\n")
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     for cell in unexpected_cells:
-        console.print(fault_report.complaint(cell), style="red", markup=False)
-    total = fault_report.count(len(cells), "cell")
+        console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
+    total = quantity(len(cells), "cell")
     console.print(f"\n{total}, {len(unexpected_cells)} off their expected verdict", style="bold")
     out.print_files("summary.json", results_filename("faults", database), html_report.FILENAME)
     return exit_code(cells)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from loadtest.faults import FAULTS
+from loadtest.faults.trial import BUYERS, STOCK
+from loadtest.judge.finding import quantity
 from loadtest.judge.run import Cell, Summary
 from loadtest.report import tables as report
 
@@ -18,11 +20,14 @@ SIGNS = {
     "unknown": ("?", "bold yellow"),
     "not_run": ("-", "yellow"),
 }
-LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  - not run  ! not as expected"
+LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? unknown  - not run  ! not as expected"
 
 
 def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
-    """Return one line that summarizes the cells of the fault `name`."""
+    """Return one line that summarizes the cells of the fault `name`.
+
+    seconds  how long the fault and its sales took
+    """
     unexpected_locks = [cell["lock"] for cell in cells if not cell["as_expected"]]
     summary = "all as expected"
     if unexpected_locks:
@@ -30,7 +35,7 @@ def fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {summary}"
 
 
-def tables(cells: Sequence[Cell], width: int) -> list[Table]:
+def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Return tables of strategies by faults, each at most `width` characters wide.
 
     A fault's column is headed by a number; column_legend() explains the numbers.
@@ -42,12 +47,13 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     faults_per_table = max(1, (width - widest_lock - 1) // 3)
     all_tables = []
     for start in range(0, len(faults), faults_per_table):
+        end = min(start + faults_per_table, len(faults))
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column("lock", no_wrap=True)
-        for number, _ in enumerate(faults[start : start + faults_per_table], start + 1):
-            table.add_column(str(number), justify="right", no_wrap=True, min_width=2)
+        for column in range(start, end):
+            table.add_column(str(column + 1), justify="right", no_wrap=True, min_width=2)
         for lock, signs in rows.items():
-            table.add_row(lock, *signs[start : start + faults_per_table])
+            table.add_row(lock, *signs[start:end])
         all_tables.append(table)
     return all_tables
 
@@ -70,7 +76,8 @@ def cell_lines(cells: Sequence[Cell]) -> list[str]:
 
 
 def _describe_sale(cell: Cell) -> str:
-    orders, units = count(cell["orders"], "order"), count(cell["initial_stock"], "unit")
+    orders = quantity(cell["orders"], "order")
+    units = quantity(cell["initial_stock"], "unit")
     return f"{orders} for {units}, {cell['stock_left']} left"
 
 
@@ -83,7 +90,7 @@ def _describe_recovery(cell: Cell) -> str:
     return f"; the next sale came {cell['recovery_s']:.2f} s after the fault"
 
 
-def complaint(cell: Cell) -> str:
+def describe_unexpected_cell(cell: Cell) -> str:
     """Return a line on a cell that is not as expected, with the reasons."""
     reasons = []
     if cell["missing"]:
@@ -97,17 +104,19 @@ def complaint(cell: Cell) -> str:
     return line
 
 
-def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
-    """Return the matrix, the recovery times, and a paragraph for every broken cell."""
+def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
+    """Return the matrix, the recovery times, and a paragraph for each group of broken cells."""
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
-    note = (
-        f"{count(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
-        "20 buyers for 10 units in every cell. A lock that is not renewed expires after 1 s, or "
+    matrix_note = (
+        f"{quantity(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
+        f"{BUYERS} buyers for {STOCK} units in every cell. "
+        "A lock that is not renewed expires after 1 s, or "
         "5 s where it must not expire before the fault. "
         "Empty: the fault does not concern the lock. "
         f"{report.machine_and_date(summary)}."
     )
-    # Cells that were not run, for example, lack the evidence of the fault's other cells.
+    # All cells of a fault have the same evidence, except those that lack it because they were not
+    # run or are inconclusive.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in names_of_faults_run(cells)
@@ -119,7 +128,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     parts = [
         "# Faults",
-        _matrix(cells, _verdict_text, note, left=1 + len(evidence_by_fault)),
+        _matrix(cells, _verdict_text, matrix_note, left=1 + len(evidence_by_fault)),
         "## What was done, and the evidence",
         "\n".join(
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
@@ -128,10 +137,10 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     timed_cells = [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]
     if timed_cells:
-        note = "0: the victim did not keep other buyers out."
+        recovery_note = "0: the victim did not keep other buyers out."
         parts += [
             "## Seconds until the next sale",
-            _matrix(timed_cells, _recovery_text, note, left=1),
+            _matrix(timed_cells, _recovery_text, recovery_note, left=1),
         ]
     parts += [
         "## What happened in the cells that broke",
@@ -144,10 +153,10 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
 
 
 def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the broken cells in groups with the same fault, verdict and steps of the story.
+    """Return the broken cells in groups with the same fault, verdict, complaint and steps.
 
-    Times, numbers and fences, the order of the steps, and releases that delete no lock do not
-    distinguish cells. The last line of a story is its summary.
+    The steps are the lines of a cell's story, except the last, which is a summary. Times, numbers
+    and fences, the order of the steps, and releases that delete no lock do not distinguish cells.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -155,18 +164,19 @@ def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
             re.sub(r"[0-9.]+|, fence|: two (holders|inside, .*)", "", line)
             for line in cell["story"][:-1]
         ]
-        telling_steps = frozenset(
+        distinguishing_steps = frozenset(
             step for step in steps if "releases" not in step or "deletes" in step
         )
-        cell_complaint = ""
+        complaint = ""
         if not cell["as_expected"]:
-            cell_complaint = complaint(cell)
-        group = (cell["fault"], cell["verdict"], cell_complaint, telling_steps)
-        groups.setdefault(group, []).append(cell)
+            complaint = describe_unexpected_cell(cell)
+        group_key = (cell["fault"], cell["verdict"], complaint, distinguishing_steps)
+        groups.setdefault(group_key, []).append(cell)
     return list(groups.values())
 
 
 def _recovery_text(cell: Cell) -> str:
+    """Return the seconds until the next sale, or `never` if there was none."""
     if cell["recovery_s"] is None:
         return "never"
     return f"{cell['recovery_s']:.2f}"
@@ -176,24 +186,17 @@ def _paragraph(alike_cells: Sequence[Cell]) -> str:
     """Return a paragraph on the first of these cells, with its story and the other cells' locks."""
     cell = alike_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
-    text = f"{_describe_sale(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
+    text = f"{_describe_sale(cell)}, {quantity(cell['lost_updates'] or 0, 'lost update')}"
     if cell["violations"]:
         text += f"; found: {', '.join(cell['violations'])}"
     text += "."
     if not cell["as_expected"]:
-        text += f" **{complaint(cell)}.**"
+        text += f" **{describe_unexpected_cell(cell)}.**"
     other_locks = ", ".join(f"`{other['lock']}`" for other in alike_cells[1:])
     if other_locks:
         text += f" The same with {other_locks}."
     story = "\n".join(cell["story"])
     return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number and its noun, as in "2 orders"."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun}s"
 
 
 def names_of_faults_run(cells: Sequence[Cell]) -> list[str]:
@@ -205,7 +208,10 @@ def _grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, li
     """Return the row of each lock: the text of its cell under each fault; "" if it has no cell."""
     texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
     faults = names_of_faults_run(cells)
-    return {lock: [texts.get((lock, fault), "") for fault in faults] for lock, _ in texts}
+    rows: dict[str, list[str]] = {}
+    for lock in dict.fromkeys(cell["lock"] for cell in cells):
+        rows[lock] = [texts.get((lock, fault), "") for fault in faults]
+    return rows
 
 
 def _matrix(cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int) -> str:

@@ -142,7 +142,7 @@ def test_removed_or_fenced_flaw_is_reported(testbed: Testbed, tmp_path: Path) ->
         repaired = cells(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
         never_renewed = cells(testbed, SlowFault, "redis")["redis"]
     assert (repaired["verdict"], repaired["as_expected"]) == ("exact", False)
-    assert fault_report.complaint(repaired) == (
+    assert fault_report.describe_unexpected_cell(repaired) == (
         "setpx-del under late-release: exact, expected oversold"
     )
     assert (never_renewed["verdict"], never_renewed["as_expected"]) == ("exact", False)

@@ -277,7 +277,7 @@ def cells() -> list[Any]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_wide_matrix_of_faults_continues_below(width: int) -> None:
-    tables = fault_report.tables(cells(), width)
+    tables = fault_report.make_tables(cells(), width)
     texts = [rendered(table, width) for table in tables]
     headings = [text.splitlines()[0].split() for text in texts]
     numbers = [int(number) for heading in headings for number in heading if number != "lock"]
